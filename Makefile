@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+# Carrel. `make help` lists the targets.
+VERSION    := 0.1.0
+PREFIX     ?= /usr/local
+DESTDIR    ?=
+CC         ?= gcc
+BUILD      := build
+LIBEXECDIR := $(PREFIX)/libexec/carrel
+Q          := $(if $(V),,@)
+
+# --- sources, by layer -------------------------------------------------------------------------
+BASE    := $(wildcard src/base/*.c)
+SYS     := $(wildcard src/sys/*.c)
+POLICY  := $(wildcard src/policy/*.c)
+SANDBOX := $(wildcard src/sandbox/*.c)
+CLI     := $(wildcard src/cli/*.c)
+LIB     := $(BASE) $(SYS) $(POLICY) $(SANDBOX)
+INIT    := $(wildcard src/init/*.c) src/sandbox/wire.c $(BASE) $(SYS)
+PROBES  := $(patsubst tests/escape/probes/%.c,$(BUILD)/probes/%,$(wildcard tests/escape/probes/*.c))
+UNIT    := $(patsubst tests/unit/%.c,$(BUILD)/unit/%,$(wildcard tests/unit/test_*.c))
+FUZZ    := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
+
+# --- flags ---------------------------------------------------------------------------------------
+WARN := -Wall -Wextra -Wformat=2 -Wshadow -Wstrict-prototypes -Wold-style-definition \
+  -Wmissing-prototypes -Wmissing-declarations -Wundef -Wvla -Walloca -Wpointer-arith -Wcast-qual \
+  -Wwrite-strings -Wswitch-enum -Wconversion -Wimplicit-fallthrough -Wnull-dereference -Wdate-time \
+  -Wframe-larger-than=65536
+WARN_gcc := -Wformat-signedness -Wlogical-op -Wduplicated-cond -Wduplicated-branches \
+  -Wuse-after-free=3 -Wdangling-pointer=2
+WARN_clang := -Wcomma -Wassign-enum -Wconditional-uninitialized -Wunreachable-code
+FAMILY := $(if $(findstring clang,$(CC)),clang,gcc)
+HARDEN := -fno-common -fstack-protector-strong -fstack-clash-protection -ftrivial-auto-var-init=pattern
+ifeq ($(shell uname -m),x86_64)
+HARDEN += -fcf-protection
+endif
+WERROR := $(if $(CI),-Werror)
+CPPFLAGS_ALL := -D_GNU_SOURCE -DCARREL_VERSION='"$(VERSION)"' \
+  -DCARREL_INIT_PATH='"$(LIBEXECDIR)/carrel-init"' -iquote src -Iinclude -include src/base/poison.h
+CFLAGS  ?= -O2 -g
+FORTIFY := -D_FORTIFY_SOURCE=3
+CFLAGS_ALL := -std=gnu17 $(CFLAGS) $(WARN) $(WARN_$(FAMILY)) $(WERROR) $(HARDEN) -MMD -MP
+# The command is static: a dynamic one would spend longer in the loader than in making a sandbox.
+LINK_STATIC := -static-pie -Wl,-z,relro,-z,now,-z,noexecstack
+SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+
+.PHONY: all run test test-long test-build bench lint fmt fuzz install clean help deps compile
+all: deps
+	@$(MAKE) --no-print-directory compile
+compile: $(BUILD)/carrel $(BUILD)/carrel-init $(BUILD)/libcarrel.a $(BUILD)/example
+
+# --- one rule per flavour: plain, weak (controls can be left out; tests only), asan -----------------
+define flavour
+$(1)/obj/%.o: %.c
+	@mkdir -p $$(@D)
+	@echo "  CC $$@"
+	$$(Q)$$(CC) $$(CPPFLAGS_ALL) $$(CFLAGS_ALL) $(2) -c $$< -o $$@
+endef
+$(eval $(call flavour,$(BUILD),$(FORTIFY) -fPIE))
+$(eval $(call flavour,$(BUILD)/weak,$(FORTIFY) -fPIE -DCARREL_WEAK))
+$(eval $(call flavour,$(BUILD)/asan,$(SANITIZE)))
+
+$(BUILD)/libcarrel.a: $(LIB:%.c=$(BUILD)/obj/%.o)
+	rm -f $@ && $(AR) rcs $@ $^
+$(BUILD)/carrel: $(CLI:%.c=$(BUILD)/obj/%.o) $(BUILD)/libcarrel.a
+	$(CC) $(LINK_STATIC) $^ -ljansson -o $@
+$(BUILD)/carrel-init: $(INIT:%.c=$(BUILD)/obj/%.o)
+	$(CC) $(LINK_STATIC) $^ -o $@ && strip $@
+$(BUILD)/weak/carrel: $(CLI:%.c=$(BUILD)/weak/obj/%.o) $(LIB:%.c=$(BUILD)/weak/obj/%.o)
+	$(CC) $(LINK_STATIC) $^ -ljansson -o $@
+$(BUILD)/weak/carrel-init: $(INIT:%.c=$(BUILD)/weak/obj/%.o)
+	$(CC) $(LINK_STATIC) $^ -o $@
+$(BUILD)/asan/carrel: $(CLI:%.c=$(BUILD)/asan/obj/%.o) $(LIB:%.c=$(BUILD)/asan/obj/%.o)
+	$(CC) $(SANITIZE) $^ -ljansson -o $@
+# Pid 1 runs in a root without libraries: it stays static and plain.
+$(BUILD)/asan/carrel-init: $(BUILD)/carrel-init
+	@mkdir -p $(@D) && cp $< $@
+$(BUILD)/example: examples/run.c $(BUILD)/libcarrel.a
+	$(CC) $(CFLAGS) -std=gnu17 -Iinclude $< $(BUILD)/libcarrel.a -ljansson -o $@
+
+# --- tests -----------------------------------------------------------------------------------------
+$(BUILD)/probes/%: tests/escape/probes/%.c
+	@mkdir -p $(@D)
+	$(CC) -std=gnu17 -D_GNU_SOURCE -O1 -g -Wall -Wextra -static $< -o $@
+$(BUILD)/tests/newroot: tests/tools/newroot.c $(BUILD)/libcarrel.a
+	@mkdir -p $(@D)
+	$(CC) -std=gnu17 -D_GNU_SOURCE -O1 -g -Wall -Wextra -Iinclude $< $(BUILD)/libcarrel.a -ljansson -o $@
+$(BUILD)/unit/%: tests/unit/%.c $(LIB:%.c=$(BUILD)/asan/obj/%.o) $(filter-out src/cli/main.c,$(CLI))
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS_ALL) -std=gnu17 -O1 -g -Wall -Wextra $(SANITIZE) $< \
+	  $(filter-out src/cli/main.c,$(CLI)) $(LIB:%.c=$(BUILD)/asan/obj/%.o) -ljansson -o $@
+$(BUILD)/fuzz/%: tests/fuzz/%.c $(LIB) $(filter-out src/cli/main.c,$(CLI))
+	@mkdir -p $(@D)
+	clang $(CPPFLAGS_ALL) -std=gnu17 -O1 -g -fsanitize=fuzzer,address,undefined \
+	  -fno-sanitize-recover=all $< $(LIB) $(filter-out src/cli/main.c,$(CLI)) -ljansson -o $@
+
+test-build: compile $(BUILD)/weak/carrel $(BUILD)/weak/carrel-init $(BUILD)/asan/carrel \
+  $(BUILD)/asan/carrel-init $(PROBES) $(UNIT) $(BUILD)/tests/newroot $(if $(shell command -v clang),$(FUZZ))
+deps:
+	@tools/install-deps build
+run: deps
+	@$(MAKE) --no-print-directory compile >/dev/null
+	@examples/demo
+test: 
+	@tools/install-deps test
+	@$(MAKE) --no-print-directory test-build
+	@tests/run
+test-long:
+	@tools/install-deps test
+	@$(MAKE) --no-print-directory test-build
+	@tests/run --long
+bench: deps
+	@tools/install-deps bench
+	@$(MAKE) --no-print-directory compile
+	@bench/run --write-docs
+fuzz:
+	@tools/install-deps test
+	@$(MAKE) --no-print-directory $(FUZZ)
+	@tests/fuzz/run --seconds 60
+lint:
+	@tools/install-deps lint
+	@tools/lint
+fmt:
+	clang-format -i $$(git ls-files '*.c' '*.h')
+install: compile
+	install -Dm755 $(BUILD)/carrel $(DESTDIR)$(PREFIX)/bin/carrel
+	install -Dm755 $(BUILD)/carrel-init $(DESTDIR)$(LIBEXECDIR)/carrel-init
+	install -Dm644 $(BUILD)/libcarrel.a $(DESTDIR)$(PREFIX)/lib/libcarrel.a
+	install -Dm644 include/carrel.h $(DESTDIR)$(PREFIX)/include/carrel.h
+	for page in man/*.[1-8]; do \
+	  install -Dm644 $$page $(DESTDIR)$(PREFIX)/share/man/man$${page##*.}/$${page##*/}; done
+	install -Dm644 packaging/completion/carrel.bash \
+	  $(DESTDIR)$(PREFIX)/share/bash-completion/completions/carrel
+	install -Dm644 packaging/completion/_carrel $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_carrel
+	install -Dm644 packaging/completion/carrel.fish \
+	  $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/carrel.fish
+clean:
+	rm -rf $(BUILD)
+help:
+	@echo "make            build build/carrel, build/carrel-init, build/libcarrel.a"
+	@echo "make run        install what is missing, build, and show a sandboxed command"
+	@echo "make test       install, build and run all tests; test-long: their full sizes"
+	@echo "make bench      figures beside a bare process and bubblewrap"
+	@echo "make lint       formatting, static analysis, layers, docs;  make fmt: format"
+	@echo "make fuzz       every fuzz target for 60 s"
+	@echo "make install PREFIX=/usr/local DESTDIR=    make clean"
+
+-include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

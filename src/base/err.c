@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/err.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+int err_set(struct err *err, enum err_code code, int os_errno, const char *format, ...)
+{
+    va_list args;
+
+    err->code = code;
+    err->os_errno = os_errno;
+    va_start(args, format);
+    vsnprintf(err->msg, sizeof(err->msg), format, args);
+    va_end(args);
+    return -1;
+}
+
+int err_wrap(struct err *err, const char *format, ...)
+{
+    char inner[sizeof(err->msg)];
+    va_list args;
+
+    memcpy(inner, err->msg, sizeof(inner));
+    va_start(args, format);
+    int n = vsnprintf(err->msg, sizeof(err->msg), format, args);
+    va_end(args);
+    size_t used = n < 0 ? 0 : strnlen(err->msg, sizeof(err->msg) - 1);
+    snprintf(err->msg + used, sizeof(err->msg) - used, ": %.*s",
+             (int)(sizeof(err->msg) - used), inner);
+    return -1;
+}
+
+const char *err_text(const struct err *err, char *text, unsigned long size)
+{
+    const char *system_words = err->os_errno ? strerrordesc_np(err->os_errno) : NULL;
+
+    snprintf(text, size, "%s%s%s", err->msg, system_words ? ": " : "",
+             system_words ? system_words : "");
+    return text;
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Descriptor ownership: a plain `int fd` parameter is borrowed, an `int *fd` is consumed. */
+#pragma once
+
+#include <errno.h>
+#include <unistd.h>
+
+static inline void scope_close(int *fd)
+{
+    if (*fd >= 0) {
+        int saved = errno;
+        (void)close(*fd); /* Linux closes even on EINTR: never retried */
+        errno = saved;
+        *fd = -1;
+    }
+}
+
+#define scoped_fd __attribute__((cleanup(scope_close)))
+
+static inline int take_fd(int *fd)
+{
+    int taken = *fd;
+    *fd = -1;
+    return taken;
+}
+
+/* A result that is left unused on purpose; say why beside it. */
+#define ignore(call) ((void)!(call))

@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Included on every command line (-include): calls that have no safe use here. */
+#pragma once
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#pragma GCC poison strcpy strcat sprintf vsprintf strtok atoi atol system popen gets tmpnam

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What pid 1 knows while it builds the sandbox around itself. Everything is static: nothing in this
+ * program allocates, opens a locale or asks a name service. */
+#pragma once
+
+#include <stdint.h>
+
+#include "base/err.h"
+#include "sandbox/setup.h"
+#include "sys/message.h"
+
+struct box {
+    const struct setup *setup;
+    int socket; /* to the engine; its end means: end */
+    int trees[MESSAGE_MAX_FDS];
+    uint32_t tree_count;
+    uint32_t trees_used;
+    int root;     /* the new root */
+    int prepared; /* the file system that holds our /etc, /dev and /proc files */
+    int null_device;
+    uint64_t mount_ids[SETUP_MAX_OPS];
+};
+
+/* Stages; the table in main.c says in which order and why. Each returns 0, or -1 with *err set. */
+int stage_become_builder(struct box *box, struct err *err);
+int stage_forbid_nesting(struct box *box, struct err *err);
+int stage_new_keyring(struct box *box, struct err *err);
+int stage_hostname(struct box *box, struct err *err);
+int stage_loopback(struct box *box, struct err *err);
+int stage_clock(struct box *box, struct err *err);
+int stage_build_root(struct box *box, struct err *err);
+int stage_enter_root(struct box *box, struct err *err);
+int stage_verify_mounts(struct box *box, struct err *err);
+int stage_limits(struct box *box, struct err *err);
+int stage_close_files(struct box *box, struct err *err);
+int stage_lock_capabilities(struct box *box, struct err *err);
+int stage_drop_ids(struct box *box, struct err *err);
+int stage_drop_capabilities(struct box *box, struct err *err);
+int stage_no_new_privileges(struct box *box, struct err *err);
+int stage_undumpable(struct box *box, struct err *err);
+int stage_scopes(struct box *box, struct err *err);
+int stage_die_with_parent(struct box *box, struct err *err);
+int stage_filter(struct box *box, struct err *err);
+
+/* Starts the command; fds are its stdin, stdout and stderr. On success *ret_pid is running; on
+ * failure *ret_status is a shell's 126 or 127 where the command itself is at fault. */
+int command_start(const struct command *command, const int fds[3], int *ret_pid, int *ret_status,
+                  struct err *err);
+/* Opens a terminal pair inside; the caller's. */
+int command_open_terminal(const struct command *command, int *ret_master, int *ret_slave,
+                          struct err *err);

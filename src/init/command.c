@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Starts one command in the finished sandbox. The child shares pid 1's memory until it execs
+ * (CLONE_VM|CLONE_VFORK): no page tables are copied, and what it found out needs no pipe. */
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/weak.h"
+#include "init/box.h"
+#include "sandbox/wire.h"
+
+struct start {
+    const struct command *command;
+    const int *fds;
+    const char *failed_at; /* set by the child when it could not exec */
+    int failed_errno;
+};
+
+static int give_up(struct start *start, const char *at)
+{
+    start->failed_at = at;
+    start->failed_errno = errno;
+    return 1;
+}
+
+static int run_child(void *argument)
+{
+    struct start *start = argument;
+    const struct command *command = start->command;
+    sigset_t none;
+
+    if (setsid() < 0)
+        return give_up(start, "start a session");
+    for (int i = 0; i < 3; i++) {
+        if (dup2(start->fds[i], i) < 0)
+            return give_up(start, "connect standard files");
+    }
+    if ((command->flags & COMMAND_TTY) && ioctl(0, TIOCSCTTY, 0) < 0)
+        return give_up(start, "take the terminal");
+    for (int fd = 3; weak("close-fds") && fd < 64; fd++)
+        (void)fcntl(fd, F_SETFD, 0);
+    if (!weak("close-fds") && close_range(3, ~0U, CLOSE_RANGE_CLOEXEC) < 0)
+        return give_up(start, "close inherited files");
+    if (chdir(command->cwd) < 0)
+        return give_up(start, "enter the working directory");
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    execvpe(command->argv[0], (char *const *)(uintptr_t)command->argv,
+            (char *const *)(uintptr_t)command->env);
+    return give_up(start, NULL);
+}
+
+/* The words a shell would use, and its status where the command itself is at fault. */
+static int explain_failure(const struct start *start, int *ret_status, struct err *err)
+{
+    const struct command *command = start->command;
+    int e = start->failed_errno;
+
+    if (start->failed_at && strcmp(start->failed_at, "enter the working directory") == 0)
+        return err_set(err, ERR_INVALID, e, "working directory '%s'", command->cwd);
+    if (start->failed_at)
+        return err_set(err, ERR_IO, e, "%s", start->failed_at);
+    *ret_status = e == ENOENT ? STATUS_NOT_FOUND : STATUS_NOT_EXECUTABLE;
+    if (e == ENOENT)
+        return err_set(err, ERR_NOT_FOUND, 0,
+                       "%s: command not found inside (PATH there is searched; a script also needs "
+                       "its interpreter)",
+                       command->argv[0]);
+    return err_set(err, ERR_DENIED, e, "%s", command->argv[0]);
+}
+
+/* execvpe uses the PATH of this process: the command's own must decide. */
+static void adopt_path(const struct command *command)
+{
+    static const char *path_only[2];
+    extern char **environ;
+
+    path_only[0] = NULL;
+    for (uint32_t i = 0; i < command->envc; i++) {
+        if (strncmp(command->env[i], "PATH=", 5) == 0)
+            path_only[0] = command->env[i];
+    }
+    environ = (char **)(uintptr_t)path_only;
+}
+
+int command_start(const struct command *command, const int fds[3], int *ret_pid, int *ret_status,
+                  struct err *err)
+{
+    static char stack[64 * 1024] __attribute__((aligned(16)));
+    struct start start = {.command = command, .fds = fds};
+
+    adopt_path(command);
+    int pid = clone(run_child, stack + sizeof(stack), CLONE_VM | CLONE_VFORK | SIGCHLD, &start);
+    if (pid < 0)
+        return err_set(err, ERR_LIMIT, errno, "start a process");
+    if (start.failed_errno) {
+        ignore(waitpid(pid, NULL, 0) > 0); /* it has exited already */
+        return explain_failure(&start, ret_status, err);
+    }
+    *ret_pid = pid;
+    return 0;
+}
+
+int command_open_terminal(const struct command *command, int *ret_master, int *ret_slave,
+                          struct err *err)
+{
+    struct winsize size = {.ws_row = (unsigned short)command->rows,
+                           .ws_col = (unsigned short)command->columns};
+    int locked = 0;
+    scoped_fd int master = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC);
+
+    if (master < 0 || ioctl(master, TIOCSPTLCK, &locked) < 0)
+        return err_set(err, ERR_IO, errno, "open a terminal");
+    /* By descriptor, never by the name /dev/pts/N (CVE-2025-52565). */
+    scoped_fd int slave = ioctl(master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
+    if (slave < 0 || ioctl(slave, TIOCSWINSZ, &size) < 0)
+        return err_set(err, ERR_IO, errno, "open a terminal");
+    *ret_master = take_fd(&master);
+    *ret_slave = take_fd(&slave);
+    return 0;
+}

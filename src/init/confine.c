@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The stages that take privilege away, one function each. Order and reasons: the table in main.c. */
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <linux/capability.h>
+#include <linux/filter.h>
+#include <linux/keyctl.h>
+#include <linux/seccomp.h>
+#include <linux/securebits.h>
+#include <net/if.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "init/box.h"
+#include "sys/path.h"
+#include "sys/uapi.h"
+
+/* Situation: the uid is the host's, unmapped where a range is leased; all capabilities in the new
+ * user namespace. Files made from here on need an owner that exists inside. */
+int stage_become_builder(struct box *box, struct err *err)
+{
+    if (!(box->setup->flags & SETUP_UID_RANGE))
+        return 0;
+    if (setgroups(0, NULL) < 0 || setresgid(0, 0, 0) < 0 || setresuid(0, 0, 0) < 0)
+        return err_set(err, ERR_IO, errno, "take an id of the leased range");
+    return 0;
+}
+
+/* The value is that of the writer's user namespace; the host keeps its own. */
+int stage_forbid_nesting(struct box *box, struct err *err)
+{
+    (void)box;
+    int r = path_write_text(AT_FDCWD, "/proc/sys/user/max_user_namespaces", "0");
+
+    if (r < 0)
+        return err_set(err, ERR_KERNEL, -r, "forbid nested user namespaces");
+    return 0;
+}
+
+/* Namespaces do not cut keyrings: the caller's session keys would be readable. */
+int stage_new_keyring(struct box *box, struct err *err)
+{
+    (void)box;
+    if (syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, NULL) < 0 && errno != ENOSYS)
+        return err_set(err, ERR_IO, errno, "make a session keyring");
+    return 0;
+}
+
+int stage_hostname(struct box *box, struct err *err)
+{
+    if (sethostname(box->setup->hostname, strlen(box->setup->hostname)) < 0 ||
+        setdomainname("", 0) < 0)
+        return err_set(err, ERR_IO, errno, "set the host name");
+    return 0;
+}
+
+int stage_loopback(struct box *box, struct err *err)
+{
+    struct ifreq request = {.ifr_name = "lo"};
+
+    if (!(box->setup->namespaces & CLONE_NEWNET))
+        return 0;
+    scoped_fd int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || ioctl(fd, SIOCGIFFLAGS, &request) < 0)
+        return err_set(err, ERR_IO, errno, "look up the loopback interface");
+    request.ifr_flags |= IFF_UP;
+    if (ioctl(fd, SIOCSIFFLAGS, &request) < 0)
+        return err_set(err, ERR_IO, errno, "bring the loopback interface up");
+    return 0;
+}
+
+/* Commands live in a time namespace whose clocks start now: uptime is the sandbox's own. */
+int stage_clock(struct box *box, struct err *err)
+{
+    struct timespec monotonic;
+    struct timespec boot;
+    char text[96];
+
+    if (!(box->setup->namespaces & CLONE_NEWTIME))
+        return 0;
+    clock_gettime(CLOCK_MONOTONIC, &monotonic);
+    clock_gettime(CLOCK_BOOTTIME, &boot);
+    snprintf(text, sizeof(text), "monotonic -%ld 0\nboottime -%ld 0\n", (long)monotonic.tv_sec,
+             (long)boot.tv_sec);
+    int r = path_write_text(AT_FDCWD, "/proc/self/timens_offsets", text);
+    if (r < 0)
+        return err_set(err, ERR_IO, -r, "set the sandbox's clock");
+    return 0;
+}
+
+int stage_limits(struct box *box, struct err *err)
+{
+    for (int i = 0; i < RLIM_NLIMITS; i++) {
+        if (!(box->setup->limit_mask & (1U << i)))
+            continue;
+        struct rlimit limit = {box->setup->limits[i].soft, box->setup->limits[i].hard};
+        if (syscall(SYS_prlimit64, 0, i, &limit, NULL) < 0)
+            return err_set(err, ERR_IO, errno, "set resource limit %d", i);
+    }
+    return 0;
+}
+
+/* Only stdio (/dev/null), the engine's socket and the lease of our uids stay open. */
+int stage_close_files(struct box *box, struct err *err)
+{
+    unsigned first = 4;
+
+    if (box->trees_used < box->tree_count) {
+        if (dup3(box->trees[box->trees_used], 4, O_CLOEXEC) < 0 && errno != EINVAL)
+            return err_set(err, ERR_IO, errno, "keep the lease of our uids");
+        first = 5;
+    }
+    box->root = box->prepared = box->null_device = -1;
+    box->tree_count = box->trees_used = 0;
+    if (close_range(first, ~0U, 0) < 0)
+        return err_set(err, ERR_IO, errno, "close inherited files");
+    return 0;
+}
+
+int stage_drop_ids(struct box *box, struct err *err)
+{
+    gid_t gid = box->setup->gid;
+    uid_t uid = box->setup->uid;
+
+    if (box->setup->flags & SETUP_UID_RANGE) {
+        if (setgroups(0, NULL) < 0 || setresgid(gid, gid, gid) < 0 || setresuid(uid, uid, uid) < 0)
+            return err_set(err, ERR_IO, errno, "become the user inside");
+    }
+    if (getuid() != uid || geteuid() != uid || getgid() != gid || getegid() != gid)
+        return err_set(err, ERR_KERNEL, 0, "the user inside is not who it should be");
+    return 0;
+}
+
+/* No exec can give back what is not in the bounding set; uid 0 inside means nothing special, and a
+ * change of uid takes nothing away by itself: the last stage of the three does. */
+int stage_lock_capabilities(struct box *box, struct err *err)
+{
+    unsigned long bits = SECBIT_NOROOT | SECBIT_NOROOT_LOCKED | SECBIT_NO_SETUID_FIXUP |
+                         SECBIT_NO_SETUID_FIXUP_LOCKED | SECBIT_KEEP_CAPS_LOCKED |
+                         SECBIT_NO_CAP_AMBIENT_RAISE | SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED;
+
+    (void)box;
+    if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) < 0)
+        return err_set(err, ERR_IO, errno, "clear ambient capabilities");
+    for (unsigned long cap = 0; prctl(PR_CAPBSET_READ, cap, 0, 0, 0) >= 0; cap++) {
+        if (prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0)
+            return err_set(err, ERR_IO, errno, "drop capability %lu", cap);
+    }
+    if (prctl(PR_SET_SECUREBITS, bits, 0, 0, 0) < 0)
+        return err_set(err, ERR_IO, errno, "lock the secure bits");
+    return 0;
+}
+
+/* Leaving root does not drop capabilities here, so the rest are cleared by hand. */
+int stage_drop_capabilities(struct box *box, struct err *err)
+{
+    struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct none[2] = {0};
+
+    (void)box;
+    if (syscall(SYS_capset, &head, none) < 0)
+        return err_set(err, ERR_IO, errno, "drop all capabilities");
+    return 0;
+}
+
+int stage_no_new_privileges(struct box *box, struct err *err)
+{
+    (void)box;
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+        return err_set(err, ERR_IO, errno, "set no_new_privs");
+    return 0;
+}
+
+/* Pid 1 cannot be traced, nor its memory, environment or program file opened from inside. */
+int stage_undumpable(struct box *box, struct err *err)
+{
+    (void)box;
+    if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
+        return err_set(err, ERR_IO, errno, "make pid 1 undumpable");
+    return 0;
+}
+
+/* Landlock for what mounts and namespaces do not cut: with the host's network, its abstract
+ * sockets. File rules are left to the mounts (they would cost every open). */
+int stage_scopes(struct box *box, struct err *err)
+{
+    struct carrel_landlock_ruleset rules = {0};
+
+    if (box->setup->flags & SETUP_SCOPE_SOCKETS)
+        rules.scoped |= CARREL_LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET;
+    if (box->setup->flags & SETUP_SCOPE_SIGNALS)
+        rules.scoped |= CARREL_LANDLOCK_SCOPE_SIGNAL;
+    if (!rules.scoped)
+        return 0;
+    scoped_fd int fd = (int)syscall(SYS_landlock_create_ruleset, &rules, sizeof(rules), 0);
+    if (fd < 0 || syscall(SYS_landlock_restrict_self, fd, 0) < 0)
+        return err_set(err, ERR_KERNEL, errno, "enter the Landlock domain");
+    return 0;
+}
+
+/* After the last change of ids, which would clear it. An engine that died before this line has
+ * closed its end of the socket. */
+int stage_die_with_parent(struct box *box, struct err *err)
+{
+    struct pollfd engine = {.fd = box->socket, .events = 0};
+
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0)
+        return err_set(err, ERR_IO, errno, "bind the sandbox's life to its engine's");
+    if (poll(&engine, 1, 0) != 0)
+        _exit(1);
+    return 0;
+}
+
+int stage_filter(struct box *box, struct err *err)
+{
+    struct sock_fprog program = {.len = (unsigned short)box->setup->filter_length,
+                                 .filter = (struct sock_filter *)(uintptr_t)box->setup->filter};
+
+    _Static_assert(sizeof(box->setup->filter[0]) == sizeof(struct sock_filter), "same layout");
+    if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) < 0)
+        return err_set(err, ERR_KERNEL, errno, "install the system call filter");
+    return 0;
+}

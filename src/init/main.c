@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* carrel-init: pid 1 of a sandbox. Exec'd fresh by the engine in a new user and pid namespace with
+ * one descriptor, the socket to the engine; nothing of the engine's memory or environment is here.
+ *
+ *   unshare the other namespaces -> receive the setup -> run the stages -> for each command
+ *   received: start it -> report its end -> (engine closes the socket) exit, and the kernel kills
+ *   everything left in the pid namespace.
+ *
+ * At level dir there are no namespaces: the same program only starts the command and, being the
+ * subreaper of all that descends from it, kills the whole tree at the end. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/weak.h"
+#include "init/box.h"
+#include "sandbox/wire.h"
+#include "sys/path.h"
+
+enum { ENGINE_SOCKET = 3 };
+
+/* Order is the security argument. */
+static const struct {
+    const char *name;
+    int (*enter)(struct box *, struct err *);
+} stages[] = {
+    {"ids-for-building", stage_become_builder},  /* files need an owner that is mapped */
+    {"nested-userns", stage_forbid_nesting},     /* through the host's /proc: before it goes */
+    {"keyring", stage_new_keyring},              /* inherited by every command */
+    {"hostname", stage_hostname},                /* needs CAP_SYS_ADMIN */
+    {"loopback", stage_loopback},                /* needs CAP_NET_ADMIN */
+    {"time", stage_clock},                       /* through the host's /proc; before any child */
+    {"root", stage_build_root},                  /* needs the host's paths and CAP_SYS_ADMIN */
+    {"enter-root", stage_enter_root},            /* from here on the host's paths are gone */
+    {"verify-mounts", stage_verify_mounts},      /* nobody moved what we mounted */
+    {"rlimits", stage_limits},                   /* before ids: lowering needs no privilege */
+    {"close-fds", stage_close_files},            /* no host directory survives as a descriptor */
+    {"caps", stage_lock_capabilities},           /* needs CAP_SETPCAP */
+    {"ids", stage_drop_ids},                     /* groups, gid, uid: needs CAP_SETGID, CAP_SETUID */
+    {"caps", stage_drop_capabilities},           /* nothing after this needs any */
+    {"no-new-privs", stage_no_new_privileges},   /* lets an unprivileged process do the next two */
+    {"dumpable", stage_undumpable},              /* after the ids, which would reset it */
+    {"landlock", stage_scopes},                  /* needs no-new-privs */
+    {"parent-death", stage_die_with_parent},     /* after the ids, which would clear it */
+    {"seccomp", stage_filter},                   /* last: it forbids most of the above */
+};
+
+static struct setup setup;
+static struct box box = {.setup = &setup, .root = -1, .prepared = -1, .null_device = -1};
+static pid_t command_pid;
+
+static void answer(uint32_t kind, int status, const struct err *err, int fd)
+{
+    static struct reply reply;
+
+    memset(&reply, 0, sizeof(reply));
+    reply.kind = kind;
+    reply.status = status;
+    if (err)
+        reply.error = *err;
+    /* An engine that is gone takes the sandbox with it: nothing to do about a failure here. */
+    ignore(message_send(box.socket, kind, &reply, sizeof(reply), &fd, fd >= 0 ? 1 : 0));
+}
+
+static _Noreturn void die_as(int status, const struct err *err)
+{
+    answer(REPLY_FAILED, status, err, -1);
+    _exit(1);
+}
+
+static _Noreturn void die(const struct err *err)
+{
+    die_as(STATUS_CARREL_FAILED, err);
+}
+
+/* Reads one message; its bytes stay mapped for as long as the sandbox lives. */
+static bool receive(struct message_head *head, int fds[MESSAGE_MAX_FDS], char **ret_bytes)
+{
+    int r = message_receive_head(box.socket, head, fds);
+
+    if (r <= 0)
+        return false;
+    *ret_bytes = mmap(NULL, head->length + 1UL, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+                      -1, 0);
+    return *ret_bytes != MAP_FAILED && message_read_exactly(box.socket, *ret_bytes, head->length) == 0;
+}
+
+static void build(char *bytes, size_t length)
+{
+    struct err err = {0};
+
+    if (wire_decode_setup(&setup, bytes, length) < 0) {
+        err_set(&err, ERR_INVALID, 0, "the setup message is malformed");
+        die(&err);
+    }
+    if (setup.flags & SETUP_DIR_LEVEL) {
+        if (stage_limits(&box, &err) < 0 || prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) < 0)
+            die(&err);
+        return;
+    }
+    for (size_t i = 0; i < sizeof(stages) / sizeof(stages[0]); i++) {
+        if (weak(stages[i].name))
+            continue;
+        if (stages[i].enter(&box, &err) < 0)
+            die(&err);
+    }
+}
+
+static void start(char *bytes, size_t length, int fds[3], size_t fd_count)
+{
+    static const char *pointers[2 * SETUP_MAX_ARGS + 2];
+    struct command command = {0};
+    struct err err = {0};
+    int master = -1;
+    int slave = -1;
+
+    if (wire_decode_command(&command, pointers, 2 * SETUP_MAX_ARGS + 2, bytes, length) < 0) {
+        err_set(&err, ERR_INVALID, 0, "the command message is malformed");
+        die(&err);
+    }
+    if (command.flags & COMMAND_TTY) {
+        if (command_open_terminal(&command, &master, &slave, &err) < 0)
+            die(&err);
+        fds[0] = fds[1] = fds[2] = slave;
+        answer(REPLY_TERMINAL, 0, NULL, master);
+        (void)close(master);
+    } else if (fd_count != 3) {
+        err_set(&err, ERR_INVALID, 0, "the command message came without its files");
+        die(&err);
+    }
+    int status = STATUS_CARREL_FAILED;
+    if (command_start(&command, fds, &command_pid, &status, &err) < 0)
+        die_as(status, &err);
+    for (size_t i = 0; i < fd_count; i++)
+        (void)close(fds[i]);
+    if (slave >= 0)
+        (void)close(slave);
+    answer(REPLY_STARTED, 0, NULL, -1);
+}
+
+/* Kills every descendant: children of a killed child come to us, their subreaper, and the next pass
+ * finds them. */
+static void kill_descendants(void)
+{
+    static char text[1 << 16];
+    char path[64];
+
+    snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
+    while (path_read_small(path, text, sizeof(text)) > 0) {
+        for (char *at = text; *at;) {
+            char *end;
+            long pid = strtol(at, &end, 10);
+            if (end == at)
+                break;
+            (void)kill((pid_t)pid, SIGKILL);
+            at = end;
+        }
+        if (waitpid(-1, NULL, __WALL) < 0)
+            return;
+        while (waitpid(-1, NULL, __WALL | WNOHANG) > 0)
+            ;
+    }
+}
+
+static _Noreturn void finish(void)
+{
+    if (setup.flags & SETUP_DIR_LEVEL)
+        kill_descendants();
+    _exit(0);
+}
+
+static void reap(void)
+{
+    int status;
+    pid_t pid;
+
+    while ((pid = waitpid(-1, &status, WNOHANG | __WALL)) > 0) {
+        if (pid != command_pid)
+            continue;
+        if (setup.flags & SETUP_DIR_LEVEL)
+            kill_descendants();
+        answer(REPLY_EXITED, status, NULL, -1);
+        finish();
+    }
+}
+
+static void serve_message(void)
+{
+    int fds[MESSAGE_MAX_FDS];
+    struct message_head head;
+    uint32_t signal_number;
+    char *bytes;
+
+    if (!receive(&head, fds, &bytes))
+        finish();
+    switch (head.kind) {
+    case MESSAGE_SETUP:
+        memcpy(box.trees, fds, head.fd_count * sizeof(int));
+        box.tree_count = head.fd_count;
+        build(bytes, head.length);
+        break;
+    case MESSAGE_COMMAND:
+        start(bytes, head.length, fds, head.fd_count);
+        break;
+    case MESSAGE_SIGNAL:
+        memcpy(&signal_number, bytes, sizeof(signal_number)); /* the mapping is never shorter */
+        if (command_pid > 0)
+            (void)kill(-command_pid, (int)signal_number);
+        break;
+    default:
+        finish();
+    }
+}
+
+/* All signals default and blocked; children unblock. Ignored ones would survive exec. */
+static int take_over_signals(void)
+{
+    sigset_t all;
+    sigset_t child;
+
+    for (int i = 1; i < NSIG; i++)
+        (void)signal(i, SIG_DFL);
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, NULL);
+    sigemptyset(&child);
+    sigaddset(&child, SIGCHLD);
+    return signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+int main(int argc, char **argv)
+{
+    struct err err = {0};
+    unsigned long namespaces = argc > 1 ? strtoul(argv[1], NULL, 16) : 0;
+
+    box.socket = ENGINE_SOCKET;
+    (void)fcntl(box.socket, F_SETFD, FD_CLOEXEC);
+    if (namespaces && unshare((int)namespaces) < 0) {
+        err_set(&err, ERR_KERNEL, errno, "make namespaces (0x%lx)", namespaces);
+        die(&err);
+    }
+    /* While the engine still prepares the setup. */
+    bool built = false;
+    while (!built && !command_pid) {
+        serve_message();
+        built = true;
+    }
+    int signals = take_over_signals();
+    struct pollfd ready[2] = {{.fd = box.socket, .events = POLLIN}, {.fd = signals, .events = POLLIN}};
+    for (;;) {
+        struct signalfd_siginfo info;
+        if (poll(ready, 2, -1) < 0 && errno != EINTR)
+            finish();
+        if (ready[1].revents) {
+            ignore(read(signals, &info, sizeof(info)) > 0); /* only a wake-up */
+            reap();
+        }
+        if (ready[0].revents)
+            serve_message();
+    }
+}

@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Builds the new root: carries out the setup's mount operations, every one by descriptor.
+ *
+ * The root is attached over "/" of this mount namespace, the prepared files below it; both hide the
+ * old root only after pivot_root, so host sources can still be opened meanwhile. Mount points are
+ * opened beneath the new root without following anything; a tenant who renames them while we work
+ * can move a mount about inside the own tree only, and stage_verify_mounts then refuses to go on. */
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/weak.h"
+#include "init/box.h"
+#include "sys/mount.h"
+#include "sys/path.h"
+
+static int fail(struct err *err, int negative_errno, const struct op *op, const char *what)
+{
+    int code = negative_errno == -ENOENT ? ERR_NOT_FOUND : ERR_IO;
+
+    return err_set(err, (enum err_code)code, -negative_errno, "%s '/%s'", what, op->target);
+}
+
+/* Opens the mount point of an operation in the new root. */
+static int open_target(struct box *box, const struct op *op)
+{
+    if (op->target[0] == '\0')
+        return open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    return path_open_beneath(box->root, op->target, O_PATH, (op->flags & OP_TOP) != 0);
+}
+
+/* Attaches a finished tree, and remembers which mount must be seen there at the end. */
+static int attach(struct box *box, const struct op *op, int tree, struct err *err)
+{
+    scoped_fd int where = open_target(box, op);
+    int r = where < 0 ? where : mount_attach(tree, where);
+
+    if (r < 0)
+        return fail(err, r, op, "mount on");
+    box->mount_ids[op - box->setup->ops] = mount_id(tree);
+    return 0;
+}
+
+/* The detached copy of a host path: handed over by the engine, or opened here and compared with
+ * what the engine saw under that name. */
+static int open_bind_tree(struct box *box, const struct op *op, struct err *err)
+{
+    struct stat st;
+
+    if (box->setup->flags & SETUP_TREES_PASSED) {
+        if (box->trees_used >= box->tree_count)
+            return err_set(err, ERR_INVALID, 0, "setup names more trees than were sent");
+        return take_fd(&box->trees[box->trees_used++]);
+    }
+    scoped_fd int source = path_open_canonical(op->source, O_PATH);
+    if (source < 0)
+        return err_set(err, ERR_NOT_FOUND, -source, "open '%s'", op->source);
+    if (fstat(source, &st) < 0 || st.st_dev != op->device || st.st_ino != op->inode)
+        return err_set(err, ERR_CONFLICT, 0, "'%s' changed while the sandbox started", op->source);
+    int tree = mount_clone(source, (op->flags & OP_RECURSIVE) != 0);
+    if (tree < 0)
+        return err_set(err, ERR_IO, -tree, "bind '%s'", op->source);
+    int r = mount_set(tree, op->attrs, (op->flags & OP_RECURSIVE) != 0, -1);
+    if (r < 0) {
+        (void)close(tree);
+        return err_set(err, ERR_IO, -r, "set mount flags of '%s'", op->source);
+    }
+    return tree;
+}
+
+static int do_bind(struct box *box, const struct op *op, struct err *err)
+{
+    scoped_fd int tree = open_bind_tree(box, op, err);
+
+    if (tree < 0)
+        return -1;
+    if (attach(box, op, tree, err) < 0)
+        return -1;
+    if (op->target[0] == '\0')
+        box->root = take_fd(&tree);
+    return 0;
+}
+
+static int do_tmpfs(struct box *box, const struct op *op, struct err *err)
+{
+    struct tmpfs_options options = {.bytes = op->bytes,
+                                    .inodes = op->inodes,
+                                    .mode = op->mode,
+                                    .uid = op->uid,
+                                    .gid = op->gid,
+                                    .attrs = op->attrs};
+    scoped_fd int tree = mount_new_tmpfs(&options);
+
+    if (tree < 0)
+        return fail(err, tree, op, "make a tmpfs for");
+    if (attach(box, op, tree, err) < 0)
+        return -1;
+    if (op->target[0] == '\0')
+        box->root = take_fd(&tree);
+    return 0;
+}
+
+static int do_proc(struct box *box, const struct op *op, struct err *err)
+{
+    scoped_fd int tree = mount_new_proc(!weak("hidepid"), op->attrs);
+
+    if (tree == -EPERM)
+        return err_set(err, ERR_KERNEL, EPERM,
+                       "this host does not let a user namespace mount /proc (is Carrel running in a "
+                       "container whose /proc is masked? unmask it, e.g. docker run "
+                       "--security-opt systempaths=unconfined)");
+    if (tree < 0)
+        return fail(err, tree, op, "make");
+    return attach(box, op, tree, err);
+}
+
+static int do_devpts(struct box *box, const struct op *op, struct err *err)
+{
+    scoped_fd int tree = mount_new_devpts(op->gid, op->attrs);
+
+    if (tree < 0)
+        return fail(err, tree, op, "make");
+    return attach(box, op, tree, err);
+}
+
+static int base_of(const struct box *box, const struct op *op)
+{
+    return op->flags & OP_IN_ROOT ? box->root : box->prepared;
+}
+
+static int do_dir(struct box *box, const struct op *op, struct err *err)
+{
+    if (mkdirat(base_of(box, op), op->target, op->mode) < 0 && errno != EEXIST)
+        return fail(err, -errno, op, "make directory");
+    return 0;
+}
+
+static int do_file(struct box *box, const struct op *op, struct err *err)
+{
+    scoped_fd int fd = openat(base_of(box, op), op->target,
+                              O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, op->mode);
+    size_t n = strlen(op->source);
+
+    if (fd < 0 && errno == EEXIST && n == 0)
+        return 0;
+    if (fd < 0 || write(fd, op->source, n) != (ssize_t)n)
+        return fail(err, -errno, op, "make file");
+    return 0;
+}
+
+static int do_link(struct box *box, const struct op *op, struct err *err)
+{
+    if (symlinkat(op->source, box->prepared, op->target) < 0)
+        return fail(err, -errno, op, "make link");
+    return 0;
+}
+
+static int do_show(struct box *box, const struct op *op, struct err *err)
+{
+    scoped_fd int source = path_open_beneath(box->prepared, op->source, O_PATH, 1);
+    scoped_fd int tree = source < 0 ? source : mount_clone(source, false);
+
+    if (tree < 0)
+        return fail(err, tree, op, "prepare");
+    int r = mount_set(tree, op->attrs, false, -1);
+    if (r < 0)
+        return fail(err, r, op, "set mount flags of");
+    return attach(box, op, tree, err);
+}
+
+/* Files are covered with /dev/null (checked to be that device, by descriptor), directories with an
+ * empty one. A name this kernel does not have needs no cover. */
+static int do_mask(struct box *box, const struct op *op, struct err *err)
+{
+    struct stat st;
+    scoped_fd int where = open_target(box, op);
+
+    if (where == -ENOENT)
+        return 0;
+    if (where < 0 || fstat(where, &st) < 0)
+        return fail(err, where < 0 ? where : -errno, op, "open");
+    scoped_fd int empty = -1;
+    if (S_ISDIR(st.st_mode)) {
+        empty = path_open_beneath(box->prepared, "empty", O_PATH, 1);
+        if (empty < 0)
+            return fail(err, empty, op, "prepare the cover of");
+    }
+    scoped_fd int tree = mount_clone(empty >= 0 ? empty : box->null_device, false);
+    int r = tree < 0 ? tree : mount_set(tree, op->attrs, false, -1);
+    if (r == 0)
+        r = mount_attach(tree, where);
+    if (r < 0)
+        return fail(err, r, op, "cover");
+    box->mount_ids[op - box->setup->ops] = mount_id(tree);
+    return 0;
+}
+
+static int do_lock(struct box *box, const struct op *op, struct err *err)
+{
+    scoped_fd int where = open_target(box, op);
+
+    if (where == -ENOENT)
+        return 0;
+    scoped_fd int tree = where < 0 ? where : mount_clone(where, false);
+    int r = tree < 0 ? tree : mount_set(tree, op->attrs, false, -1);
+    if (r == 0)
+        r = mount_attach(tree, where);
+    if (r < 0)
+        return fail(err, r, op, "make read-only");
+    box->mount_ids[op - box->setup->ops] = mount_id(tree);
+    return 0;
+}
+
+static int (*const actions[OP_KIND_COUNT_])(struct box *, const struct op *, struct err *) = {
+    [OP_BIND] = do_bind, [OP_TMPFS] = do_tmpfs, [OP_PROC] = do_proc, [OP_DEVPTS] = do_devpts,
+    [OP_DIR] = do_dir,   [OP_FILE] = do_file,   [OP_LINK] = do_link, [OP_SHOW] = do_show,
+    [OP_MASK] = do_mask, [OP_LOCK] = do_lock,
+};
+
+/* The prepared files live on one small tmpfs, attached over the old root so that parts of it can be
+ * bound (a detached mount cannot be copied before Linux 6.15); it goes away with the old root. */
+static int make_prepared(struct box *box, struct err *err)
+{
+    struct tmpfs_options options = {.bytes = 1 << 20, .inodes = 1024, .mode = 0755};
+    scoped_fd int where = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+    if (!(box->setup->flags & SETUP_UID_RANGE)) {
+        options.uid = box->setup->uid;
+        options.gid = box->setup->gid;
+    }
+    box->prepared = mount_new_tmpfs(&options);
+    int r = box->prepared < 0 ? box->prepared : mount_attach(box->prepared, where);
+    if (r < 0)
+        return err_set(err, ERR_IO, -r, "make a tmpfs for Carrel's own files");
+    if (mkdirat(box->prepared, "empty", 0555) < 0)
+        return err_set(err, ERR_IO, errno, "prepare Carrel's own files");
+    return 0;
+}
+
+static int open_null_device(struct box *box, struct err *err)
+{
+    struct stat st;
+
+    box->null_device = path_open_canonical("/dev/null", O_PATH);
+    if (box->null_device < 0)
+        return err_set(err, ERR_NOT_FOUND, -box->null_device, "open '/dev/null'");
+    if (fstat(box->null_device, &st) < 0 || !S_ISCHR(st.st_mode) || st.st_rdev != makedev(1, 3))
+        return err_set(err, ERR_KERNEL, 0, "'/dev/null' of this host is not the null device");
+    return 0;
+}
+
+/* Situation: new mount namespace still showing the host, all capabilities inside the user
+ * namespace, uid as stage_become_builder left it. */
+int stage_build_root(struct box *box, struct err *err)
+{
+    umask(0);
+    if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
+        return err_set(err, ERR_IO, errno, "make mounts private");
+    if (open_null_device(box, err) < 0 || make_prepared(box, err) < 0)
+        return -1;
+    for (uint32_t i = 0; i < box->setup->op_count; i++) {
+        const struct op *op = &box->setup->ops[i];
+        if (actions[op->kind](box, op, err) < 0)
+            return -1;
+    }
+    umask(022);
+    return 0;
+}
+
+/* Whether ".." at the root leads anywhere but to the root: it would follow a mount left on top. */
+static bool root_is_the_end(void)
+{
+    scoped_fd int root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    scoped_fd int above = open("/..", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    struct stat r;
+    struct stat a;
+
+    return root >= 0 && above >= 0 && fstat(root, &r) == 0 && fstat(above, &a) == 0 &&
+           r.st_dev == a.st_dev && r.st_ino == a.st_ino && mount_id(root) == mount_id(above);
+}
+
+int stage_enter_root(struct box *box, struct err *err)
+{
+    char cwd[8];
+
+    if (fchdir(box->root) < 0)
+        return err_set(err, ERR_IO, errno, "enter the new root");
+    if (weak("pivot"))
+        return chroot(".");
+    if (syscall(SYS_pivot_root, ".", ".") < 0)
+        return err_set(err, ERR_IO, errno, "make the workspace the root");
+    /* On top of the new root lie the old one and, on top of that, the prepared files. */
+    if (umount2(".", MNT_DETACH) < 0 || umount2(".", MNT_DETACH) < 0 || chdir("/") < 0)
+        return err_set(err, ERR_IO, errno, "leave the host's root");
+    /* CVE-2024-21626: a working directory outside the root would show here. */
+    if (syscall(SYS_getcwd, cwd, sizeof(cwd)) < 0 || strcmp(cwd, "/") != 0 || !root_is_the_end())
+        return err_set(err, ERR_CONFLICT, 0, "the new root is not where it should be");
+    return 0;
+}
+
+/* What is seen under each mounted name must be the mount made for it. */
+int stage_verify_mounts(struct box *box, struct err *err)
+{
+    for (uint32_t i = 0; i < box->setup->op_count; i++) {
+        const struct op *op = &box->setup->ops[i];
+        if (!box->mount_ids[i] || op->target[0] == '\0')
+            continue;
+        scoped_fd int fd = path_open_beneath(box->root, op->target, O_PATH, 0);
+        if (fd < 0 || mount_id(fd) != box->mount_ids[i])
+            return err_set(err, ERR_CONFLICT, 0,
+                           "'/%s' was renamed or replaced while the sandbox started; start it "
+                           "again when nothing else works on that name",
+                           op->target);
+    }
+    return 0;
+}

@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "policy/policy.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "policy/units.h"
+
+#define POLICY_MAX_BYTES (256UL << 10)
+
+struct reader {
+    struct policy *policy;
+    struct arena *arena;
+    struct err *err;
+};
+
+struct key {
+    const char *name;
+    const char *expected; /* said when the type or value is wrong */
+    int (*read)(struct reader *, const json_t *);
+};
+
+static int wrong(struct reader *r, const char *key, const char *expected)
+{
+    return err_set(r->err, ERR_INVALID, 0, "policy: \"%s\" must be %s", key, expected);
+}
+
+/* Text without NUL bytes, which a system call would cut short. */
+static const char *plain_text(struct reader *r, const json_t *value)
+{
+    const char *text = json_string_value(value);
+
+    if (!text || strlen(text) != json_string_length(value))
+        return NULL;
+    return arena_copy(r->arena, text, strlen(text));
+}
+
+/* The one walk over every object: each member must be a known key. */
+static int read_object(struct reader *r, const json_t *object, const struct key *keys, size_t count)
+{
+    const char *name;
+    json_t *value;
+
+    json_object_foreach((json_t *)(uintptr_t)object, name, value) {
+        const struct key *key = NULL;
+        for (size_t i = 0; i < count; i++) {
+            if (strcmp(keys[i].name, name) == 0)
+                key = &keys[i];
+        }
+        if (!key) {
+            char known[160] = "";
+            for (size_t i = 0; i < count; i++) {
+                size_t used = strlen(known);
+                snprintf(known + used, sizeof(known) - used, "%s%s", i ? ", " : "", keys[i].name);
+            }
+            return err_set(r->err, ERR_INVALID, 0, "policy: unknown key \"%.40s\"; known are: %s",
+                           name, known);
+        }
+        int result = key->read(r, value);
+        if (result < 0)
+            return result == -ECANCELED ? -1 : wrong(r, key->name, key->expected);
+    }
+    return 0;
+}
+
+static int read_level(struct reader *r, const json_t *value)
+{
+    const char *text = json_string_value(value);
+
+    if (text && strcmp(text, "ns") == 0)
+        r->policy->level = CARREL_LEVEL_NS;
+    else if (text && strcmp(text, "dir") == 0)
+        r->policy->level = CARREL_LEVEL_DIR;
+    else
+        return -EINVAL;
+    return 0;
+}
+
+static int read_network(struct reader *r, const json_t *value)
+{
+    const char *text = json_string_value(value);
+
+    if (text && strcmp(text, "none") == 0)
+        r->policy->net = CARREL_NET_NONE;
+    else if (text && strcmp(text, "host") == 0)
+        r->policy->net = CARREL_NET_HOST;
+    else
+        return -EINVAL;
+    return 0;
+}
+
+static int read_user(struct reader *r, const json_t *value)
+{
+    const char *text = json_string_value(value);
+
+    if (!text || (strcmp(text, "user") != 0 && strcmp(text, "root") != 0))
+        return -EINVAL;
+    r->policy->user = strcmp(text, "root") == 0 ? CARREL_USER_ROOT : CARREL_USER_USER;
+    return 0;
+}
+
+static struct carrel_mount *last_mount(struct reader *r)
+{
+    return &r->policy->mounts[r->policy->mount_count - 1];
+}
+
+static int read_source(struct reader *r, const json_t *value)
+{
+    const char *text = plain_text(r, value);
+
+    if (!text || text[0] != '/')
+        return -EINVAL;
+    last_mount(r)->source = text;
+    return 0;
+}
+
+static int read_target(struct reader *r, const json_t *value)
+{
+    const char *text = plain_text(r, value);
+
+    if (!text || text[0] != '/')
+        return -EINVAL;
+    last_mount(r)->target = text;
+    return 0;
+}
+
+static int read_writable(struct reader *r, const json_t *value)
+{
+    if (!json_is_boolean(value))
+        return -EINVAL;
+    last_mount(r)->writable = json_is_true(value);
+    return 0;
+}
+
+static const struct key mount_keys[] = {
+    {"source", "an absolute path", read_source},
+    {"target", "an absolute path", read_target},
+    {"writable", "true or false", read_writable},
+};
+
+static int read_mounts(struct reader *r, const json_t *value)
+{
+    json_t *item;
+    size_t i;
+
+    if (!json_is_array(value))
+        return -EINVAL;
+    json_array_foreach((json_t *)(uintptr_t)value, i, item) {
+        if (!json_is_object(item) || r->policy->mount_count == POLICY_MAX_MOUNTS)
+            return -EINVAL;
+        r->policy->mounts[r->policy->mount_count++] = (struct carrel_mount){0};
+        if (read_object(r, item, mount_keys, sizeof(mount_keys) / sizeof(mount_keys[0])) < 0)
+            return -ECANCELED;
+        if (!last_mount(r)->source)
+            return -EINVAL;
+    }
+    return 0;
+}
+
+static int read_env(struct reader *r, const json_t *value)
+{
+    const char *name;
+    json_t *item;
+
+    if (!json_is_object(value))
+        return -EINVAL;
+    json_object_foreach((json_t *)(uintptr_t)value, name, item) {
+        const char *text = plain_text(r, item);
+        if (!text || !*name || strchr(name, '=') || r->policy->env_count == POLICY_MAX_ENV)
+            return -EINVAL;
+        char *joined = arena_printf(r->arena, "%s=%s", name, text);
+        if (!joined)
+            return -EINVAL;
+        r->policy->env[r->policy->env_count++] = joined;
+    }
+    return 0;
+}
+
+static int read_timeout(struct reader *r, const json_t *value)
+{
+    return json_is_string(value)
+               ? units_parse_duration(json_string_value(value), &r->policy->timeout_ms)
+               : -EINVAL;
+}
+
+static int read_size(const json_t *value, uint64_t *ret)
+{
+    if (json_is_integer(value) && json_integer_value(value) > 0) {
+        *ret = (uint64_t)json_integer_value(value);
+        return *ret > (1ULL << 60) ? -ERANGE : 0;
+    }
+    return json_is_string(value) ? units_parse_size(json_string_value(value), ret) : -EINVAL;
+}
+
+static int read_tmp_size(struct reader *r, const json_t *value)
+{
+    return read_size(value, &r->policy->tmp_bytes);
+}
+
+static int read_max_output(struct reader *r, const json_t *value)
+{
+    return read_size(value, &r->policy->output_bytes);
+}
+
+static const struct key limit_keys[] = {
+    {"timeout", "a duration such as \"30s\" or \"5m\"", read_timeout},
+    {"tmp_size", "a size such as \"64M\"", read_tmp_size},
+    {"max_output", "a size such as \"1M\"", read_max_output},
+};
+
+static int read_limits(struct reader *r, const json_t *value)
+{
+    if (!json_is_object(value))
+        return -EINVAL;
+    int result = read_object(r, value, limit_keys, sizeof(limit_keys) / sizeof(limit_keys[0]));
+    return result < 0 ? -ECANCELED : 0;
+}
+
+static const struct key policy_keys[] = {
+    {"level", "\"ns\" or \"dir\"", read_level},
+    {"network", "\"none\" or \"host\"", read_network},
+    {"user", "\"user\" or \"root\"", read_user},
+    {"mounts", "a list of at most 64 objects with source, target and writable", read_mounts},
+    {"env", "an object of at most 256 strings", read_env},
+    {"limits", "an object with timeout, tmp_size and max_output", read_limits},
+};
+
+int policy_parse(struct policy *ret, struct arena *arena, const char *bytes, size_t n,
+                 struct err *err)
+{
+    json_error_t where;
+    json_t *root = json_loadb(bytes, n, JSON_REJECT_DUPLICATES, &where);
+    struct reader r = {.policy = ret, .arena = arena, .err = err};
+
+    memset(ret, 0, sizeof(*ret));
+    if (!root)
+        return err_set(err, ERR_INVALID, 0, "policy: line %d, column %d: %s", where.line,
+                       where.column, where.text);
+    int result = json_is_object(root)
+                     ? read_object(&r, root, policy_keys,
+                                   sizeof(policy_keys) / sizeof(policy_keys[0]))
+                     : err_set(err, ERR_INVALID, 0, "policy: must be a JSON object");
+    json_decref(root);
+    return result;
+}
+
+int policy_load(struct policy *ret, struct arena *arena, const char *path, struct err *err)
+{
+    scoped_fd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    scoped_buf struct buf b;
+    char chunk[4096];
+    ssize_t got = -1;
+
+    buf_init(&b, POLICY_MAX_BYTES);
+    if (fd < 0)
+        return err_set(err, ERR_NOT_FOUND, errno, "open policy '%s'", path);
+    while ((got = read(fd, chunk, sizeof(chunk))) > 0)
+        buf_add(&b, chunk, (size_t)got);
+    if (got < 0)
+        return err_set(err, ERR_IO, errno, "read policy '%s'", path);
+    if (buf_done(&b) < 0)
+        return err_set(err, ERR_LIMIT, 0, "policy '%s' is larger than %lu KiB", path,
+                       POLICY_MAX_BYTES >> 10);
+    return policy_parse(ret, arena, b.p, b.n, err);
+}
+
+static int narrow(uint64_t *asked, uint64_t allowed, const char *flag, struct err *err)
+{
+    if (!allowed)
+        return 0;
+    if (*asked > allowed)
+        return err_set(err, ERR_DENIED, 0, "%s goes beyond the policy's limit", flag);
+    if (!*asked)
+        *asked = allowed;
+    return 0;
+}
+
+/* Level and network: the policy's is the widest; one that is silent allows the default only. */
+static int narrow_reach(const struct policy *policy, struct carrel_spec *spec, struct err *err)
+{
+    if (spec->level == CARREL_LEVEL_DIR && policy->level != CARREL_LEVEL_DIR)
+        return err_set(err, ERR_DENIED, 0,
+                       "--level dir is weaker than the policy allows (add \"level\": \"dir\" to it)");
+    if (spec->net == CARREL_NET_HOST && policy->net != CARREL_NET_HOST)
+        return err_set(err, ERR_DENIED, 0,
+                       "--net host is forbidden by the policy (add \"network\": \"host\" to it)");
+    if (spec->user == CARREL_USER_ROOT && policy->user != CARREL_USER_ROOT)
+        return err_set(err, ERR_DENIED, 0,
+                       "--user root is forbidden by the policy (add \"user\": \"root\" to it)");
+    if (spec->mount_count)
+        return err_set(err, ERR_DENIED, 0,
+                       "--ro and --rw do not go with --policy: list the mount under \"mounts\" in it");
+    if (spec->level == CARREL_LEVEL_AUTO)
+        spec->level = policy->level;
+    if (spec->user == CARREL_USER_DEFAULT)
+        spec->user = policy->user;
+    if (spec->net == CARREL_NET_DEFAULT && spec->level != CARREL_LEVEL_DIR)
+        spec->net = policy->net;
+    return 0;
+}
+
+int policy_apply(const struct policy *policy, struct arena *arena, struct carrel_spec *spec,
+                 struct err *err)
+{
+    size_t own = 0;
+
+    if (narrow_reach(policy, spec, err) < 0 ||
+        narrow(&spec->timeout_ms, policy->timeout_ms, "--timeout", err) < 0 ||
+        narrow(&spec->tmp_bytes, policy->tmp_bytes, "--tmp-size", err) < 0 ||
+        narrow(&spec->output_bytes, policy->output_bytes, "--max-output", err) < 0)
+        return -1;
+    spec->mounts = policy->mounts;
+    spec->mount_count = policy->mount_count;
+    while (spec->env && spec->env[own])
+        own++;
+    const char **joined = arena_alloc(arena, (policy->env_count + own + 1) * sizeof(char *));
+    if (!joined)
+        return err_set(err, ERR_LIMIT, 0, "out of memory");
+    if (own)
+        memcpy(joined, spec->env, own * sizeof(char *));
+    /* The policy's come last: they win over the caller's. */
+    if (policy->env_count)
+        memcpy(joined + own, policy->env, policy->env_count * sizeof(char *));
+    spec->env = joined;
+    return 0;
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A policy: what a run may do, set by the workspace's owner. Untrusted bytes in, a checked structure
+ * out. Options may narrow it, never widen it. */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "carrel.h"
+
+enum { POLICY_MAX_MOUNTS = 64, POLICY_MAX_ENV = 256 };
+
+struct policy {
+    enum carrel_level level;
+    enum carrel_net net;
+    enum carrel_user user;
+    struct carrel_mount mounts[POLICY_MAX_MOUNTS];
+    size_t mount_count;
+    const char *env[POLICY_MAX_ENV];
+    size_t env_count;
+    uint64_t timeout_ms; /* 0: not set */
+    uint64_t tmp_bytes;
+    uint64_t output_bytes;
+};
+
+/* Strings live in `arena`. */
+int policy_parse(struct policy *ret, struct arena *arena, const char *bytes, size_t n,
+                 struct err *err);
+/* Reads the file and parses it. */
+int policy_load(struct policy *ret, struct arena *arena, const char *path, struct err *err);
+/* Puts the policy under the spec: fills what was not asked for, refuses what goes beyond. `env` and
+ * `mounts` of the spec are replaced by joined lists in `arena`. */
+int policy_apply(const struct policy *policy, struct arena *arena, struct carrel_spec *spec,
+                 struct err *err);

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "policy/units.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <string.h>
+
+struct unit {
+    const char *name;
+    uint64_t factor;
+};
+
+static const struct unit sizes[] = {
+    {"", 1},           {"B", 1},          {"K", 1UL << 10},  {"KiB", 1UL << 10},
+    {"M", 1UL << 20},  {"MiB", 1UL << 20}, {"G", 1UL << 30}, {"GiB", 1UL << 30},
+    {"T", 1UL << 40},  {"TiB", 1UL << 40},
+};
+
+static const struct unit durations[] = {{"ms", 1}, {"s", 1000}, {"m", 60000}, {"h", 3600000}};
+
+/* Nothing above this: sums of a few stay far from overflow. */
+#define LARGEST (1ULL << 60)
+
+static int parse(const char *text, const struct unit *units, size_t count, uint64_t *ret)
+{
+    uint64_t value = 0;
+    const char *at = text;
+
+    for (; *at >= '0' && *at <= '9'; at++) {
+        if (__builtin_mul_overflow(value, 10, &value) ||
+            __builtin_add_overflow(value, (uint64_t)(*at - '0'), &value))
+            return -ERANGE;
+    }
+    if (at == text)
+        return -EINVAL;
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(at, units[i].name) != 0)
+            continue;
+        if (__builtin_mul_overflow(value, units[i].factor, &value) || value > LARGEST)
+            return -ERANGE;
+        if (value == 0)
+            return -EINVAL;
+        *ret = value;
+        return 0;
+    }
+    return -EINVAL;
+}
+
+int units_parse_size(const char *text, uint64_t *ret_bytes)
+{
+    return parse(text, sizes, sizeof(sizes) / sizeof(sizes[0]), ret_bytes);
+}
+
+int units_parse_duration(const char *text, uint64_t *ret_ms)
+{
+    return parse(text, durations, sizeof(durations) / sizeof(durations[0]), ret_ms);
+}

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sizes and durations as people write them. Strict: a number and a unit, nothing else; zero and
+ * what does not fit are refused. */
+#pragma once
+
+#include <stdint.h>
+
+/* "64M", "1G", "4096", "512KiB" (powers of 1024); 0 or -EINVAL, -ERANGE. */
+int units_parse_size(const char *text, uint64_t *ret_bytes);
+/* "30s", "1500ms", "2m", "1h"; 0 or -EINVAL, -ERANGE. A bare number is refused: seconds to some,
+ * milliseconds to others. */
+int units_parse_duration(const char *text, uint64_t *ret_ms);

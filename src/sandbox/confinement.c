@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Writes the part of the setup that takes things away: namespaces, limits, Landlock, filter. */
+#include <sched.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/weak.h"
+#include "sandbox/filter.h"
+#include "sandbox/run.h"
+#include "sys/uapi.h"
+
+static const struct {
+    const char *control; /* its name in test builds */
+    uint32_t flag;
+} namespaces[] = {
+    {"ns-user", CLONE_NEWUSER}, {"ns-mount", CLONE_NEWNS},      {"ns-pid", CLONE_NEWPID},
+    {"ns-ipc", CLONE_NEWIPC},   {"ns-uts", CLONE_NEWUTS},       {"ns-net", CLONE_NEWNET},
+    {"time", CLONE_NEWTIME},    {"ns-cgroup", CLONE_NEWCGROUP},
+};
+
+static void write_namespaces(struct run *run)
+{
+    for (size_t i = 0; i < sizeof(namespaces) / sizeof(namespaces[0]); i++) {
+        if (weak(namespaces[i].control))
+            continue;
+        run->setup.namespaces |= namespaces[i].flag;
+    }
+    if (run->net == CARREL_NET_HOST)
+        run->setup.namespaces &= ~(uint32_t)CLONE_NEWNET;
+    if (access("/proc/self/ns/time", F_OK) < 0) /* before Linux 5.6 */
+        run->setup.namespaces &= ~(uint32_t)CLONE_NEWTIME;
+}
+
+/* Bounds on what one process may hold. RLIMIT_NPROC counts per user namespace. */
+static const struct {
+    int which;
+    uint64_t soft;
+    uint64_t hard;
+} limits[] = {
+    {RLIMIT_CORE, 0, 0}, /* no dumps in the workspace, none through the host's core handler */
+    {RLIMIT_NOFILE, 1024, 65536}, {RLIMIT_NPROC, 4096, 4096},     {RLIMIT_MEMLOCK, 65536, 65536},
+    {RLIMIT_RTPRIO, 0, 0},        {RLIMIT_NICE, 0, 0},            {RLIMIT_MSGQUEUE, 819200, 819200},
+    {RLIMIT_SIGPENDING, 4096, 4096},
+};
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static void write_limits(struct run *run)
+{
+    for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
+        struct rlimit now;
+        int which = limits[i].which;
+        if (getrlimit((__rlimit_resource_t)which, &now) < 0)
+            continue;
+        run->setup.limit_mask |= 1U << which;
+        run->setup.limits[which].hard = least(limits[i].hard, now.rlim_max);
+        run->setup.limits[which].soft = least(limits[i].soft, run->setup.limits[which].hard);
+    }
+}
+
+int confinement_write(struct run *run, struct err *err)
+{
+    struct filter_options filter = {0};
+
+    (void)err;
+    write_namespaces(run);
+    write_limits(run);
+    if (run->host.landlock_abi >= CARREL_LANDLOCK_ABI_SCOPES)
+        run->setup.flags |= SETUP_SCOPE_SOCKETS | SETUP_SCOPE_SIGNALS;
+    else if (run->net == CARREL_NET_HOST)
+        filter.no_unix_sockets = true; /* the host's abstract sockets are in its network */
+    filter_build(&run->setup, &filter);
+    return 0;
+}

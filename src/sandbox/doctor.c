@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* carrel doctor: asks the kernel, one question a line, and says how to mend what is missing. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <linux/openat2.h>
+#include <linux/seccomp.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "sandbox/host.h"
+#include "sandbox/identity.h"
+#include "sandbox/run.h"
+#include "sys/mount.h"
+#include "sys/path.h"
+#include "sys/uapi.h"
+
+struct finding {
+    bool works;
+    char detail[256];
+    const char *fix; /* one command or sentence; NULL: nothing to do */
+};
+
+typedef void probe_fn(const struct host *, struct finding *);
+
+static void say(struct finding *f, bool works, const char *fix, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+static void say(struct finding *f, bool works, const char *fix, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(f->detail, sizeof(f->detail), format, args);
+    va_end(args);
+    f->works = works;
+    f->fix = works ? NULL : fix;
+}
+
+/* Tries the clone in a child, which exits at once. */
+static int try_clone(int flags)
+{
+    pid_t pid = (pid_t)syscall(SYS_clone, flags | SIGCHLD, NULL, NULL, NULL, NULL);
+
+    if (pid == 0)
+        _exit(0);
+    if (pid < 0)
+        return -errno;
+    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+        ;
+    return 0;
+}
+
+static void probe_user_namespaces(const struct host *host, struct finding *f)
+{
+    int r = try_clone(CLONE_NEWUSER | CLONE_NEWPID);
+
+    if (r == 0)
+        say(f, true, NULL, "can be made by %s", host->uid == 0 ? "root" : "this user");
+    else if (r == -ENOSPC || r == -EUSERS)
+        say(f, false, "sysctl -w user.max_user_namespaces=65536", "their number is used up or zero");
+    else if (access("/proc/sys/kernel/unprivileged_userns_clone", F_OK) == 0)
+        say(f, false, "sysctl -w kernel.unprivileged_userns_clone=1", "switched off for this user");
+    else if (access("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", F_OK) == 0)
+        say(f, false, "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0",
+            "AppArmor restricts them");
+    else
+        say(f, false, "run on the host itself, or outside the chroot or container",
+            "refused: %s", strerrordesc_np(-r));
+}
+
+static void probe_time_namespace(const struct host *host, struct finding *f)
+{
+    (void)host;
+    say(f, access("/proc/self/ns/time", F_OK) == 0, "a kernel of 5.6 or later",
+        "clocks of a sandbox start at zero");
+}
+
+/* Controller names of the v1 hierarchies that are mounted, or of the v2 root. */
+static void read_controllers(const char *path, char *text, size_t size)
+{
+    if (path_read_small(path, text, size) <= 0)
+        text[0] = '\0';
+    text[strcspn(text, "\n")] = '\0';
+}
+
+static void probe_cgroup_v2(const struct host *host, struct finding *f)
+{
+    char text[200];
+    const char *at = access("/sys/fs/cgroup/cgroup.controllers", F_OK) == 0
+                         ? "/sys/fs/cgroup/cgroup.controllers"
+                         : "/sys/fs/cgroup/unified/cgroup.controllers";
+
+    (void)host;
+    if (access(at, F_OK) < 0) {
+        say(f, false, "boot with systemd.unified_cgroup_hierarchy=1", "not mounted");
+        return;
+    }
+    read_controllers(at, text, sizeof(text));
+    say(f, strstr(text, "memory") != NULL, "boot with systemd.unified_cgroup_hierarchy=1",
+        "controllers: %.180s", text[0] ? text : "none");
+}
+
+static void probe_cgroup_v1(const struct host *host, struct finding *f)
+{
+    static const char *const names[] = {"memory", "pids", "cpu", "blkio", "freezer", "devices"};
+    char path[64];
+    char list[128] = "";
+
+    (void)host;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        snprintf(path, sizeof(path), "/sys/fs/cgroup/%s/cgroup.procs", names[i]);
+        if (access(path, F_OK) < 0)
+            continue;
+        size_t used = strlen(list);
+        snprintf(list + used, sizeof(list) - used, "%s ", names[i]);
+    }
+    say(f, list[0] != '\0', NULL, "controllers: %s", list[0] ? list : "none");
+}
+
+static void probe_landlock(const struct host *host, struct finding *f)
+{
+    say(f, host->landlock_abi >= CARREL_LANDLOCK_ABI_SCOPES,
+        "a kernel of 6.12 or later with lsm=landlock; until then --net host refuses Unix sockets",
+        "ABI %d (scopes need %d)", host->landlock_abi, CARREL_LANDLOCK_ABI_SCOPES);
+}
+
+static void probe_overlay(const struct host *host, struct finding *f)
+{
+    char text[4096];
+
+    (void)host;
+    bool there = path_read_small("/proc/filesystems", text, sizeof(text)) > 0 &&
+                 strstr(text, "\toverlay\n") != NULL;
+    say(f, there, "modprobe overlay", "%s", there ? "built in or loaded" : "not known to the kernel");
+}
+
+static void probe_idmap(const struct host *host, struct finding *f)
+{
+    struct identity id;
+    struct err err = {0};
+    int userns;
+
+    if (!host->can_lease) {
+        say(f, true, NULL, "not needed: files belong to the user who runs Carrel");
+        return;
+    }
+    identity_init(&id);
+    scoped_fd int dir = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    scoped_fd int tree = dir < 0 ? -1 : mount_clone(dir, false);
+    id.base = IDENTITY_LEASE_FIRST;
+    int r = tree < 0 ? tree : identity_idmap(&id, 0, 0, &userns, &err) < 0 ? -err.os_errno : 0;
+    if (r == 0)
+        r = mount_set(tree, 0, false, userns);
+    identity_clear(&id);
+    say(f, r == 0,
+        "keep workspaces on ext4, xfs, btrfs or tmpfs, or let an ordinary user own them",
+        "%s", r == 0 ? "work on this directory's filesystem" : strerrordesc_np(-r));
+}
+
+static void probe_openat2(const struct host *host, struct finding *f)
+{
+    (void)host;
+    int fd = path_open_beneath(AT_FDCWD, ".", O_PATH, 0);
+
+    if (fd >= 0)
+        (void)close(fd);
+    say(f, fd >= 0, "a kernel of 5.6 or later", "paths are opened without following links");
+}
+
+static void probe_seccomp(const struct host *host, struct finding *f)
+{
+    uint32_t action = SECCOMP_RET_USER_NOTIF;
+    bool filters;
+
+    (void)host;
+    action = SECCOMP_RET_ERRNO;
+    filters = syscall(SYS_seccomp, SECCOMP_GET_ACTION_AVAIL, 0, &action) == 0;
+    say(f, filters, "a kernel with CONFIG_SECCOMP_FILTER", "system calls can be filtered");
+}
+
+static void probe_proc(const struct host *host, struct finding *f)
+{
+    (void)host;
+    say(f, access("/proc/self/uid_map", F_OK) == 0, "mount -t proc proc /proc", "/proc is mounted");
+}
+
+static void probe_quota(const struct host *host, struct finding *f)
+{
+    char *text = calloc(1, 1 << 16);
+    bool found;
+
+    (void)host;
+    found = text && path_read_small("/proc/self/mounts", text, 1 << 16) > 0 &&
+            (strstr(text, "prjquota") || strstr(text, "pquota"));
+    say(f, found, "mount the workspaces' filesystem with prjquota (ext4, xfs)",
+        "%s", found ? "project quotas are on for a filesystem" : "no filesystem has project quotas on");
+    free(text);
+}
+
+enum need { NEEDED, HELPFUL };
+
+static const struct {
+    const char *name;
+    const char *title;
+    enum need need;
+    probe_fn *probe;
+} probes[] = {
+    {"proc", "proc filesystem", NEEDED, probe_proc},
+    {"user_namespaces", "user namespaces", NEEDED, probe_user_namespaces},
+    {"openat2", "openat2", NEEDED, probe_openat2},
+    {"seccomp", "seccomp filters", NEEDED, probe_seccomp},
+    {"idmapped_mounts", "idmapped mounts", HELPFUL, probe_idmap},
+    {"landlock", "Landlock scopes", HELPFUL, probe_landlock},
+    {"time_namespace", "time namespace", HELPFUL, probe_time_namespace},
+    {"overlay", "overlay filesystem", HELPFUL, probe_overlay},
+    {"cgroup_v2", "cgroup v2", HELPFUL, probe_cgroup_v2},
+    {"cgroup_v1", "cgroup v1", HELPFUL, probe_cgroup_v1},
+    {"quotas", "project quotas", HELPFUL, probe_quota},
+};
+
+/* The proof of the pudding: a sandbox with a command in it. */
+static bool try_level_ns(const char *init_path, struct carrel_error *error)
+{
+    char name[] = "true";
+    char *argv[] = {name, NULL};
+    struct carrel_spec spec = {
+        .argv = argv, .capture = true, .stdin_fd = -1, .init_path = init_path};
+    struct carrel_result result;
+
+    if (chdir("/tmp") < 0 || carrel_run(&spec, &result, error) < 0)
+        return false;
+    if (result.exit_code != 0)
+        snprintf(error->message, sizeof(error->message), "a test command ended with status %d",
+                 result.exit_code);
+    bool works = result.exit_code == 0;
+    carrel_result_clear(&result);
+    return works;
+}
+
+static json_t *describe_levels(bool ns_works, const char *why_not, const struct host *host)
+{
+    json_t *ns = json_pack("{s:b}", "works", ns_works);
+
+    if (!ns_works)
+        json_object_set_new(ns, "why_not", json_string(why_not));
+    json_object_set_new(
+        ns, "enforces",
+        json_string(host->can_lease
+                        ? "own root, processes, network, ids (a leased uid range), no capabilities, "
+                          "system call filter"
+                        : "own root, processes, network, ids (your uid alone), no capabilities, "
+                          "system call filter"));
+    return json_pack("{s:o, s:{s:b, s:s}}", "ns", ns, "dir", "works", 1, "enforces",
+                     "nothing: a directory and an environment; the whole tree is ended at the end");
+}
+
+static json_t *examine(const char *init_path, bool *ret_ns_works)
+{
+    struct carrel_error error = {0};
+    struct host host;
+    json_t *features = json_object();
+
+    host_ask(&host);
+    for (size_t i = 0; i < sizeof(probes) / sizeof(probes[0]); i++) {
+        struct finding f = {0};
+        probes[i].probe(&host, &f);
+        json_t *entry = json_pack("{s:s, s:b, s:b, s:s}", "title", probes[i].title, "works", f.works,
+                                  "needed", probes[i].need == NEEDED, "detail", f.detail);
+        json_object_set_new(entry, "fix", f.fix ? json_string(f.fix) : json_null());
+        json_object_set_new(features, probes[i].name, entry);
+    }
+    *ret_ns_works = try_level_ns(init_path, &error);
+    return json_pack("{s:o, s:o}", "features", features, "levels",
+                     describe_levels(*ret_ns_works, error.message, &host));
+}
+
+static void print_text(struct buf *b, json_t *all)
+{
+    const char *name;
+    json_t *entry;
+
+    buf_str(b, "this host\n");
+    json_object_foreach(json_object_get(all, "features"), name, entry) {
+        bool works = json_is_true(json_object_get(entry, "works"));
+        bool needed = json_is_true(json_object_get(entry, "needed"));
+        const char *fix = json_string_value(json_object_get(entry, "fix"));
+        buf_printf(b, "  %-4s %-19s %s\n", works ? "ok" : needed ? "NO" : "-",
+                   json_string_value(json_object_get(entry, "title")),
+                   json_string_value(json_object_get(entry, "detail")));
+        if (fix)
+            buf_printf(b, "       %-19s fix: %s\n", "", fix);
+    }
+    buf_str(b, "\nlevels\n");
+    json_object_foreach(json_object_get(all, "levels"), name, entry) {
+        const char *why_not = json_string_value(json_object_get(entry, "why_not"));
+        buf_printf(b, "  %-4s %-4s %s\n", json_is_true(json_object_get(entry, "works")) ? "ok" : "NO",
+                   name, json_string_value(json_object_get(entry, "enforces")));
+        if (why_not)
+            buf_printf(b, "            why not: %s\n", why_not);
+    }
+}
+
+int carrel_doctor(enum carrel_format format, const char *init_path, char **ret_text,
+                  struct carrel_error *error)
+{
+    bool ns_works = false;
+    json_t *all = examine(init_path, &ns_works);
+    scoped_buf struct buf b;
+
+    buf_init(&b, 1UL << 20);
+    if (format == CARREL_JSON) {
+        char *text = json_dumps(all, JSON_INDENT(2));
+        buf_str(&b, text ? text : "");
+        buf_str(&b, "\n");
+        free(text);
+    } else {
+        print_text(&b, all);
+    }
+    json_decref(all);
+    if (buf_done(&b) < 0) {
+        error->code = CARREL_ERROR_LIMIT;
+        snprintf(error->message, sizeof(error->message), "out of memory");
+        return -1;
+    }
+    *ret_text = b.p;
+    b.p = NULL;
+    return ns_works ? 0 : 1;
+}

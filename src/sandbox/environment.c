@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The command as pid 1 will start it: directory, arguments, variables. Nothing of the caller's own
+ * environment comes along. */
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fd.h"
+#include "base/weak.h"
+#include "sandbox/run.h"
+#include "sys/path.h"
+
+enum { MAX_VARIABLES = 4096 };
+
+/* "%s" stands for the workspace's path: nothing at level ns, where the workspace is /. */
+static const char *const defaults[] = {
+    "PATH=%s/node_modules/.bin:%s/.venv/bin:/usr/local/bin:/usr/bin:/bin",
+    "LANG=C.UTF-8",
+    "PYTHONUNBUFFERED=1",
+    "PYTHONDONTWRITEBYTECODE=1",
+    "PYTHONNOUSERSITE=1",
+    "MPLBACKEND=Agg",
+    "NODE_ENV=development",
+    "NODE_PATH=%s/node_modules",
+    "UV_CACHE_DIR=%s/.cache/uv",
+    "npm_config_cache=%s/.cache/npm",
+    "BUN_INSTALL_CACHE_DIR=%s/.cache/bun",
+};
+
+static char *expand(struct arena *arena, const char *text, const char *root)
+{
+    scoped_buf struct buf b;
+
+    buf_init(&b, 64 * 1024);
+    for (const char *mark; (mark = strstr(text, "%s")); text = mark + 2) {
+        buf_add(&b, text, (size_t)(mark - text));
+        buf_str(&b, root);
+    }
+    buf_str(&b, text);
+    return buf_done(&b) < 0 ? NULL : arena_copy(arena, b.p, b.n);
+}
+
+/* A later value of the same name takes the earlier one's place. */
+static int set(struct command *command, const char *variable, struct err *err)
+{
+    const char *equals = variable ? strchr(variable, '=') : NULL;
+
+    if (!equals || equals == variable)
+        return err_set(err, ERR_INVALID, 0, "environment '%.64s' is not NAME=value",
+                       variable ? variable : "");
+    size_t n = (size_t)(equals - variable) + 1;
+    for (uint32_t i = 0; i < command->envc; i++) {
+        if (strncmp(command->env[i], variable, n) == 0) {
+            command->env[i] = variable;
+            return 0;
+        }
+    }
+    if (command->envc == MAX_VARIABLES)
+        return err_set(err, ERR_LIMIT, 0, "more than %d environment variables", MAX_VARIABLES);
+    command->env[command->envc++] = variable;
+    return 0;
+}
+
+static bool has_virtual_environment(const struct run *run)
+{
+    if (!run->spec->workspace && run->level == CARREL_LEVEL_NS)
+        return false;
+    scoped_fd int fd = path_open_beneath(run->workspace, ".venv/bin", O_PATH | O_DIRECTORY, 0);
+    return fd >= 0;
+}
+
+static const char *terminal_type(void)
+{
+    const char *type = getenv("TERM"); /* a name, never a secret; NOLINT(concurrency-mt-unsafe) */
+
+    return type && strlen(type) < 64 && !strpbrk(type, "/ \n") ? type : "xterm-256color";
+}
+
+static int write_variables(struct run *run, const char *root, struct err *err)
+{
+    struct command *command = &run->command;
+    struct arena *arena = &run->arena;
+    const char *user = run->spec->user == CARREL_USER_ROOT ? "root" : "user";
+    bool is_dir = run->level == CARREL_LEVEL_DIR;
+
+    const char *own[] = {
+        arena_printf(arena, "HOME=%s", *root ? root : "/"),
+        is_dir ? NULL : arena_printf(arena, "USER=%s", user),
+        is_dir ? NULL : arena_printf(arena, "LOGNAME=%s", user),
+        arena_printf(arena, "PWD=%s", command->cwd),
+        run->spec->tty ? arena_printf(arena, "TERM=%s", terminal_type()) : NULL,
+        has_virtual_environment(run) ? arena_printf(arena, "VIRTUAL_ENV=%s/.venv", root) : NULL,
+    };
+    for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++) {
+        if (own[i] && set(command, own[i], err) < 0)
+            return -1;
+    }
+    for (size_t i = 0; i < sizeof(defaults) / sizeof(defaults[0]); i++) {
+        if (set(command, expand(arena, defaults[i], root), err) < 0)
+            return -1;
+    }
+    for (size_t i = 0; run->spec->env && run->spec->env[i]; i++) {
+        if (set(command, run->spec->env[i], err) < 0)
+            return -1;
+    }
+    extern char **environ;
+    for (size_t i = 0; weak("env") && environ[i]; i++) {
+        if (set(command, environ[i], err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int write_cwd(struct run *run, struct err *err)
+{
+    const char *cwd = run->spec->cwd;
+    const char *home = run->spec->workspace ? "/" : run->spec->at ? run->spec->at : "/work";
+
+    if (cwd && cwd[0] != '/')
+        return err_set(err, ERR_INVALID, 0, "--cwd '%s' is not an absolute path inside", cwd);
+    run->command.cwd = cwd ? cwd : home;
+    if (run->level == CARREL_LEVEL_DIR)
+        run->command.cwd = cwd ? arena_printf(&run->arena, "%s%s", run->workspace_path, cwd)
+                               : run->workspace_path;
+    return run->command.cwd ? 0 : err_set(err, ERR_LIMIT, 0, "out of memory");
+}
+
+int environment_write(struct run *run, struct err *err)
+{
+    struct command *command = &run->command;
+    uint32_t argc = 0;
+
+    while (run->spec->argv && run->spec->argv[argc])
+        argc++;
+    if (argc == 0)
+        return err_set(err, ERR_INVALID, 0, "no command given");
+    if (argc > SETUP_MAX_ARGS)
+        return err_set(err, ERR_LIMIT, 0, "more than %d arguments", SETUP_MAX_ARGS);
+    command->argc = argc;
+    command->argv = (const char **)(uintptr_t)run->spec->argv;
+    command->env = arena_alloc(&run->arena, (MAX_VARIABLES + 1) * sizeof(char *));
+    if (!command->env)
+        return err_set(err, ERR_LIMIT, 0, "out of memory");
+    if (run->spec->tty)
+        command->flags |= COMMAND_TTY;
+    if (write_cwd(run, err) < 0)
+        return -1;
+    return write_variables(run, run->level == CARREL_LEVEL_DIR ? run->workspace_path : "", err);
+}

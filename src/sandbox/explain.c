@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sandbox/explain.h"
+
+#include <jansson.h>
+#include <linux/mount.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sandbox/filter.h"
+#include "sys/uapi.h"
+
+static const char *const kind_names[OP_KIND_COUNT_] = {
+    [OP_BIND] = "bind", [OP_TMPFS] = "tmpfs", [OP_PROC] = "proc",    [OP_DEVPTS] = "devpts",
+    [OP_DIR] = "dir",   [OP_FILE] = "file",   [OP_LINK] = "symlink", [OP_SHOW] = "own",
+    [OP_MASK] = "mask", [OP_LOCK] = "lock",
+};
+
+static const struct {
+    uint32_t flag;
+    const char *name;
+} namespace_names[] = {
+    {CLONE_NEWUSER, "user"}, {CLONE_NEWNS, "mount"},      {CLONE_NEWPID, "pid"},
+    {CLONE_NEWIPC, "ipc"},   {CLONE_NEWUTS, "uts"},       {CLONE_NEWNET, "net"},
+    {CLONE_NEWTIME, "time"}, {CLONE_NEWCGROUP, "cgroup"},
+};
+
+static const char *const limit_names[RLIM_NLIMITS] = {
+    [RLIMIT_CORE] = "core",         [RLIMIT_NOFILE] = "open_files",
+    [RLIMIT_NPROC] = "processes",   [RLIMIT_MEMLOCK] = "locked_memory",
+    [RLIMIT_RTPRIO] = "realtime",   [RLIMIT_NICE] = "nice",
+    [RLIMIT_MSGQUEUE] = "msgqueue", [RLIMIT_SIGPENDING] = "pending_signals",
+};
+
+static json_t *explain_mounts(const struct run *run)
+{
+    json_t *mounts = json_array();
+
+    for (uint32_t i = 0; i < run->setup.op_count; i++) {
+        const struct op *op = &run->setup.ops[i];
+        bool prepared = (op->kind == OP_DIR || op->kind == OP_FILE || op->kind == OP_LINK) &&
+                        !(op->flags & OP_IN_ROOT);
+        if (prepared)
+            continue; /* parts of what an "own" line shows */
+        json_t *m = json_pack("{s:s}", "kind", kind_names[op->kind]);
+        if (op->kind == OP_BIND || op->kind == OP_SHOW)
+            json_object_set_new(m, "source", json_string(op->source));
+        char *target = NULL;
+        if (asprintf(&target, "/%s", op->target) >= 0) {
+            json_object_set_new(m, "target", json_string(target));
+            free(target);
+        }
+        json_object_set_new(m, "read_only", json_boolean(op->attrs & MOUNT_ATTR_RDONLY));
+        if (op->kind == OP_TMPFS)
+            json_object_set_new(m, "bytes", json_integer((json_int_t)op->bytes));
+        json_array_append_new(mounts, m);
+    }
+    return mounts;
+}
+
+static json_t *explain_namespaces(const struct run *run)
+{
+    json_t *names = json_array();
+
+    for (size_t i = 0; i < sizeof(namespace_names) / sizeof(namespace_names[0]); i++) {
+        if (run->setup.namespaces & namespace_names[i].flag)
+            json_array_append_new(names, json_string(namespace_names[i].name));
+    }
+    return names;
+}
+
+static json_t *explain_limits(const struct run *run)
+{
+    json_t *limits = json_object();
+
+    for (int i = 0; i < RLIM_NLIMITS; i++) {
+        if ((run->setup.limit_mask & (1U << i)) && limit_names[i])
+            json_object_set_new(limits, limit_names[i],
+                                json_integer((json_int_t)run->setup.limits[i].soft));
+    }
+    if (run->spec->timeout_ms)
+        json_object_set_new(limits, "timeout_ms", json_integer((json_int_t)run->spec->timeout_ms));
+    if (run->spec->output_bytes)
+        json_object_set_new(limits, "max_output",
+                            json_integer((json_int_t)run->spec->output_bytes));
+    return limits;
+}
+
+static void visit_rule(void *context, const char *name, enum filter_answer answer)
+{
+    static const char *const lists[] = {[FILTER_ALLOWED] = "allowed",
+                                        [FILTER_CHECKED] = "checked",
+                                        [FILTER_REFUSED] = "refused"};
+
+    json_array_append_new(json_object_get(context, lists[answer]), json_string(name));
+}
+
+static json_t *explain_filter(const struct run *run)
+{
+    json_t *filter = json_pack("{s:s, s:i, s:[], s:[], s:[]}", "default", "ENOSYS", "instructions",
+                               (int)run->setup.filter_length, "allowed", "checked", "refused");
+
+    filter_visit(visit_rule, filter);
+    return filter;
+}
+
+static json_t *explain_identity(const struct run *run)
+{
+    json_t *id = json_pack("{s:i, s:i, s:s}", "uid_inside", (int)run->setup.uid, "gid_inside",
+                           (int)run->setup.gid, "capabilities", "none");
+
+    if (run->host.can_lease)
+        json_object_set_new(id, "outside", json_string("a leased range of 65536 uids"));
+    else
+        json_object_set_new(id, "outside", json_sprintf("uid %u", run->host.uid));
+    json_object_set_new(id, "files_on_disk",
+                        json_sprintf("uid %u, gid %u", run->owner_uid, run->owner_gid));
+    return id;
+}
+
+static json_t *explain_missing(const struct run *run)
+{
+    json_t *missing = json_array();
+    bool dir = run->level == CARREL_LEVEL_DIR;
+
+    if (dir) {
+        static const char *const not_isolated[] = {
+            "level dir isolates nothing: the command can read and write whatever its user can, "
+            "anywhere on this host",
+            "network, processes and other workspaces are all within its reach",
+            "system calls are not filtered and privileges are not dropped",
+        };
+        for (size_t i = 0; i < sizeof(not_isolated) / sizeof(not_isolated[0]); i++)
+            json_array_append_new(missing, json_string(not_isolated[i]));
+        return missing;
+    }
+    if (!(run->setup.namespaces & CLONE_NEWTIME))
+        json_array_append_new(missing, json_string("no time namespace: uptime is the host's"));
+    if (run->host.landlock_abi < CARREL_LANDLOCK_ABI_SCOPES)
+        json_array_append_new(
+            missing, json_string(run->net == CARREL_NET_HOST
+                                     ? "no Landlock scopes (Linux 6.12): with --net host Unix sockets "
+                                       "are refused inside altogether"
+                                     : "no Landlock scopes (Linux 6.12): namespaces alone keep "
+                                       "sockets and signals apart"));
+    if (run->net == CARREL_NET_HOST)
+        json_array_append_new(missing, json_string("--net host: every service the host can reach, "
+                                                   "its own loopback included, can be reached"));
+    return missing;
+}
+
+static json_t *explain_command(const struct run *run)
+{
+    json_t *argv = json_array();
+
+    for (uint32_t i = 0; i < run->command.argc; i++)
+        json_array_append_new(argv, json_string(run->command.argv[i]));
+    return argv;
+}
+
+static json_t *explain_environment(const struct run *run)
+{
+    json_t *env = json_object();
+
+    for (uint32_t i = 0; i < run->command.envc; i++) {
+        const char *text = run->command.env[i];
+        const char *equals = strchr(text, '=');
+        char *name = strndup(text, (size_t)(equals - text));
+        if (name)
+            json_object_set_new(env, name, json_string(equals + 1));
+        free(name);
+    }
+    return env;
+}
+
+static json_t *explain_all(const struct run *run)
+{
+    bool ns = run->level == CARREL_LEVEL_NS;
+    json_t *all = json_pack("{s:s, s:s, s:s}", "level", ns ? "ns" : "dir", "workspace",
+                            run->workspace_path, "network",
+                            run->net == CARREL_NET_HOST ? "host" : "none");
+
+    if (ns) {
+        json_object_set_new(all, "namespaces", explain_namespaces(run));
+        json_object_set_new(all, "identity", explain_identity(run));
+        json_object_set_new(all, "mounts", explain_mounts(run));
+        json_object_set_new(all, "landlock",
+                            json_string(run->setup.flags & SETUP_SCOPE_SOCKETS
+                                            ? "abstract sockets and signals scoped"
+                                            : "not used"));
+        json_object_set_new(all, "filter", explain_filter(run));
+    }
+    json_object_set_new(all, "limits", explain_limits(run));
+    json_object_set_new(all, "cwd", json_string(run->command.cwd));
+    json_object_set_new(all, "environment", explain_environment(run));
+    json_object_set_new(all, "command", explain_command(run));
+    json_object_set_new(all, "not_given", explain_missing(run));
+    return all;
+}
+
+static void text_list(struct buf *b, const char *title, const json_t *list, const char *separator)
+{
+    const json_t *item;
+    size_t i;
+
+    buf_printf(b, "%s", title);
+    json_array_foreach(list, i, item) {
+        buf_printf(b, "%s%s", i ? separator : "", json_string_value(item));
+    }
+    buf_str(b, "\n");
+}
+
+static void text_mounts(struct buf *b, const json_t *mounts)
+{
+    const json_t *m;
+    size_t i;
+
+    buf_str(b, "\nmounts\n");
+    json_array_foreach(mounts, i, m) {
+        const char *source = json_string_value(json_object_get(m, "source"));
+        buf_printf(b, "  %-7s %-2s  %-30s %s\n", json_string_value(json_object_get(m, "kind")),
+                   json_is_true(json_object_get(m, "read_only")) ? "ro" : "rw",
+                   json_string_value(json_object_get(m, "target")), source ? source : "");
+    }
+}
+
+static void text_pairs(struct buf *b, const char *title, json_t *object)
+{
+    const char *key;
+    json_t *value;
+
+    buf_printf(b, "\n%s\n", title);
+    json_object_foreach(object, key, value) {
+        if (json_is_integer(value))
+            buf_printf(b, "  %-16s %lld\n", key, (long long)json_integer_value(value));
+        else
+            buf_printf(b, "  %-16s %s\n", key, json_string_value(value));
+    }
+}
+
+static void text_all(struct buf *b, json_t *all)
+{
+    static const char *const simple[] = {"level", "workspace", "network", "cwd", "landlock"};
+
+    for (size_t i = 0; i < sizeof(simple) / sizeof(simple[0]); i++) {
+        const char *value = json_string_value(json_object_get(all, simple[i]));
+        if (value)
+            buf_printf(b, "%-12s %s\n", simple[i], value);
+    }
+    text_list(b, "command      ", json_object_get(all, "command"), " ");
+    json_t *filter = json_object_get(all, "filter");
+    if (filter) {
+        text_list(b, "namespaces   ", json_object_get(all, "namespaces"), " ");
+        text_pairs(b, "identity", json_object_get(all, "identity"));
+        text_mounts(b, json_object_get(all, "mounts"));
+    }
+    text_pairs(b, "limits", json_object_get(all, "limits"));
+    if (filter) {
+        buf_printf(b, "\nsystem calls (%zu allowed; anything not named here does not exist inside)\n",
+                   json_array_size(json_object_get(filter, "allowed")));
+        text_list(b, "  by argument: ", json_object_get(filter, "checked"), " ");
+        text_list(b, "  refused:     ", json_object_get(filter, "refused"), " ");
+    }
+    text_pairs(b, "environment", json_object_get(all, "environment"));
+    text_list(b, "\nwhat this does not give\n  ", json_object_get(all, "not_given"), "\n  ");
+}
+
+int explain(const struct run *run, enum carrel_format format, char **ret_text, struct err *err)
+{
+    json_t *all = explain_all(run);
+    scoped_buf struct buf b;
+
+    buf_init(&b, 4UL << 20);
+    if (format == CARREL_JSON) {
+        char *text = json_dumps(all, JSON_INDENT(2));
+        buf_str(&b, text ? text : "");
+        buf_str(&b, "\n");
+        free(text);
+    } else {
+        text_all(&b, all);
+    }
+    json_decref(all);
+    if (buf_done(&b) < 0)
+        return err_set(err, ERR_LIMIT, 0, "the explanation does not fit in memory");
+    *ret_text = b.p;
+    b.p = NULL;
+    return 0;
+}

@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Compiles the table of syscalls.def to a BPF program. Calls decided by their arguments come first,
+ * each with its own few instructions; then runs of neighbouring numbers with one answer. The kernel
+ * caches the numbers that are allowed whatever their arguments, so read, write and stat never run
+ * the program at all.
+ *
+ * Not libseccomp: it cannot say "anything but these values" under a default of refusal, and building
+ * a filter with it costs more than the rest of a sandbox. */
+#include "sandbox/filter.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sched.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+
+#if defined(__x86_64__)
+#define NATIVE_ARCH AUDIT_ARCH_X86_64
+#elif defined(__aarch64__)
+#define NATIVE_ARCH AUDIT_ARCH_AARCH64
+#else
+#error "the system call table has not been checked on this architecture"
+#endif
+
+#define X32_FIRST_NUMBER 0x40000000U
+#define ANSWER_ALLOW     SECCOMP_RET_ALLOW
+#define ANSWER(error)    (SECCOMP_RET_ERRNO | (error))
+#define SETID_BITS       (S_ISUID | S_ISGID)
+
+typedef void check_fn(struct setup *, const struct filter_options *, int, int);
+static check_fn check_clone;
+static check_fn check_ioctl;
+static check_fn check_open;
+static check_fn check_mode;
+static check_fn check_mknod;
+static check_fn check_socket;
+static check_fn check_socketpair;
+static check_fn check_prctl;
+static check_fn check_personality;
+static check_fn check_seccomp;
+
+struct rule {
+    const char *name;
+    uint32_t number;
+    enum filter_answer answer;
+    check_fn *check;
+    int argument[2];
+};
+
+static const struct rule rules[] = {
+#define ALLOW_NUMBER(name, number)             {#name, number, FILTER_ALLOWED, NULL, {0, 0}},
+#define ALLOW(name)                            {#name, SYS_##name, FILTER_ALLOWED, NULL, {0, 0}},
+#define REFUSE(name)                           {#name, SYS_##name, FILTER_REFUSED, NULL, {0, 0}},
+#define CHECK_NUMBER(name, number, check, a, b) {#name, number, FILTER_CHECKED, check, {a, b}},
+#define CHECK(name, check, a, b)               {#name, SYS_##name, FILTER_CHECKED, check, {a, b}},
+#include "sandbox/syscalls.def"
+};
+
+enum { RULE_COUNT = sizeof(rules) / sizeof(rules[0]) };
+
+static void emit(struct setup *s, uint16_t code, uint32_t k, uint8_t jt, uint8_t jf)
+{
+    assert(s->filter_length < SETUP_MAX_FILTER);
+    s->filter[s->filter_length].code = code;
+    s->filter[s->filter_length].k = k;
+    s->filter[s->filter_length].jt = jt;
+    s->filter[s->filter_length].jf = jf;
+    s->filter_length++;
+}
+
+static void load(struct setup *s, size_t offset)
+{
+    emit(s, BPF_LD | BPF_W | BPF_ABS, (uint32_t)offset, 0, 0);
+}
+
+/* The low half only: the kernel looks at 32 bits of flags, modes and commands, so a high bit must
+ * not change the answer (CVE-2019-10063). */
+static void load_argument(struct setup *s, int n)
+{
+    load(s, offsetof(struct seccomp_data, args) + 8 * (size_t)n);
+}
+
+static void answer(struct setup *s, uint32_t value)
+{
+    emit(s, BPF_RET | BPF_K, value, 0, 0);
+}
+
+static void answer_if_equal(struct setup *s, uint32_t k, uint32_t value)
+{
+    emit(s, BPF_JMP | BPF_JEQ | BPF_K, k, 0, 1);
+    answer(s, value);
+}
+
+static void answer_if_any_bit(struct setup *s, uint32_t bits, uint32_t value)
+{
+    emit(s, BPF_JMP | BPF_JSET | BPF_K, bits, 0, 1);
+    answer(s, value);
+}
+
+/* Nested namespaces are the kernel's largest attack surface. */
+static void check_clone(struct setup *s, const struct filter_options *o, int flags, int unused)
+{
+    (void)o;
+    (void)unused;
+    load_argument(s, flags);
+    answer_if_any_bit(s,
+                      CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER |
+                          CLONE_NEWPID | CLONE_NEWNET,
+                      ANSWER(EPERM));
+    answer(s, ANSWER_ALLOW);
+}
+
+/* Typing into a terminal, its console selection and line disciplines; file system features that
+ * outlive the sandbox. */
+static void check_ioctl(struct setup *s, const struct filter_options *o, int command, int unused)
+{
+    static const uint32_t refused[] = {TIOCSTI, 0x541c /* TIOCLINUX */, TIOCSETD,
+                                       0x40806685 /* FS_IOC_ENABLE_VERITY */,
+                                       0x800c6613 /* FS_IOC_SET_ENCRYPTION_POLICY */};
+
+    (void)o;
+    (void)unused;
+    load_argument(s, command);
+    for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++)
+        answer_if_equal(s, refused[i], ANSWER(EPERM));
+    answer(s, ANSWER_ALLOW);
+}
+
+/* A set-id file made inside would be a set-id file of the workspace's owner on the host. */
+static void check_mode(struct setup *s, const struct filter_options *o, int mode, int unused)
+{
+    (void)o;
+    (void)unused;
+    load_argument(s, mode);
+    answer_if_any_bit(s, SETID_BITS, ANSWER(EPERM));
+    answer(s, ANSWER_ALLOW);
+}
+
+static void check_open(struct setup *s, const struct filter_options *o, int flags, int mode)
+{
+    load_argument(s, flags);
+    emit(s, BPF_JMP | BPF_JSET | BPF_K, O_CREAT | (O_TMPFILE & ~O_DIRECTORY), 1, 0);
+    answer(s, ANSWER_ALLOW);
+    check_mode(s, o, mode, 0);
+}
+
+/* Devices, and the character device 0:0, which overlay file systems take for a deleted name. */
+static void check_mknod(struct setup *s, const struct filter_options *o, int mode, int unused)
+{
+    (void)unused;
+    load_argument(s, mode);
+    emit(s, BPF_ALU | BPF_AND | BPF_K, S_IFMT, 0, 0);
+    answer_if_equal(s, S_IFCHR, ANSWER(EPERM));
+    answer_if_equal(s, S_IFBLK, ANSWER(EPERM));
+    check_mode(s, o, mode, 0);
+}
+
+static void check_socket(struct setup *s, const struct filter_options *o, int family, int protocol)
+{
+    load_argument(s, family);
+    if (!o->no_unix_sockets)
+        answer_if_equal(s, AF_UNIX, ANSWER_ALLOW);
+    answer_if_equal(s, AF_INET, ANSWER_ALLOW);
+    answer_if_equal(s, AF_INET6, ANSWER_ALLOW);
+    emit(s, BPF_JMP | BPF_JEQ | BPF_K, AF_NETLINK, 1, 0);
+    answer(s, ANSWER(EAFNOSUPPORT));
+    load_argument(s, protocol);
+    answer_if_equal(s, 0 /* NETLINK_ROUTE */, ANSWER_ALLOW);
+    answer(s, ANSWER(EPROTONOSUPPORT));
+}
+
+static void check_socketpair(struct setup *s, const struct filter_options *o, int family, int unused)
+{
+    (void)o;
+    (void)unused;
+    load_argument(s, family);
+    answer_if_equal(s, AF_UNIX, ANSWER_ALLOW);
+    answer(s, ANSWER(EAFNOSUPPORT));
+}
+
+static void check_prctl(struct setup *s, const struct filter_options *o, int option, int unused)
+{
+    (void)o;
+    (void)unused;
+    load_argument(s, option);
+    answer_if_equal(s, PR_SET_MM, ANSWER(EPERM));
+    answer(s, ANSWER_ALLOW);
+}
+
+static void check_personality(struct setup *s, const struct filter_options *o, int value, int unused)
+{
+    /* Linux, 32-bit Linux, UNAME26 of either, and "tell me"; not the ones that weaken memory. */
+    static const uint32_t allowed[] = {0, 0x8, 0x20000, 0x20008, 0xffffffff};
+
+    (void)o;
+    (void)unused;
+    load_argument(s, value);
+    for (size_t i = 0; i < sizeof(allowed) / sizeof(allowed[0]); i++)
+        answer_if_equal(s, allowed[i], ANSWER_ALLOW);
+    answer(s, ANSWER(EPERM));
+}
+
+/* A program may confine itself further, but not watch its children's calls. */
+static void check_seccomp(struct setup *s, const struct filter_options *o, int operation, int flags)
+{
+    (void)o;
+    load_argument(s, operation);
+    emit(s, BPF_JMP | BPF_JEQ | BPF_K, SECCOMP_SET_MODE_FILTER, 1, 0);
+    answer(s, ANSWER_ALLOW);
+    load_argument(s, flags);
+    answer_if_any_bit(s, SECCOMP_FILTER_FLAG_NEW_LISTENER, ANSWER(EPERM));
+    answer(s, ANSWER_ALLOW);
+}
+
+static int by_number(const void *a, const void *b)
+{
+    const struct rule *x = *(const struct rule *const *)a;
+    const struct rule *y = *(const struct rule *const *)b;
+
+    return x->number < y->number ? -1 : x->number > y->number;
+}
+
+static void emit_checks(struct setup *s, const struct filter_options *options)
+{
+    for (size_t i = 0; i < RULE_COUNT; i++) {
+        const struct rule *rule = &rules[i];
+        if (!rule->check)
+            continue;
+        uint32_t jump = s->filter_length;
+        emit(s, BPF_JMP | BPF_JEQ | BPF_K, rule->number, 0, 0);
+        rule->check(s, options, rule->argument[0], rule->argument[1]);
+        s->filter[jump].jf = (uint8_t)(s->filter_length - jump - 1);
+    }
+}
+
+/* Ascending: "below this number (and not below the last one): this answer". */
+static void emit_runs(struct setup *s)
+{
+    const struct rule *sorted[RULE_COUNT];
+    uint32_t next = 0; /* first number without an answer yet */
+    size_t n = 0;
+
+    for (size_t i = 0; i < RULE_COUNT; i++) {
+        if (!rules[i].check)
+            sorted[n++] = &rules[i];
+    }
+    qsort(sorted, n, sizeof(sorted[0]), by_number);
+    for (size_t i = 0; i < n;) {
+        size_t j = i + 1;
+        while (j < n && sorted[j]->answer == sorted[i]->answer &&
+               sorted[j]->number == sorted[j - 1]->number + 1)
+            j++;
+        if (sorted[i]->number > next) {
+            emit(s, BPF_JMP | BPF_JGE | BPF_K, sorted[i]->number, 1, 0);
+            answer(s, ANSWER(ENOSYS));
+        }
+        next = sorted[j - 1]->number + 1;
+        emit(s, BPF_JMP | BPF_JGE | BPF_K, next, 1, 0);
+        answer(s, sorted[i]->answer == FILTER_ALLOWED ? ANSWER_ALLOW : ANSWER(EPERM));
+        i = j;
+    }
+    answer(s, ANSWER(ENOSYS));
+}
+
+void filter_build(struct setup *setup, const struct filter_options *options)
+{
+    setup->filter_length = 0;
+    load(setup, offsetof(struct seccomp_data, arch));
+    emit(setup, BPF_JMP | BPF_JEQ | BPF_K, NATIVE_ARCH, 1, 0);
+    answer(setup, SECCOMP_RET_KILL_PROCESS);
+    load(setup, offsetof(struct seccomp_data, nr));
+    emit(setup, BPF_JMP | BPF_JGE | BPF_K, X32_FIRST_NUMBER, 0, 1);
+    answer(setup, SECCOMP_RET_KILL_PROCESS);
+    emit_checks(setup, options);
+    emit_runs(setup);
+}
+
+void filter_visit(void (*visit)(void *context, const char *name, enum filter_answer answer),
+                  void *context)
+{
+    for (size_t i = 0; i < RULE_COUNT; i++)
+        visit(context, rules[i].name, rules[i].answer);
+}

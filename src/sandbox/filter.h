@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The system call filter: an allow-list; what is not in it does not exist (ENOSYS), what is known
+ * and dangerous is refused (EPERM), and other architectures' calls kill. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "sandbox/setup.h"
+
+struct filter_options {
+    bool no_unix_sockets; /* with the host's network and no Landlock scopes: no AF_UNIX at all */
+};
+
+/* Writes the program into setup->filter. Cannot fail: the table is fixed and fits. */
+void filter_build(struct setup *setup, const struct filter_options *options);
+
+enum filter_answer {
+    FILTER_ALLOWED,
+    FILTER_CHECKED, /* allowed, or not, by its arguments */
+    FILTER_REFUSED, /* EPERM */
+};
+
+/* Calls `visit` for each system call of the table, for --explain. */
+void filter_visit(void (*visit)(void *context, const char *name, enum filter_answer answer),
+                  void *context);

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sandbox/host.h"
+
+#include <linux/landlock.h>
+#include <sched.h>
+#include <stdio.h>
+#include <sys/syscall.h>
+#include <sys/sysinfo.h>
+#include <unistd.h>
+
+#include "sandbox/identity.h"
+#include "sys/path.h"
+
+/* In a container's user namespace root may not hand out ids that are not its own. */
+static bool leases_are_mapped(void)
+{
+    char text[256];
+    unsigned long inside;
+    unsigned long outside;
+    unsigned long count;
+
+    if (path_read_small("/proc/self/uid_map", text, sizeof(text)) <= 0 ||
+        sscanf(text, "%lu %lu %lu", &inside, &outside, &count) != 3)
+        return false;
+    return inside == 0 && count >= IDENTITY_LEASE_END;
+}
+
+void host_ask(struct host *ret)
+{
+    struct sysinfo info = {0};
+    cpu_set_t cpus;
+
+    ret->uid = geteuid();
+    ret->gid = getegid();
+    ret->can_lease = ret->uid == 0 && leases_are_mapped();
+    long abi = syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
+    ret->landlock_abi = abi > 0 ? (int)abi : 0;
+    ret->cpus = sched_getaffinity(0, sizeof(cpus), &cpus) == 0 ? (unsigned)CPU_COUNT(&cpus) : 1;
+    (void)sysinfo(&info);
+    ret->memory_bytes = (uint64_t)info.totalram * info.mem_unit;
+}

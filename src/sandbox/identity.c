@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sandbox/identity.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "sys/path.h"
+
+#define LEASE_DIR  "/run/carrel"
+#define LEASE_FILE "uid-leases"
+
+void identity_init(struct identity *id)
+{
+    *id = (struct identity){.lease_fd = -1};
+}
+
+void identity_clear(struct identity *id)
+{
+    scope_close(&id->lease_fd);
+    for (unsigned i = 0; i < id->owner_count; i++)
+        scope_close(&id->owners[i].userns);
+    id->owner_count = 0;
+}
+
+static int open_lease_file(void)
+{
+    if (mkdir(LEASE_DIR, 0700) < 0 && errno != EEXIST)
+        return -errno;
+    scoped_fd int dir = open(LEASE_DIR, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    struct stat st;
+    if (dir < 0 || fstat(dir, &st) < 0)
+        return -errno;
+    if (st.st_uid != 0 || (st.st_mode & 022))
+        return -EPERM;
+    int fd = openat(dir, LEASE_FILE, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    return fd < 0 ? -errno : fd;
+}
+
+int identity_lease(struct identity *id, struct err *err)
+{
+    unsigned first = 0;
+    int fd = open_lease_file();
+
+    if (fd < 0)
+        return err_set(err, ERR_IO, -fd,
+                       "lease a uid range in " LEASE_DIR " (it must be a directory of root's, "
+                       "writable by nobody else)");
+    id->lease_fd = fd;
+    ignore(getrandom(&first, sizeof(first), GRND_NONBLOCK) > 0); /* only spreads the search */
+    for (unsigned i = 0; i < IDENTITY_LEASE_COUNT; i++) {
+        unsigned slot = (first + i) % IDENTITY_LEASE_COUNT;
+        struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = slot, .l_len = 1};
+        if (fcntl(fd, F_OFD_SETLK, &lock) == 0) {
+            id->range = true;
+            id->base = IDENTITY_LEASE_FIRST + slot * IDENTITY_LEASE_SIZE;
+            return 0;
+        }
+        if (errno != EAGAIN && errno != EACCES)
+            return err_set(err, ERR_IO, errno, "lock a uid range in " LEASE_DIR);
+    }
+    return err_set(err, ERR_LIMIT, 0, "all %u uid ranges are in use by running sandboxes",
+                   IDENTITY_LEASE_COUNT);
+}
+
+static int write_map(pid_t pid, const char *name, const char *text, struct err *err)
+{
+    char path[64];
+
+    snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, name);
+    int r = path_write_text(AT_FDCWD, path, text);
+    if (r == -ENOENT)
+        return err_set(err, ERR_KERNEL, 0, "write '%s': is /proc mounted? (mount -t proc proc /proc)",
+                       path);
+    return r < 0 ? err_set(err, ERR_IO, -r, "write '%s'", path) : 0;
+}
+
+/* A process that does nothing while its user namespace is given maps and opened. */
+static int idle_child(pid_t *ret_pid)
+{
+    pid_t pid = (pid_t)syscall(SYS_clone, CLONE_NEWUSER | SIGCHLD, NULL, NULL, NULL, NULL);
+
+    if (pid < 0)
+        return -errno;
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+        for (;;)
+            pause();
+    }
+    *ret_pid = pid;
+    return 0;
+}
+
+static int make_idmap(const struct identity *id, uid_t uid, gid_t gid, int *ret_fd, struct err *err)
+{
+    char path[64];
+    char text[64];
+    pid_t pid;
+    int r = idle_child(&pid);
+
+    if (r < 0)
+        return err_set(err, ERR_KERNEL, -r, "make a user namespace for the workspace's files");
+    snprintf(text, sizeof(text), "%u %u 1\n", uid, id->base + id->inside_uid);
+    r = write_map(pid, "uid_map", text, err);
+    if (r == 0) {
+        snprintf(text, sizeof(text), "%u %u 1\n", gid, id->base + id->inside_gid);
+        r = write_map(pid, "gid_map", text, err);
+    }
+    if (r == 0) {
+        snprintf(path, sizeof(path), "/proc/%d/ns/user", (int)pid);
+        *ret_fd = open(path, O_RDONLY | O_CLOEXEC);
+        if (*ret_fd < 0)
+            r = err_set(err, ERR_IO, errno, "open '%s'", path);
+    }
+    (void)kill(pid, SIGKILL);
+    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+        ;
+    return r;
+}
+
+int identity_idmap(struct identity *id, uid_t uid, gid_t gid, int *ret_userns, struct err *err)
+{
+    for (unsigned i = 0; i < id->owner_count; i++) {
+        if (id->owners[i].uid == uid && id->owners[i].gid == gid) {
+            *ret_userns = id->owners[i].userns;
+            return 0;
+        }
+    }
+    if (id->owner_count == IDENTITY_MAX_OWNERS)
+        return err_set(err, ERR_LIMIT, 0, "more than %d different owners among the mounts",
+                       IDENTITY_MAX_OWNERS);
+    int fd = -1;
+    if (make_idmap(id, uid, gid, &fd, err) < 0)
+        return -1;
+    id->owners[id->owner_count].uid = uid;
+    id->owners[id->owner_count].gid = gid;
+    id->owners[id->owner_count].userns = fd;
+    id->owner_count++;
+    *ret_userns = fd;
+    return 0;
+}
+
+/* The whole range, except that the user inside may stand for the owner of the files directly. */
+static void range_map(const struct identity *id, unsigned inside, unsigned direct, char *text,
+                      size_t size)
+{
+    unsigned rest = IDENTITY_LEASE_SIZE - inside - 1;
+
+    if (!id->direct)
+        snprintf(text, size, "0 %u %u\n", id->base, IDENTITY_LEASE_SIZE);
+    else if (inside == 0)
+        snprintf(text, size, "0 %u 1\n1 %u %u\n", direct, id->base + 1, rest);
+    else
+        snprintf(text, size, "0 %u %u\n%u %u 1\n%u %u %u\n", id->base, inside, inside, direct,
+                 inside + 1, id->base + inside + 1, rest);
+}
+
+int identity_write_maps(const struct identity *id, pid_t pid, struct err *err)
+{
+    char uids[128];
+    char gids[128];
+
+    if (id->range) {
+        range_map(id, id->inside_uid, id->direct_uid, uids, sizeof(uids));
+        range_map(id, id->inside_gid, id->direct_gid, gids, sizeof(gids));
+    } else {
+        /* One line is all an ordinary user may write, and only without supplementary groups'
+         * changes. */
+        snprintf(uids, sizeof(uids), "%u %u 1\n", id->inside_uid, geteuid());
+        snprintf(gids, sizeof(gids), "%u %u 1\n", id->inside_gid, getegid());
+        if (write_map(pid, "setgroups", "deny", err) < 0)
+            return -1;
+    }
+    if (write_map(pid, "uid_map", uids, err) < 0 || write_map(pid, "gid_map", gids, err) < 0)
+        return -1;
+    return 0;
+}

@@ -1,0 +1,538 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Writes the mount operations of a sandbox: what its file tree is made of. Nothing is mounted here. */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/mount.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/weak.h"
+#include "sandbox/procfiles.h"
+#include "sandbox/run.h"
+#include "sys/path.h"
+
+#define DEFAULT_TMP_BYTES (512UL << 20)
+#define ROOT_TMP_BYTES    (64UL << 20)
+
+static uint64_t system_attrs(void)
+{
+    return (weak("ro") ? 0 : MOUNT_ATTR_RDONLY) | (weak("nosuid") ? 0 : MOUNT_ATTR_NOSUID) |
+           (weak("nodev") ? 0 : MOUNT_ATTR_NODEV);
+}
+
+static uint64_t data_attrs(void)
+{
+    return system_attrs() & ~(uint64_t)MOUNT_ATTR_RDONLY;
+}
+
+/* NULL when the setup is full; callers that add many look once, at the end. */
+static struct op *add(struct run *run, enum op_kind kind, const char *source, const char *target)
+{
+    struct setup *setup = &run->setup;
+
+    if (setup->op_count == SETUP_MAX_OPS || !source || !target)
+        return NULL;
+    run->sources[setup->op_count] = -1;
+    struct op *op = &setup->ops[setup->op_count++];
+    *op = (struct op){.kind = kind, .source = source, .target = target};
+    return op;
+}
+
+static int full(struct err *err)
+{
+    return err_set(err, ERR_LIMIT, 0, "too many mounts (at most %d operations)", SETUP_MAX_OPS);
+}
+
+/* Binds a host path. Absent sources of the system's own lists are passed over. */
+static int add_bind(struct run *run, const char *path, const char *target, uint64_t attrs,
+                    uint32_t flags, struct err *err)
+{
+    char canonical[4096];
+    struct stat st;
+    scoped_fd int fd = open(path, O_PATH | O_CLOEXEC);
+
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return err_set(err, ERR_NOT_FOUND, errno, "open '%s'", path);
+    int r = path_of_fd(fd, canonical, sizeof(canonical));
+    if (r < 0)
+        return err_set(err, ERR_IO, -r, "find the path of '%s'", path);
+    struct op *op = add(run, OP_BIND, arena_copy(&run->arena, canonical, strlen(canonical)), target);
+    if (!op)
+        return full(err);
+    op->attrs = attrs;
+    op->flags = flags;
+    op->device = st.st_dev;
+    op->inode = st.st_ino;
+    op->mode = st.st_mode;
+    run->sources[op - run->setup.ops] = take_fd(&fd);
+    return 0;
+}
+
+static int add_bind_if_there(struct run *run, const char *path, const char *target, uint64_t attrs,
+                             uint32_t flags, struct err *err)
+{
+    if (access(path, F_OK) < 0)
+        return 0;
+    return add_bind(run, path, target, attrs, flags, err);
+}
+
+static struct op *add_file(struct run *run, const char *target, const char *content)
+{
+    struct op *op = add(run, OP_FILE, content, target);
+
+    if (op)
+        op->mode = 0444;
+    return op;
+}
+
+static struct op *add_dir(struct run *run, const char *target, uint32_t flags)
+{
+    struct op *op = add(run, OP_DIR, "", target);
+
+    if (op) {
+        op->mode = 0755;
+        op->flags = flags;
+    }
+    return op;
+}
+
+static struct op *add_show(struct run *run, const char *source, const char *target, uint64_t attrs)
+{
+    struct op *op = add(run, OP_SHOW, source, target);
+
+    if (op)
+        op->attrs = attrs;
+    return op;
+}
+
+static struct op *add_tmpfs(struct run *run, const char *target, uint64_t bytes, uint32_t mode)
+{
+    struct op *op = add(run, OP_TMPFS, "", target);
+
+    if (op) {
+        op->bytes = bytes;
+        op->inodes = bytes / 4096 < 1024 ? 1024 : bytes / 4096;
+        op->mode = mode;
+        op->attrs = data_attrs();
+        op->uid = run->setup.uid;
+        op->gid = run->setup.gid;
+    }
+    return op;
+}
+
+/* Names at the top of the new root that Carrel mounts on. In a tenant's tree workspace.c makes them;
+ * on our own root pid 1 does. */
+static uint32_t top(struct run *run, const char *name)
+{
+    if (run->spec->workspace)
+        return OP_TOP;
+    (void)add_dir(run, name, OP_IN_ROOT);
+    return 0;
+}
+
+static int add_root(struct run *run, struct err *err)
+{
+    uint32_t flags = OP_RECURSIVE | OP_OWNED;
+
+    if (run->spec->workspace)
+        return add_bind(run, run->workspace_path, "", data_attrs(), flags, err);
+    if (!add_tmpfs(run, "", ROOT_TMP_BYTES, 0755))
+        return full(err);
+    return 0;
+}
+
+static int add_system(struct run *run, struct err *err)
+{
+    static const char *const names[] = {"usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"};
+    char path[16];
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        snprintf(path, sizeof(path), "/%s", names[i]);
+        if (access(path, F_OK) < 0)
+            continue;
+        uint32_t flags = top(run, names[i]) | OP_RECURSIVE;
+        if (add_bind(run, path, names[i], system_attrs(), flags, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* Parts of the host's /etc that programs need and that hold no secrets. */
+static const struct {
+    const char *name;
+    bool directory;
+} etc_from_host[] = {
+    {"ld.so.cache", false},      {"ld.so.conf", false},          {"ld.so.conf.d", true},
+    {"alternatives", true},      {"ssl/certs", true},            {"ssl/openssl.cnf", false},
+    {"pki/tls/certs", true},     {"pki/ca-trust/extracted", true}, {"fonts", true},
+    {"services", false},         {"protocols", false},           {"mime.types", false},
+    {"magic", false},            {"terminfo", true},
+};
+
+static const char *const etc_dirs[] = {"etc", "etc/ssl", "etc/pki", "etc/pki/tls",
+                                       "etc/pki/ca-trust"};
+
+static int copy_localtime(struct run *run, struct err *err)
+{
+    char target[256];
+    ssize_t n = readlink("/etc/localtime", target, sizeof(target) - 1);
+
+    if (n <= 0)
+        return 0;
+    target[n] = '\0';
+    const char *zone = strstr(target, "/usr/share/zoneinfo/");
+    if (zone && !add(run, OP_LINK, arena_copy(&run->arena, zone, strlen(zone)), "etc/localtime"))
+        return full(err);
+    return 0;
+}
+
+/* With the host's network its resolver is needed too; without, names are only local. */
+static const char *resolver(struct run *run)
+{
+    char text[8192];
+
+    if (run->net != CARREL_NET_HOST ||
+        path_read_small("/etc/resolv.conf", text, sizeof(text)) <= 0)
+        return "# no network\n";
+    return arena_copy(&run->arena, text, strlen(text));
+}
+
+static int add_etc_files(struct run *run, struct err *err)
+{
+    const char *machine_id = procfile_random_id(&run->arena);
+    char compact[40];
+    size_t n = 0;
+
+    if (!machine_id)
+        return err_set(err, ERR_IO, 0, "no random bytes for the machine id");
+    for (const char *c = machine_id; *c; c++) {
+        if (*c != '-')
+            compact[n++] = *c;
+    }
+    const char *files[][2] = {
+        {"etc/passwd", "root:x:0:0:root:/:/bin/sh\nuser:x:1000:1000:user:/:/bin/bash\n"
+                       "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"},
+        {"etc/group", "root:x:0:\ntty:x:5:\nuser:x:1000:\nnogroup:x:65534:\n"},
+        {"etc/nsswitch.conf", "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\n"
+                              "services: files\nprotocols: files\nnetworks: files\n"},
+        {"etc/hosts", "127.0.0.1 localhost carrel\n::1 localhost ip6-localhost\n"},
+        {"etc/host.conf", "multi on\n"},
+        {"etc/hostname", "carrel\n"},
+        {"etc/resolv.conf", resolver(run)},
+        {"etc/machine-id", arena_copy(&run->arena, compact, n)},
+    };
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+        if (!add_file(run, files[i][0], files[i][1]))
+            return full(err);
+    }
+    return copy_localtime(run, err);
+}
+
+static int add_etc(struct run *run, struct err *err)
+{
+    uint64_t attrs = system_attrs() | MOUNT_ATTR_NOEXEC;
+    char path[64];
+
+    uint32_t at_top = top(run, "etc");
+    if (weak("own-etc"))
+        return add_bind(run, "/etc", "etc", attrs, at_top | OP_RECURSIVE, err);
+    for (size_t i = 0; i < sizeof(etc_dirs) / sizeof(etc_dirs[0]); i++)
+        (void)add_dir(run, etc_dirs[i], 0);
+    if (add_etc_files(run, err) < 0)
+        return -1;
+    size_t count = sizeof(etc_from_host) / sizeof(etc_from_host[0]);
+    for (size_t i = 0; i < count; i++) {
+        snprintf(path, sizeof(path), "/etc/%s", etc_from_host[i].name);
+        if (access(path, F_OK) < 0)
+            continue;
+        const char *target = arena_copy(&run->arena, path + 1, strlen(path + 1));
+        if (etc_from_host[i].directory ? !add_dir(run, target, 0) : !add_file(run, target, ""))
+            return full(err);
+    }
+    struct op *show = add_show(run, "etc", "etc", attrs);
+    if (!show)
+        return full(err);
+    show->flags = at_top;
+    for (size_t i = 0; i < count; i++) {
+        snprintf(path, sizeof(path), "/etc/%s", etc_from_host[i].name);
+        const char *target = arena_copy(&run->arena, path + 1, strlen(path + 1));
+        if (add_bind_if_there(run, path, target, attrs, OP_RECURSIVE, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* Kernel files that tell of the host, or act on it. Absent ones need no cover. */
+static const char *const proc_masks[] = {
+    "proc/acpi",          "proc/asound",       "proc/buddyinfo", "proc/cmdline",
+    "proc/config.gz",     "proc/diskstats",    "proc/driver",    "proc/dynamic_debug",
+    "proc/interrupts",    "proc/iomem",        "proc/ioports",   "proc/kallsyms",
+    "proc/kcore",         "proc/key-users",    "proc/keys",      "proc/kmsg",
+    "proc/kpagecount",    "proc/kpageflags",   "proc/kpagecgroup", "proc/latency_stats",
+    "proc/mdstat",        "proc/modules",      "proc/pagetypeinfo", "proc/partitions",
+    "proc/sched_debug",   "proc/schedstat",    "proc/scsi",      "proc/slabinfo",
+    "proc/softirqs",      "proc/swaps",        "proc/timer_list", "proc/timer_stats",
+    "proc/vmallocinfo",   "proc/vmstat",       "proc/zoneinfo",  "proc/pressure",
+};
+
+static const char *const proc_read_only[] = {"proc/bus", "proc/fs", "proc/irq", "proc/sys",
+                                             "proc/sysrq-trigger"};
+
+static int add_proc_covers(struct run *run, struct err *err)
+{
+    uint64_t attrs = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC;
+
+    for (size_t i = 0; i < sizeof(proc_masks) / sizeof(proc_masks[0]); i++) {
+        char host_path[64];
+        snprintf(host_path, sizeof(host_path), "/%s", proc_masks[i]);
+        if (access(host_path, F_OK) < 0)
+            continue;
+        struct op *op = add(run, OP_MASK, "", proc_masks[i]);
+        if (!op)
+            return full(err);
+        op->attrs = attrs;
+    }
+    for (size_t i = 0; i < sizeof(proc_read_only) / sizeof(proc_read_only[0]); i++) {
+        struct op *op = add(run, OP_LOCK, "", proc_read_only[i]);
+        if (!op)
+            return full(err);
+        op->attrs = attrs | MOUNT_ATTR_NODEV;
+    }
+    return 0;
+}
+
+static int add_proc_files(struct run *run, struct err *err)
+{
+    const struct {
+        const char *name;
+        const char *target;
+        const char *content;
+    } files[] = {
+        {"cpuinfo", "proc/cpuinfo", procfile_cpuinfo(&run->arena, &run->host)},
+        {"meminfo", "proc/meminfo", procfile_meminfo(&run->arena, &run->host)},
+        {"stat", "proc/stat", procfile_stat(&run->arena, &run->host)},
+        {"loadavg", "proc/loadavg", "0.00 0.00 0.00 1/1 1\n"},
+        {"boot_id", "proc/sys/kernel/random/boot_id", procfile_random_id(&run->arena)},
+    };
+
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+        if (!add_file(run, files[i].name, files[i].content) ||
+            !add_show(run, files[i].name, files[i].target, system_attrs() | MOUNT_ATTR_NOEXEC))
+            return full(err);
+    }
+    return 0;
+}
+
+static int add_proc(struct run *run, struct err *err)
+{
+    uint32_t at_top = top(run, "proc");
+
+    if (weak("ns-pid"))
+        return add_bind(run, "/proc", "proc", 0, at_top | OP_RECURSIVE, err);
+    struct op *op = add(run, OP_PROC, "", "proc");
+    if (!op)
+        return full(err);
+    op->flags = at_top;
+    op->attrs = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
+    if (!weak("proc-masks") && add_proc_covers(run, err) < 0)
+        return -1;
+    if (!weak("proc-own") && add_proc_files(run, err) < 0)
+        return -1;
+    return 0;
+}
+
+static uint64_t tmp_bytes(const struct run *run)
+{
+    return run->spec->tmp_bytes ? run->spec->tmp_bytes : DEFAULT_TMP_BYTES;
+}
+
+static const char *const dev_nodes[] = {"dev/null",   "dev/zero",    "dev/full",
+                                       "dev/random", "dev/urandom", "dev/tty"};
+
+static int add_dev_nodes(struct run *run, struct err *err)
+{
+    char path[32];
+
+    for (size_t i = 0; i < sizeof(dev_nodes) / sizeof(dev_nodes[0]); i++) {
+        snprintf(path, sizeof(path), "/%s", dev_nodes[i]);
+        if (add_bind(run, path, dev_nodes[i], MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, 0, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int add_dev(struct run *run, struct err *err)
+{
+    static const char *const links[][2] = {{"dev/fd", "/proc/self/fd"},
+                                           {"dev/stdin", "/proc/self/fd/0"},
+                                           {"dev/stdout", "/proc/self/fd/1"},
+                                           {"dev/stderr", "/proc/self/fd/2"},
+                                           {"dev/ptmx", "pts/ptmx"}};
+    uint32_t at_top = top(run, "dev");
+
+    if (weak("own-dev"))
+        return add_bind(run, "/dev", "dev", 0, at_top | OP_RECURSIVE, err);
+    (void)add_dir(run, "dev", 0);
+    (void)add_dir(run, "dev/pts", 0);
+    (void)add_dir(run, "dev/shm", 0);
+    for (size_t i = 0; i < sizeof(dev_nodes) / sizeof(dev_nodes[0]); i++)
+        (void)add_file(run, dev_nodes[i], "");
+    for (size_t i = 0; i < sizeof(links) / sizeof(links[0]); i++)
+        (void)add(run, OP_LINK, links[i][1], links[i][0]);
+    struct op *show = add_show(run, "dev", "dev",
+                               MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
+    if (!show)
+        return full(err);
+    show->flags = at_top;
+    if (add_dev_nodes(run, err) < 0)
+        return -1;
+    struct op *pts = add(run, OP_DEVPTS, "", "dev/pts");
+    struct op *shm = add_tmpfs(run, "dev/shm", tmp_bytes(run), 01777);
+    if (!pts || !shm)
+        return full(err);
+    pts->attrs = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC;
+    pts->gid = run->setup.gid; /* the only group sure to be mapped */
+    shm->attrs |= MOUNT_ATTR_NOEXEC;
+    return 0;
+}
+
+static int add_temporary(struct run *run, struct err *err)
+{
+    uint32_t tmp_top = top(run, "tmp");
+    struct op *tmp = add_tmpfs(run, "tmp", tmp_bytes(run), 01777);
+    uint32_t cache_top = top(run, ".cache");
+    struct op *cache = add_tmpfs(run, ".cache", tmp_bytes(run), 0700);
+
+    if (!tmp || !cache)
+        return full(err);
+    tmp->flags = tmp_top;
+    cache->flags = cache_top;
+    return 0;
+}
+
+/* "/a/b" -> "a/b"; NULL unless absolute, without empty, "." or ".." parts. */
+static const char *relative_target(const char *target)
+{
+    if (target[0] != '/' || target[1] == '\0')
+        return NULL;
+    for (const char *part = target; *part == '/';) {
+        size_t n = strcspn(part + 1, "/");
+        if (n == 0 || n > 255 || (n == 1 && part[1] == '.') ||
+            (n == 2 && part[1] == '.' && part[2] == '.'))
+            return NULL;
+        part += 1 + n;
+    }
+    return target + 1;
+}
+
+/* Whether `path` is `above` or lies below it. */
+static bool is_within(const char *path, const char *above)
+{
+    size_t n = strlen(above);
+
+    return strncmp(path, above, n) == 0 && (path[n] == '/' || path[n] == '\0');
+}
+
+static int refuse_reserved(const char *target, struct err *err)
+{
+    static const char *const reserved[] = {"usr",   "bin",    "sbin", "lib", "lib32",
+                                           "lib64", "libx32", "etc",  "proc", "dev"};
+
+    for (size_t i = 0; i < sizeof(reserved) / sizeof(reserved[0]); i++) {
+        if (is_within(target, reserved[i]))
+            return err_set(err, ERR_INVALID, 0,
+                           "mount target '/%s' lies in '/%s', which Carrel provides itself; choose "
+                           "another place, for example /mnt",
+                           target, reserved[i]);
+    }
+    return 0;
+}
+
+/* Directories on file systems that are ours (the empty root, /tmp, /.cache), one by one. */
+static int add_target_dirs(struct run *run, const char *target, bool is_directory, struct err *err)
+{
+    for (const char *slash = strchr(target, '/'); slash; slash = strchr(slash + 1, '/')) {
+        const char *parent = arena_copy(&run->arena, target, (size_t)(slash - target));
+        if (!add_dir(run, parent, OP_IN_ROOT))
+            return full(err);
+    }
+    struct op *last = is_directory ? add_dir(run, target, OP_IN_ROOT) : add_file(run, target, "");
+    if (!last)
+        return full(err);
+    last->flags = OP_IN_ROOT;
+    return 0;
+}
+
+static bool lies_in_extra_mount(const struct run *run, const char *target, size_t before)
+{
+    for (size_t i = 0; i < before; i++) {
+        const struct carrel_mount *m = &run->spec->mounts[i];
+        const char *other = m->target ? m->target : m->source;
+        if (is_within(target, other + 1))
+            return true;
+    }
+    return false;
+}
+
+/* A bind the caller asked for. The operations that make its mount point come before it, so the
+ * source is looked at first. */
+static int add_user_bind(struct run *run, const char *source, const char *target, bool writable,
+                         bool nested, struct err *err)
+{
+    struct stat st;
+    bool ours = !run->spec->workspace || is_within(target, "tmp") || is_within(target, ".cache");
+
+    if (stat(source, &st) < 0)
+        return err_set(err, ERR_NOT_FOUND, errno, "mount source '%s'", source);
+    if (!S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode))
+        return err_set(err, ERR_INVALID, 0, "mount source '%s' is neither a directory nor a file",
+                       source);
+    if (ours && !nested && add_target_dirs(run, target, S_ISDIR(st.st_mode), err) < 0)
+        return -1;
+    uint64_t attrs = writable ? data_attrs() : system_attrs();
+    uint32_t flags = OP_RECURSIVE | OP_OWNED | (ours || nested ? 0 : OP_TOP);
+    if (add_bind(run, source, target, attrs, flags, err) < 0)
+        return -1;
+    if (strcmp(run->setup.ops[run->setup.op_count - 1].source, "/") == 0)
+        return err_set(err, ERR_DENIED, 0,
+                       "mounting '/' would show the whole host; mount the directories you need");
+    return 0;
+}
+
+static int add_extra(struct run *run, struct err *err)
+{
+    if (!run->spec->workspace) {
+        const char *at = relative_target(run->spec->at ? run->spec->at : "/work");
+        if (!at)
+            return err_set(err, ERR_INVALID, 0, "--at needs an absolute path other than / without ..");
+        if (refuse_reserved(at, err) < 0 ||
+            add_user_bind(run, run->workspace_path, at, true, false, err) < 0)
+            return -1;
+    }
+    for (size_t i = 0; i < run->spec->mount_count; i++) {
+        const struct carrel_mount *m = &run->spec->mounts[i];
+        const char *asked = m->target ? m->target : m->source;
+        const char *target = relative_target(asked);
+        if (!target)
+            return err_set(err, ERR_INVALID, 0,
+                           "mount target '%s' is not an absolute path other than / without ..", asked);
+        if (refuse_reserved(target, err) < 0 ||
+            add_user_bind(run, m->source, target, m->writable, lies_in_extra_mount(run, target, i),
+                          err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+int rootfs_write(struct run *run, struct err *err)
+{
+    if (add_root(run, err) < 0 || add_system(run, err) < 0 || add_etc(run, err) < 0 ||
+        add_proc(run, err) < 0 || add_dev(run, err) < 0 || add_temporary(run, err) < 0 ||
+        add_extra(run, err) < 0)
+        return -1;
+    return run->setup.op_count == SETUP_MAX_OPS ? full(err) : 0;
+}

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The public entry points: check the spec, write the setup, hand it to the supervisor. */
+#include "sandbox/run.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "sandbox/explain.h"
+
+#define ARENA_BYTES (16UL << 20)
+
+/* Level dir isolates nothing; what it cannot keep it refuses. */
+static int check_dir_level(const struct carrel_spec *spec, struct err *err)
+{
+    const struct {
+        bool asked;
+        const char *what;
+    } cannot[] = {
+        {spec->net == CARREL_NET_NONE, "--net none"},
+        {spec->mount_count > 0, "--ro and --rw"},
+        {spec->user == CARREL_USER_ROOT, "--user root"},
+        {spec->tmp_bytes != 0, "--tmp-size"},
+        {spec->at != NULL, "--at"},
+    };
+
+    for (size_t i = 0; i < sizeof(cannot) / sizeof(cannot[0]); i++) {
+        if (cannot[i].asked)
+            return err_set(err, ERR_INVALID, 0, "level dir cannot give %s; use --level ns",
+                           cannot[i].what);
+    }
+    return 0;
+}
+
+static int decide(struct run *run, struct err *err)
+{
+    const struct carrel_spec *spec = run->spec;
+
+    run->level = spec->level == CARREL_LEVEL_AUTO ? CARREL_LEVEL_NS : spec->level;
+    run->net = spec->net == CARREL_NET_DEFAULT ? CARREL_NET_NONE : spec->net;
+    if (run->level == CARREL_LEVEL_DIR) {
+        run->net = CARREL_NET_HOST;
+        return check_dir_level(spec, err);
+    }
+    return 0;
+}
+
+/* As root the inner user has a uid of a leased range outside; otherwise it is the caller. */
+static int choose_identity(struct run *run, struct err *err)
+{
+    run->setup.uid = run->setup.gid = run->spec->user == CARREL_USER_ROOT ? 0 : 1000;
+    run->identity.inside_uid = run->setup.uid;
+    run->identity.inside_gid = run->setup.gid;
+    if (!run->host.can_lease) {
+        if (run->host.uid != run->owner_uid && run->host.uid != 0 && run->spec->workspace &&
+            faccessat(run->workspace, ".", W_OK, 0) < 0)
+            return err_set(err, ERR_DENIED, 0,
+                           "workspace '%s' belongs to another user (uid %u) and is not writable",
+                           run->spec->workspace, run->owner_uid);
+        return 0;
+    }
+    run->setup.flags |= SETUP_UID_RANGE | SETUP_TREES_PASSED;
+    return 0;
+}
+
+int run_prepare(struct run *run, const struct carrel_spec *spec, bool dry, struct err *err)
+{
+    memset(run, 0, offsetof(struct run, sources));
+    run->spec = spec;
+    run->dry = dry;
+    run->workspace = -1;
+    run->command = (struct command){0};
+    arena_init(&run->arena, ARENA_BYTES);
+    identity_init(&run->identity);
+    host_ask(&run->host);
+    run->setup.hostname = "carrel";
+    if (decide(run, err) < 0 || workspace_open(run, err) < 0)
+        return -1;
+    if (run->level == CARREL_LEVEL_DIR) {
+        run->setup.flags = SETUP_DIR_LEVEL;
+        return environment_write(run, err);
+    }
+    if (choose_identity(run, err) < 0 || rootfs_write(run, err) < 0 ||
+        confinement_write(run, err) < 0)
+        return -1;
+    return environment_write(run, err);
+}
+
+void run_clear(struct run *run)
+{
+    for (uint32_t i = 0; i < run->setup.op_count; i++)
+        scope_close(&run->sources[i]);
+    scope_close(&run->workspace);
+    identity_clear(&run->identity);
+    arena_clear(&run->arena);
+}
+
+static int report(const struct err *err, struct carrel_error *error)
+{
+    _Static_assert((int)ERR_IO == (int)CARREL_ERROR_IO, "public codes follow the internal ones");
+    error->code = (enum carrel_error_code)err->code;
+    error->os_errno = err->os_errno;
+    err_text(err, error->message, sizeof(error->message));
+    return -1;
+}
+
+int carrel_run(const struct carrel_spec *spec, struct carrel_result *ret, struct carrel_error *error)
+{
+    struct err err = {0};
+    struct run *run = malloc(sizeof(*run)); /* too large for a stack that may be a thread's */
+
+    *ret = (struct carrel_result){0};
+    if (!run) {
+        err_set(&err, ERR_LIMIT, 0, "out of memory");
+        return report(&err, error);
+    }
+    int r = run_prepare(run, spec, false, &err);
+    if (r == 0)
+        r = supervise(run, ret, &err);
+    if (r < 0)
+        workspace_unmake(run);
+    run_clear(run);
+    free(run);
+    return r < 0 ? report(&err, error) : 0;
+}
+
+void carrel_result_clear(struct carrel_result *result)
+{
+    free(result->out);
+    free(result->err);
+    *result = (struct carrel_result){0};
+}
+
+int carrel_explain(const struct carrel_spec *spec, enum carrel_format format, char **ret_text,
+                   struct carrel_error *error)
+{
+    struct err err = {0};
+    struct run *run = malloc(sizeof(*run));
+
+    if (!run) {
+        err_set(&err, ERR_LIMIT, 0, "out of memory");
+        return report(&err, error);
+    }
+    int r = run_prepare(run, spec, true, &err);
+    if (r == 0)
+        r = explain(run, format, ret_text, &err);
+    run_clear(run);
+    free(run);
+    return r < 0 ? report(&err, error) : 0;
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One run, from the caller's spec to the end of the last process. run.c drives it; each function
+ * below fills its part. */
+#pragma once
+
+#include <sys/types.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "carrel.h"
+#include "sandbox/host.h"
+#include "sandbox/identity.h"
+#include "sandbox/setup.h"
+
+struct run {
+    const struct carrel_spec *spec;
+    enum carrel_level level; /* decided: never AUTO */
+    enum carrel_net net;     /* decided: never DEFAULT */
+    struct host host;
+    struct arena arena;   /* every string the setup and the command point to */
+    int workspace;        /* the tree that is read-write: the workspace, or the current directory */
+    char *workspace_path; /* canonical */
+    uid_t owner_uid;      /* of that tree */
+    gid_t owner_gid;
+    struct identity identity;
+    bool dry;             /* only explained: nothing is made on disk */
+    bool created;         /* the workspace was made by this run */
+    uint32_t made[SETUP_MAX_OPS / 32]; /* bit n: the mount point of ops[n] was made by this run */
+    struct setup setup;
+    int sources[SETUP_MAX_OPS]; /* of OP_BIND: opened while the setup was written, or -1 */
+    struct command command;
+};
+
+/* run.c: checks the spec and fills everything above; touches nothing on disk. */
+int run_prepare(struct run *run, const struct carrel_spec *spec, bool dry, struct err *err);
+void run_clear(struct run *run);
+
+/* rootfs.c: the mount operations. */
+int rootfs_write(struct run *run, struct err *err);
+/* confinement.c: namespaces, limits, filter, Landlock. */
+int confinement_write(struct run *run, struct err *err);
+/* environment.c: the command, its directory and its variables. */
+int environment_write(struct run *run, struct err *err);
+/* workspace.c: opens the tree; makes or checks the names Carrel mounts on. */
+int workspace_open(struct run *run, struct err *err);
+int workspace_make_mount_points(struct run *run, struct err *err);
+/* Takes back what this run made, where it is still empty; for runs that failed to start. */
+void workspace_unmake(struct run *run);
+/* supervise.c: starts pid 1 and stays until all is over. */
+int supervise(struct run *run, struct carrel_result *ret, struct err *err);

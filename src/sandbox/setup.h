@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The setup: what will be done to make one sandbox, as inert data. It is built by the engine from
+ * options and host facts (rootfs.c, confinement.c), printed by --explain, sent to pid 1 as bytes
+ * (wire.c), and only there carried out. No descriptors, no pointers into live state. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/resource.h>
+
+enum op_kind {
+    OP_BIND,   /* host path `source` appears at `target` */
+    OP_TMPFS,  /* a fresh, bounded file system at `target` */
+    OP_PROC,   /* this pid namespace's /proc */
+    OP_DEVPTS, /* terminals of its own */
+    OP_DIR,    /* directory `target` */
+    OP_FILE,   /* file `target` holding `source` */
+    OP_LINK,   /* symlink `target` holding `source` */
+    OP_SHOW,   /* what was prepared as `source` appears at `target` */
+    OP_MASK,   /* nothing to see at `target` */
+    OP_LOCK,   /* `target` bound over itself, read-only */
+    OP_KIND_COUNT_,
+};
+
+enum op_flags {
+    OP_RECURSIVE = 1 << 0, /* mounts below the source come along */
+    OP_OWNED = 1 << 1,     /* files of the source's owner belong to the user inside */
+    OP_IN_ROOT = 1 << 2,   /* OP_DIR, OP_FILE: in the root itself, not in the prepared files */
+    OP_TOP = 1 << 3,       /* a name in a tree the tenant writes: cross no mount to reach it */
+    OP_FLAGS_ALL_ = (1 << 4) - 1,
+};
+
+struct op {
+    enum op_kind kind;
+    uint32_t flags;
+    uint64_t attrs; /* MOUNT_ATTR_* */
+    const char *source;
+    const char *target; /* relative to the new root (or to the prepared files); "" is the root */
+    uint64_t bytes;
+    uint64_t inodes;
+    uint32_t mode;
+    uint32_t uid;
+    uint32_t gid;
+    uint64_t device; /* OP_BIND: who the source must be when pid 1 opens it itself */
+    uint64_t inode;
+};
+
+enum { SETUP_MAX_OPS = 256, SETUP_MAX_FILTER = 1024, SETUP_MAX_ARGS = 65536 };
+
+enum setup_flags {
+    SETUP_UID_RANGE = 1 << 0,     /* a range of uids is mapped: build as inner root, then drop */
+    SETUP_TREES_PASSED = 1 << 1,  /* bind sources come as descriptors, in the order of the ops */
+    SETUP_SCOPE_SOCKETS = 1 << 2, /* Landlock: no abstract socket from outside */
+    SETUP_SCOPE_SIGNALS = 1 << 3, /* Landlock: no signal to outside */
+    SETUP_DIR_LEVEL = 1 << 4,     /* level dir: none of the above, environment and tree kill only */
+    SETUP_FLAGS_ALL_ = (1 << 5) - 1,
+};
+
+struct setup {
+    uint32_t flags;
+    uint32_t namespaces; /* CLONE_NEW* */
+    uint32_t uid;        /* inside */
+    uint32_t gid;
+    const char *hostname;
+    uint32_t op_count;
+    struct op ops[SETUP_MAX_OPS];
+    uint32_t limit_mask; /* bit n: limits[n] is set */
+    struct {
+        uint64_t soft;
+        uint64_t hard;
+    } limits[RLIM_NLIMITS];
+    uint32_t filter_length;
+    struct {
+        uint16_t code;
+        uint8_t jt;
+        uint8_t jf;
+        uint32_t k;
+    } filter[SETUP_MAX_FILTER]; /* struct sock_filter, spelt out: it crosses a socket */
+};
+
+enum command_flags {
+    COMMAND_TTY = 1 << 0, /* make a terminal inside and send its master back */
+    COMMAND_FLAGS_ALL_ = (1 << 1) - 1,
+};
+
+/* One command to start in a sandbox. argv and env end with NULL. */
+struct command {
+    uint32_t flags;
+    uint32_t rows;
+    uint32_t columns;
+    const char *cwd;
+    uint32_t argc;
+    uint32_t envc;
+    const char **argv;
+    const char **env;
+};

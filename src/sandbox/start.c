@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* clone -> (child: keep capabilities over exec, exec carrel-init) while the parent opens the mount
+ * trees -> maps -> setup message. The child shares our memory until it execs, so nothing here that
+ * it uses may go away before pid 1 has answered or died. */
+#include "sandbox/start.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/pidfd.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/weak.h"
+#include "sandbox/wire.h"
+#include "sys/message.h"
+#include "sys/mount.h"
+
+#ifndef CARREL_INIT_PATH
+#define CARREL_INIT_PATH "/usr/local/libexec/carrel/carrel-init"
+#endif
+
+enum { FIRST_FREE_FD = 10, CHILD_STACK_BYTES = 64 * 1024 };
+
+struct child_start {
+    int init;
+    int null;
+    int socket;
+    char name[16];
+    char namespaces[16];
+    volatile int failed_errno;
+    _Alignas(16) char stack[CHILD_STACK_BYTES];
+};
+
+void live_init(struct live *live)
+{
+    *live = (struct live){.pid = -1, .pidfd = -1, .socket = -1};
+}
+
+void live_clear(struct live *live)
+{
+    scope_close(&live->socket);
+    if (live->pid > 0) {
+        (void)pidfd_send_signal(live->pidfd, SIGKILL, NULL, 0);
+        while (waitpid(live->pid, NULL, 0) < 0 && errno == EINTR)
+            ;
+    }
+    scope_close(&live->pidfd);
+    free(live->start);
+    live_init(live);
+}
+
+/* Exec drops the capabilities of anybody but uid 0; ambient ones stay, and pid 1 needs them to build
+ * the sandbox. They are good only inside the new user namespace. */
+static int keep_capabilities(void)
+{
+    struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct sets[2];
+
+    if (syscall(SYS_capget, &head, sets) < 0)
+        return -1;
+    sets[0].inheritable = sets[0].permitted;
+    sets[1].inheritable = sets[1].permitted;
+    if (syscall(SYS_capset, &head, sets) < 0)
+        return -1;
+    for (unsigned cap = 0; cap < 64; cap++) {
+        if (!(sets[cap / 32].permitted & (1U << (cap % 32))))
+            continue;
+        if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, cap, 0, 0) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* Runs in the child, on its own stack, in shared memory. */
+static int become_init(void *argument)
+{
+    static char *const no_environment[] = {NULL};
+    struct child_start *start = argument;
+    char *const argv[] = {start->name, start->namespaces, NULL};
+    char *const *environment = no_environment;
+
+#ifdef CARREL_WEAK
+    extern char **environ;
+    environment = environ;
+#endif
+    for (int fd = 0; fd < 3; fd++) {
+        if (dup2(start->null, fd) < 0)
+            goto failed;
+    }
+    if (dup2(start->socket, 3) < 0)
+        goto failed;
+    if (start->namespaces[0] && keep_capabilities() < 0)
+        goto failed;
+    syscall(SYS_execveat, start->init, "", argv, environment, AT_EMPTY_PATH);
+failed:
+    start->failed_errno = errno;
+    return 1;
+}
+
+static int explain_clone(int e, struct err *err)
+{
+    if (e == ENOSPC || e == EUSERS)
+        return err_set(err, ERR_KERNEL, e,
+                       "no user namespace to be had: raise the limit with 'sysctl -w "
+                       "user.max_user_namespaces=65536'");
+    if (e == EPERM && access("/proc/sys/kernel/unprivileged_userns_clone", F_OK) == 0)
+        return err_set(err, ERR_KERNEL, e,
+                       "user namespaces are switched off for ordinary users: 'sysctl -w "
+                       "kernel.unprivileged_userns_clone=1' allows them");
+    if (e == EPERM || e == EINVAL || e == ENOSYS)
+        return err_set(err, ERR_KERNEL, e,
+                       "this host gives no user namespace (a chroot, a container's filter or the "
+                       "kernel's configuration forbids it; see 'carrel doctor')");
+    if (e == EAGAIN || e == ENOMEM)
+        return err_set(err, ERR_LIMIT, e,
+                       "no process or memory left for a sandbox; end something or raise the limit "
+                       "(ulimit -u, pids cgroup)");
+    return err_set(err, ERR_KERNEL, e, "make the sandbox's first process");
+}
+
+static int high_fd(int fd, int *ret)
+{
+    int high = fcntl(fd, F_DUPFD_CLOEXEC, FIRST_FREE_FD);
+    int saved = errno;
+
+    (void)close(fd);
+    errno = saved;
+    *ret = high;
+    return high < 0 ? -errno : 0;
+}
+
+/* Everything the child needs, at descriptors it will not overwrite. */
+static int open_child_files(struct child_start *start, const char *init_path, int *ret_socket,
+                            struct err *err)
+{
+    int pair[2];
+    int init = open(init_path, O_PATH | O_CLOEXEC);
+
+    if (init < 0)
+        return err_set(err, ERR_NOT_FOUND, errno,
+                       "open '%s', Carrel's own first process; reinstall Carrel", init_path);
+    if (high_fd(init, &start->init) < 0)
+        return err_set(err, ERR_LIMIT, errno, "open files");
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (null < 0 || high_fd(null, &start->null) < 0)
+        return err_set(err, ERR_IO, errno, "open '/dev/null'");
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+        return err_set(err, ERR_LIMIT, errno, "make a socket pair");
+    int r = high_fd(pair[0], ret_socket);
+    if (high_fd(pair[1], &start->socket) < 0 || r < 0)
+        return err_set(err, ERR_LIMIT, errno, "open files");
+    return 0;
+}
+
+/* Our copies; the child may still be reading the numbers, so they stay as they are. */
+static void close_child_files(const struct child_start *start)
+{
+    int fds[] = {start->init, start->null, start->socket};
+
+    for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++)
+        scope_close(&fds[i]);
+}
+
+static int clone_init(struct live *live, const struct run *run, struct err *err)
+{
+    uint32_t namespaces = run->setup.namespaces;
+    uint32_t now = namespaces & (CLONE_NEWUSER | CLONE_NEWPID);
+    struct child_start *start = live->start;
+    sigset_t all;
+    sigset_t before;
+
+    if (namespaces)
+        snprintf(start->namespaces, sizeof(start->namespaces), "%x", namespaces & ~now);
+    /* A handler of the caller's must not run in the child. */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int flags = (int)now | CLONE_VM | CLONE_PIDFD | SIGCHLD;
+    pid_t pid = clone(become_init, start->stack + CHILD_STACK_BYTES, flags, start, &live->pidfd);
+    int saved = errno;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (pid < 0)
+        return explain_clone(saved, err);
+    live->pid = pid;
+    return 0;
+}
+
+/* Without idmapped mounts the user inside stands for the tree's owner directly: never for root. */
+static int use_owner_directly(struct run *run, struct err *err)
+{
+    if (run->owner_uid == 0 || run->owner_gid == 0)
+        return err_set(err, ERR_KERNEL, 0,
+                       "'%s' belongs to root and its filesystem has no idmapped mounts: give it to "
+                       "an ordinary user (chown -R 1000:1000), or move it to ext4, xfs, btrfs or "
+                       "tmpfs",
+                       run->workspace_path);
+    run->identity.direct = true;
+    run->identity.direct_uid = run->owner_uid;
+    run->identity.direct_gid = run->owner_gid;
+    return 0;
+}
+
+static bool no_idmap_here(int r)
+{
+    return r == -EINVAL || r == -EOPNOTSUPP || r == -ENOSYS;
+}
+
+/* Whether this operation binds the tree that is read-write by nature. */
+static bool is_main_tree(const struct run *run, const struct op *op)
+{
+    return (op->flags & OP_OWNED) && strcmp(op->source, run->workspace_path) == 0;
+}
+
+static int open_tree_for(struct run *run, const struct op *op, int source, struct err *err)
+{
+    bool recursive = (op->flags & OP_RECURSIVE) != 0;
+    int userns = -1;
+    struct stat st;
+    scoped_fd int tree = mount_clone(source, recursive);
+
+    if (tree < 0)
+        return err_set(err, ERR_IO, -tree, "bind '%s'", op->source);
+    if (op->flags & OP_OWNED) {
+        if (fstat(source, &st) < 0)
+            return err_set(err, ERR_IO, errno, "look at '%s'", op->source);
+        if (identity_idmap(&run->identity, st.st_uid, st.st_gid, &userns, err) < 0)
+            return -1;
+    }
+    int r = mount_set(tree, op->attrs, recursive, userns);
+    if (userns >= 0 && no_idmap_here(r)) {
+        if (is_main_tree(run, op) && use_owner_directly(run, err) < 0)
+            return -1;
+        r = mount_set(tree, op->attrs, recursive, -1);
+    }
+    if (r < 0)
+        return err_set(err, ERR_IO, -r, "set mount flags of '%s'", op->source);
+    return take_fd(&tree);
+}
+
+struct fd_list {
+    int fds[MESSAGE_MAX_FDS];
+    size_t n;
+};
+
+static void fd_list_clear(struct fd_list *list)
+{
+    for (size_t i = 0; i < list->n; i++)
+        (void)close(list->fds[i]);
+    list->n = 0;
+}
+
+static int open_trees(struct run *run, struct fd_list *trees, struct err *err)
+{
+    for (uint32_t i = 0; i < run->setup.op_count; i++) {
+        const struct op *op = &run->setup.ops[i];
+        if (op->kind != OP_BIND)
+            continue;
+        if (trees->n >= MESSAGE_MAX_FDS - 1)
+            return err_set(err, ERR_LIMIT, 0, "too many mounts (at most %d)", MESSAGE_MAX_FDS - 1);
+        int tree = open_tree_for(run, op, run->sources[i], err);
+        if (tree < 0)
+            return -1;
+        trees->fds[trees->n++] = tree;
+    }
+    /* Pid 1 holds the lease too: it ends with the last process of the sandbox. */
+    int lease = fcntl(run->identity.lease_fd, F_DUPFD_CLOEXEC, FIRST_FREE_FD);
+    if (lease < 0)
+        return err_set(err, ERR_LIMIT, errno, "open files");
+    trees->fds[trees->n++] = lease;
+    return 0;
+}
+
+static int send_bytes(struct live *live, uint32_t kind, const char *bytes, size_t n,
+                      const struct fd_list *fds, struct err *err)
+{
+    if (n == 0)
+        return err_set(err, ERR_LIMIT, 0, "command and environment are larger than %u bytes",
+                       MESSAGE_MAX_BYTES);
+    int r = message_send(live->socket, kind, bytes, n, fds->fds, fds->n);
+    if (r == -EPIPE || r == -ECONNRESET)
+        return 0; /* pid 1 has left a reply, or died: the supervisor reads which */
+    return r < 0 ? err_set(err, ERR_IO, -r, "talk to the sandbox's first process") : 0;
+}
+
+static char *map_message(void)
+{
+    char *bytes = mmap(NULL, MESSAGE_MAX_BYTES, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    return bytes == MAP_FAILED ? NULL : bytes;
+}
+
+static int send_setup(struct live *live, struct run *run, struct err *err)
+{
+    __attribute__((cleanup(fd_list_clear))) struct fd_list trees = {.n = 0};
+
+    if (run->level == CARREL_LEVEL_NS) {
+        if (run->host.can_lease && (open_trees(run, &trees, err) < 0))
+            return -1;
+        if (identity_write_maps(&run->identity, live->pid, err) < 0)
+            return -1;
+    }
+    char *bytes = map_message();
+    if (!bytes)
+        return err_set(err, ERR_LIMIT, ENOMEM, "send the setup");
+    size_t n = wire_encode_setup(&run->setup, bytes, MESSAGE_MAX_BYTES);
+    int r = send_bytes(live, MESSAGE_SETUP, bytes, n, &trees, err);
+    (void)munmap(bytes, MESSAGE_MAX_BYTES);
+    return r;
+}
+
+int live_start(struct live *live, struct run *run, struct err *err)
+{
+    const char *init_path = run->spec->init_path ? run->spec->init_path : CARREL_INIT_PATH;
+
+    live->start = malloc(sizeof(*live->start));
+    if (!live->start)
+        return err_set(err, ERR_LIMIT, 0, "out of memory");
+    live->start->init = live->start->null = live->start->socket = -1;
+    snprintf(live->start->name, sizeof(live->start->name), "carrel-init");
+    live->start->namespaces[0] = '\0';
+    live->start->failed_errno = 0;
+    int r = open_child_files(live->start, init_path, &live->socket, err);
+    if (r == 0)
+        r = clone_init(live, run, err);
+    close_child_files(live->start);
+    if (r < 0)
+        return -1;
+    if (run->level == CARREL_LEVEL_NS && run->host.can_lease &&
+        identity_lease(&run->identity, err) < 0)
+        return -1;
+    if (run->level == CARREL_LEVEL_NS && run->spec->workspace &&
+        workspace_make_mount_points(run, err) < 0)
+        return -1;
+    return send_setup(live, run, err);
+}
+
+int live_command(struct live *live, const struct run *run, const int fds[3], struct err *err)
+{
+    struct fd_list files = {.n = 0};
+    char *bytes = map_message();
+
+    if (!bytes)
+        return err_set(err, ERR_LIMIT, ENOMEM, "send the command");
+    if (!run->spec->tty) {
+        memcpy(files.fds, fds, 3 * sizeof(int));
+        files.n = 3;
+    }
+    size_t n = wire_encode_command(&run->command, bytes, MESSAGE_MAX_BYTES);
+    int r = send_bytes(live, MESSAGE_COMMAND, bytes, n, &files, err);
+    (void)munmap(bytes, MESSAGE_MAX_BYTES);
+    return r;
+}
+
+void live_kill(struct live *live, const struct run *run)
+{
+    if (run->level == CARREL_LEVEL_DIR)
+        (void)shutdown(live->socket, SHUT_RDWR);
+    else if (live->pidfd >= 0)
+        (void)pidfd_send_signal(live->pidfd, SIGKILL, NULL, 0);
+}
+
+int live_explain_death(const struct live *live, struct err *err)
+{
+    if (live->start->failed_errno)
+        return err_set(err, ERR_IO, live->start->failed_errno,
+                       "start Carrel's own first process (carrel-init)");
+    return err_set(err, ERR_IO, 0, "the sandbox's first process was killed while it started");
+}

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Makes pid 1 of a sandbox and gives it its setup. */
+#pragma once
+
+#include <sys/types.h>
+
+#include "base/err.h"
+#include "sandbox/run.h"
+
+struct live {
+    pid_t pid;
+    int pidfd;
+    int socket; /* to pid 1 */
+    struct child_start *start;
+};
+
+void live_init(struct live *live);
+/* Kills what is left, waits for it, and frees everything. Safe to call at any point. */
+void live_clear(struct live *live);
+/* Starts carrel-init and sends it the setup; it answers when that failed. */
+int live_start(struct live *live, struct run *run, struct err *err);
+/* Sends the command with its three files (none with a terminal). */
+int live_command(struct live *live, const struct run *run, const int fds[3], struct err *err);
+/* Ends the whole tree: by killing pid 1, at level dir by asking it to. */
+void live_kill(struct live *live, const struct run *run);
+/* What to say when pid 1 went away without a word. */
+int live_explain_death(const struct live *live, struct err *err);

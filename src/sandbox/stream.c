@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sandbox/stream.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+
+enum { POLITE_WRITE = 4096 }; /* a pipe that polls writable takes this much at once */
+
+void stream_init(struct stream *s)
+{
+    memset(s, 0, offsetof(struct stream, data));
+    s->from = s->to = -1;
+}
+
+void stream_clear(struct stream *s)
+{
+    if (s->own_from)
+        scope_close(&s->from);
+    if (s->own_to)
+        scope_close(&s->to);
+    s->from = s->to = -1;
+    buf_clear(&s->captured);
+}
+
+bool stream_can_pass(int fd)
+{
+    struct stat st;
+
+    if (fstat(fd, &st) < 0)
+        return false;
+    return S_ISFIFO(st.st_mode) || (S_ISCHR(st.st_mode) && st.st_rdev == makedev(1, 3));
+}
+
+int stream_check(int fd, const char *name, struct err *err)
+{
+    struct stat st;
+
+    if (fstat(fd, &st) < 0)
+        return err_set(err, ERR_INVALID, errno, "standard %s", name);
+    if (S_ISDIR(st.st_mode))
+        return err_set(err, ERR_DENIED, 0,
+                       "standard %s is a directory of the host, which would be open inside", name);
+    return 0;
+}
+
+bool stream_wants_read(const struct stream *s)
+{
+    return s->from >= 0 && s->at == s->n;
+}
+
+bool stream_wants_write(const struct stream *s)
+{
+    return s->at < s->n && s->to >= 0;
+}
+
+bool stream_is_done(const struct stream *s)
+{
+    return s->from < 0 && (s->at == s->n || s->to < 0);
+}
+
+static void end_reading(struct stream *s)
+{
+    if (s->own_from)
+        (void)close(s->from);
+    s->from = -1;
+}
+
+static size_t within_budget(struct budget *budget, size_t n)
+{
+    if (!budget)
+        return n;
+    if (n > budget->left) {
+        n = budget->left;
+        budget->exceeded = true;
+    }
+    budget->left -= n;
+    return n;
+}
+
+void stream_read(struct stream *s, struct budget *budget, bool last)
+{
+    ssize_t got = read(s->from, s->data, STREAM_CHUNK);
+
+    if (got < 0 && (errno == EINTR || (errno == EAGAIN && !last)))
+        return;
+    if (got <= 0) { /* EIO is how a terminal says that its last user has gone */
+        end_reading(s);
+        return;
+    }
+    size_t n = within_budget(budget, (size_t)got);
+    if (s->capturing) {
+        buf_add(&s->captured, s->data, n);
+        if (s->captured.failed && budget)
+            budget->exceeded = true;
+        return;
+    }
+    s->at = 0;
+    s->n = n;
+}
+
+void stream_write(struct stream *s)
+{
+    size_t n = s->n - s->at;
+
+    if (s->polite && n > POLITE_WRITE)
+        n = POLITE_WRITE;
+    ssize_t wrote = write(s->to, s->data + s->at, n);
+    if (wrote < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (wrote < 0) {
+        /* The reader has gone: the writer must learn it, so our end closes too. */
+        if (s->own_to)
+            (void)close(s->to);
+        s->to = -1;
+        s->at = s->n = 0;
+        if (s->from >= 0)
+            end_reading(s);
+        return;
+    }
+    s->at += (size_t)wrote;
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One direction of standard input or output between the caller and the command.
+ *
+ * Pipes are handed to the command as they are. Everything else is relayed through a pipe of ours:
+ * a file, socket or terminal of the host inside the sandbox could be reopened, reconnected or
+ * reconfigured there. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+
+enum { STREAM_CHUNK = 65536 };
+
+struct stream {
+    int from; /* read here; -1: ended, or not relayed */
+    int to;   /* write here; -1: captured, or reader gone */
+    bool own_from;
+    bool own_to;
+    bool capturing;
+    bool polite;   /* `to` is shared with others: write no more than it takes without blocking */
+    size_t at;     /* data[at..n) waits to be written */
+    size_t n;
+    struct buf captured;
+    char data[STREAM_CHUNK];
+};
+
+struct budget {
+    uint64_t left; /* bytes that may still be delivered */
+    bool exceeded;
+};
+
+void stream_init(struct stream *s);
+void stream_clear(struct stream *s);
+/* Whether a descriptor may be handed to the command as it is. */
+bool stream_can_pass(int fd);
+/* Refuses what must not be given to a command at all (directories); 0 or -1. */
+int stream_check(int fd, const char *name, struct err *err);
+bool stream_wants_read(const struct stream *s);
+bool stream_wants_write(const struct stream *s);
+bool stream_is_done(const struct stream *s);
+/* Move what can be moved now. With \`last\`, nothing to read means there will be nothing more. */
+void stream_read(struct stream *s, struct budget *budget, bool last);
+void stream_write(struct stream *s);

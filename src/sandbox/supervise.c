@@ -1,0 +1,551 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Watches over one running sandbox: relays streams, forwards signals, keeps the deadline and the
+ * output bound, and does not return before the last process has gone.
+ *
+ *   started --(REPLY_EXITED)--> ended --(pid 1 gone, streams drained)--> done
+ *      |--(deadline, output bound, pid 1 gone)--> killed --(the same)--> done
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/wait.h>
+#include <termios.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "sandbox/run.h"
+#include "sandbox/start.h"
+#include "sandbox/stream.h"
+#include "sandbox/wire.h"
+#include "sys/message.h"
+#include "sys/path.h"
+
+#define CAPTURE_DEFAULT_BYTES (16UL << 20)
+#define FLUSH_AFTER_KILL_MS   1000
+
+enum { IN, OUT, ERR, STREAMS };
+
+struct watch {
+    struct run *run;
+    struct live live;
+    struct stream streams[STREAMS];
+    struct budget budget;
+    bool bounded;
+    int command_fds[3];     /* the command's ends; closed once sent */
+    bool close_command[3];
+    int stdin_pipe;         /* the command's input pipe again, where stdin is a file; or -1 */
+    bool raw;               /* the caller's terminal is in raw mode */
+    struct termios cooked;
+    uint64_t deadline_ms;   /* 0: none */
+    uint64_t oom_before;
+    bool started;           /* pid 1 reported that the command runs */
+    bool exited;            /* ... and its end */
+    int status;
+    bool failed;            /* pid 1 reported a failure */
+    int failed_status;
+    struct err failure;
+    bool gone;              /* pid 1 has been reaped */
+    struct rusage usage;
+    int last_signal;
+    enum carrel_reason killed_for;
+    bool killed;
+};
+
+static uint64_t now_ms(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+/* How many processes the kernel has killed for lack of memory since boot. */
+static uint64_t oom_kills(void)
+{
+    static const char name[] = "\noom_kill ";
+    char text[16384];
+
+    if (path_read_small("/proc/vmstat", text, sizeof(text)) <= 0)
+        return 0;
+    const char *at = strstr(text, name);
+    return at ? strtoull(at + sizeof(name) - 1, NULL, 10) : 0;
+}
+
+static int make_pipe(int *ret_read, int *ret_write, struct err *err)
+{
+    int ends[2];
+
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return err_set(err, ERR_LIMIT, errno, "make a pipe");
+    *ret_read = ends[0];
+    *ret_write = ends[1];
+    return 0;
+}
+
+static int open_input(struct watch *w, struct err *err)
+{
+    struct stream *s = &w->streams[IN];
+    struct stat st;
+    int fd = w->run->spec->stdin_fd;
+
+    if (fd < 0) {
+        w->command_fds[0] = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        w->close_command[0] = true;
+        return w->command_fds[0] < 0 ? err_set(err, ERR_IO, errno, "open '/dev/null'") : 0;
+    }
+    if (stream_check(fd, "input", err) < 0)
+        return -1;
+    if (stream_can_pass(fd)) {
+        w->command_fds[0] = fd;
+        return 0;
+    }
+    if (make_pipe(&w->command_fds[0], &s->to, err) < 0)
+        return -1;
+    w->close_command[0] = s->own_to = true;
+    s->from = fd;
+    if (fcntl(s->to, F_SETFL, O_NONBLOCK) < 0)
+        return err_set(err, ERR_IO, errno, "set up standard input");
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode))
+        w->stdin_pipe = fcntl(w->command_fds[0], F_DUPFD_CLOEXEC, 3);
+    return 0;
+}
+
+static int open_output(struct watch *w, int which, int fd, const char *name, struct err *err)
+{
+    struct stream *s = &w->streams[which];
+    struct stat st;
+    bool capture = w->run->spec->capture;
+
+    if (!capture && stream_check(fd, name, err) < 0)
+        return -1;
+    if (!capture && !w->bounded && stream_can_pass(fd)) {
+        w->command_fds[which] = fd;
+        return 0;
+    }
+    if (make_pipe(&s->from, &w->command_fds[which], err) < 0)
+        return -1;
+    s->own_from = w->close_command[which] = true;
+    if (fcntl(s->from, F_SETFL, O_NONBLOCK) < 0)
+        return err_set(err, ERR_IO, errno, "set up standard %s", name);
+    s->capturing = capture;
+    buf_init(&s->captured, SIZE_MAX / 2);
+    if (!capture) {
+        s->to = fd;
+        s->polite = fstat(fd, &st) < 0 || !S_ISREG(st.st_mode);
+    }
+    return 0;
+}
+
+static int open_streams(struct watch *w, struct err *err)
+{
+    const struct carrel_spec *spec = w->run->spec;
+    uint64_t bound = spec->output_bytes;
+
+    if (!bound && spec->capture)
+        bound = CAPTURE_DEFAULT_BYTES;
+    w->bounded = bound != 0;
+    w->budget.left = bound;
+    if (spec->tty) {
+        if (spec->stdin_fd >= 0)
+            return stream_check(spec->stdin_fd, "input", err);
+        return 0;
+    }
+    if (open_input(w, err) < 0 || open_output(w, OUT, 1, "output", err) < 0)
+        return -1;
+    return open_output(w, ERR, 2, "error", err);
+}
+
+static void close_command_fds(struct watch *w)
+{
+    for (int i = 0; i < 3; i++) {
+        if (w->close_command[i])
+            scope_close(&w->command_fds[i]);
+        w->close_command[i] = false;
+    }
+}
+
+static void copy_window_size(const struct watch *w, int master)
+{
+    struct winsize size;
+
+    if (ioctl(w->run->spec->stdin_fd, TIOCGWINSZ, &size) == 0)
+        (void)ioctl(master, TIOCSWINSZ, &size);
+}
+
+static void make_raw(struct watch *w)
+{
+    struct termios raw;
+
+    if (w->run->spec->stdin_fd < 0 || tcgetattr(w->run->spec->stdin_fd, &w->cooked) < 0)
+        return;
+    raw = w->cooked;
+    cfmakeraw(&raw);
+    if (tcsetattr(w->run->spec->stdin_fd, TCSADRAIN, &raw) == 0)
+        w->raw = true;
+}
+
+/* The master of the terminal made inside. It must be one: pid 1's word is not taken for it. */
+static int adopt_terminal(struct watch *w, int master)
+{
+    const struct carrel_spec *spec = w->run->spec;
+    struct stat st;
+
+    if (fstat(master, &st) < 0 || !S_ISCHR(st.st_mode) || st.st_rdev != makedev(5, 2) ||
+        fcntl(master, F_SETFL, O_NONBLOCK) < 0)
+        return -EPROTO;
+    struct stream *out = &w->streams[OUT];
+    struct stream *in = &w->streams[IN];
+    out->from = master;
+    out->own_from = true;
+    out->capturing = spec->capture;
+    buf_init(&out->captured, SIZE_MAX / 2);
+    if (!spec->capture) {
+        out->to = 1;
+        out->polite = true;
+    }
+    in->from = spec->stdin_fd;
+    in->to = fcntl(master, F_DUPFD_CLOEXEC, 3);
+    in->own_to = true;
+    copy_window_size(w, master);
+    make_raw(w);
+    return 0;
+}
+
+static void kill_for(struct watch *w, enum carrel_reason reason)
+{
+    if (!w->killed && !w->exited) {
+        w->killed = true;
+        w->killed_for = reason;
+    }
+    live_kill(&w->live, w->run);
+}
+
+/* One reply of pid 1. Anything but a whole, expected message ends the sandbox. */
+static void take_reply(struct watch *w)
+{
+    int fds[MESSAGE_MAX_FDS];
+    struct message_head head;
+    struct reply reply;
+    int r = message_receive_head(w->live.socket, &head, fds);
+
+    if (r <= 0 || head.length != sizeof(reply) ||
+        message_read_exactly(w->live.socket, &reply, sizeof(reply)) < 0) {
+        scope_close(&w->live.socket);
+        if (r > 0)
+            kill_for(w, CARREL_ENDED_SIGNAL);
+        return;
+    }
+    switch (reply.kind) {
+    case REPLY_FAILED:
+        w->failed = true;
+        w->failed_status = reply.status;
+        w->failure = reply.error;
+        w->failure.msg[sizeof(w->failure.msg) - 1] = '\0';
+        break;
+    case REPLY_EXITED:
+        w->exited = true;
+        w->status = reply.status;
+        break;
+    case REPLY_TERMINAL:
+        if (head.fd_count == 1 && w->run->spec->tty && w->streams[OUT].from < 0 &&
+            adopt_terminal(w, fds[0]) == 0)
+            head.fd_count = 0;
+        break;
+    case REPLY_STARTED:
+        w->started = true;
+        break;
+    default:
+        kill_for(w, CARREL_ENDED_SIGNAL);
+    }
+    for (uint32_t i = 0; i < head.fd_count; i++)
+        (void)close(fds[i]);
+}
+
+/* The first is the command's to handle; the same one again ends the sandbox. */
+static void forward_signal(struct watch *w)
+{
+    struct signalfd_siginfo info;
+    int fd = w->run->spec->signal_fd;
+
+    if (read(fd, &info, sizeof(info)) != (ssize_t)sizeof(info))
+        return;
+    if (info.ssi_signo == SIGWINCH) {
+        if (w->streams[OUT].from >= 0 && w->run->spec->tty)
+            copy_window_size(w, w->streams[OUT].from);
+        return;
+    }
+    if (w->last_signal == (int)info.ssi_signo || w->live.socket < 0) {
+        kill_for(w, CARREL_ENDED_SIGNAL);
+        return;
+    }
+    w->last_signal = (int)info.ssi_signo;
+    uint32_t number = info.ssi_signo;
+    (void)message_send(w->live.socket, MESSAGE_SIGNAL, &number, sizeof(number), NULL, 0);
+}
+
+static void reap(struct watch *w)
+{
+    int status;
+
+    /* A last word may still be in the socket. */
+    while (w->live.socket >= 0)
+        take_reply(w);
+    if (wait4(w->live.pid, &status, WNOHANG, &w->usage) != w->live.pid)
+        return;
+    w->live.pid = -1;
+    w->gone = true;
+}
+
+struct poll_set {
+    struct pollfd fds[3 + 2 * STREAMS];
+    nfds_t n;
+};
+
+static void add_poll(struct poll_set *set, int fd, short events)
+{
+    if (fd >= 0)
+        set->fds[set->n++] = (struct pollfd){.fd = fd, .events = events};
+}
+
+static bool ready(const struct poll_set *set, int fd, short events)
+{
+    for (nfds_t i = 0; fd >= 0 && i < set->n; i++) {
+        if (set->fds[i].fd == fd && set->fds[i].events == events && set->fds[i].revents)
+            return true;
+    }
+    return false;
+}
+
+static void fill_poll_set(struct watch *w, struct poll_set *set)
+{
+    set->n = 0;
+    if (!w->gone) {
+        add_poll(set, w->live.socket, POLLIN);
+        add_poll(set, w->live.pidfd, POLLIN);
+    }
+    if (w->run->spec->signal_fd > 0)
+        add_poll(set, w->run->spec->signal_fd, POLLIN);
+    for (int i = 0; i < STREAMS; i++) {
+        struct stream *s = &w->streams[i];
+        if (i == IN && w->gone)
+            continue;
+        if (stream_wants_read(s))
+            add_poll(set, s->from, POLLIN);
+        if (stream_wants_write(s))
+            add_poll(set, s->to, POLLOUT);
+    }
+}
+
+/* End of input: a pipe is closed, a terminal is told with its end-of-file character. */
+static void end_input(struct watch *w)
+{
+    struct stream *in = &w->streams[IN];
+
+    if (in->to < 0 || !stream_is_done(in))
+        return;
+    if (w->run->spec->tty)
+        ignore(write(in->to, "\004", 1) == 1); /* nobody there to read it: nothing lost */
+    if (in->own_to)
+        (void)close(in->to);
+    in->to = -1;
+}
+
+static void move_streams(struct watch *w, const struct poll_set *set)
+{
+    for (int i = 0; i < STREAMS; i++) {
+        struct stream *s = &w->streams[i];
+        struct budget *budget = i != IN && w->bounded ? &w->budget : NULL;
+        if (i == IN && w->gone)
+            continue;
+        /* Once pid 1 has gone nobody writes any more: what is in the pipe is all there will be. */
+        if (stream_wants_read(s) && (w->gone || ready(set, s->from, POLLIN)))
+            stream_read(s, budget, w->gone);
+        if (stream_wants_write(s) && ready(set, s->to, POLLOUT))
+            stream_write(s);
+    }
+    end_input(w);
+    if (w->budget.exceeded && !w->gone)
+        kill_for(w, CARREL_ENDED_OUTPUT);
+}
+
+static bool is_over(const struct watch *w)
+{
+    return w->gone && stream_is_done(&w->streams[OUT]) && stream_is_done(&w->streams[ERR]);
+}
+
+/* -1: wait for ever. A reader who never reads cannot hold a run past its deadline. */
+static int wait_ms(const struct watch *w)
+{
+    uint64_t now = now_ms();
+    uint64_t until = w->deadline_ms;
+
+    if (w->gone && (stream_wants_read(&w->streams[OUT]) || stream_wants_read(&w->streams[ERR])))
+        return 0;
+    if (!until)
+        return -1;
+    if (w->killed)
+        until += FLUSH_AFTER_KILL_MS;
+    if (now >= until)
+        return 0;
+    return until - now > 60000 ? 60000 : (int)(until - now) + 1;
+}
+
+static bool past(const struct watch *w, uint64_t grace_ms)
+{
+    return w->deadline_ms && now_ms() >= w->deadline_ms + grace_ms;
+}
+
+static void watch_to_the_end(struct watch *w)
+{
+    struct poll_set set;
+
+    while (!is_over(w)) {
+        fill_poll_set(w, &set);
+        if (poll(set.fds, set.n, wait_ms(w)) < 0 && errno != EINTR)
+            kill_for(w, CARREL_ENDED_SIGNAL);
+        if (ready(&set, w->live.socket, POLLIN))
+            take_reply(w);
+        if (w->run->spec->signal_fd > 0 && ready(&set, w->run->spec->signal_fd, POLLIN))
+            forward_signal(w);
+        if (!w->gone && ready(&set, w->live.pidfd, POLLIN))
+            reap(w);
+        move_streams(w, &set);
+        if (past(w, 0) && !w->gone)
+            kill_for(w, CARREL_ENDED_TIMEOUT);
+        if (w->gone && past(w, FLUSH_AFTER_KILL_MS))
+            break;
+    }
+}
+
+static double milliseconds(struct timeval t)
+{
+    return (double)t.tv_sec * 1000 + (double)t.tv_usec / 1000;
+}
+
+static void tell_reason(struct watch *w, struct carrel_result *ret)
+{
+    if (w->killed) {
+        ret->reason = w->killed_for;
+        ret->signal = SIGKILL;
+        ret->exit_code = STATUS_SIGNAL_BASE + SIGKILL;
+        if (w->killed_for == CARREL_ENDED_TIMEOUT)
+            ret->exit_code = STATUS_TIMEOUT;
+        if (w->killed_for == CARREL_ENDED_OUTPUT)
+            ret->exit_code = STATUS_OUTPUT_LIMIT;
+    } else if (w->exited && WIFEXITED(w->status)) {
+        ret->exit_code = WEXITSTATUS(w->status);
+    } else {
+        ret->reason = CARREL_ENDED_SIGNAL;
+        ret->signal = w->exited ? WTERMSIG(w->status) : SIGKILL;
+        ret->exit_code = STATUS_SIGNAL_BASE + ret->signal;
+        if (ret->signal == SIGKILL && oom_kills() > w->oom_before)
+            ret->reason = CARREL_ENDED_OOM;
+    }
+}
+
+static void hand_over(struct stream *s, char **ret_bytes, size_t *ret_size)
+{
+    if (!s->capturing || buf_done(&s->captured) < 0)
+        return;
+    *ret_bytes = s->captured.p;
+    *ret_size = s->captured.n;
+    s->captured = (struct buf){0};
+}
+
+static int conclude(struct watch *w, struct carrel_result *ret, struct err *err)
+{
+    ret->level = w->run->level;
+    if (w->failed && w->failed_status == STATUS_CARREL_FAILED) {
+        *err = w->failure;
+        return -1;
+    }
+    if (w->failed) {
+        ret->exit_code = w->failed_status;
+        err_text(&w->failure, ret->note, sizeof(ret->note));
+    } else if (!w->exited && !w->killed && !w->started) {
+        return live_explain_death(&w->live, err);
+    } else {
+        tell_reason(w, ret);
+    }
+    ret->truncated = w->budget.exceeded;
+    ret->usage.cpu_user_ms = milliseconds(w->usage.ru_utime);
+    ret->usage.cpu_system_ms = milliseconds(w->usage.ru_stime);
+    ret->usage.peak_rss_bytes = (uint64_t)w->usage.ru_maxrss * 1024;
+    hand_over(&w->streams[OUT], &ret->out, &ret->out_size);
+    hand_over(&w->streams[ERR], &ret->err, &ret->err_size);
+    return 0;
+}
+
+/* A file on stdin is left where the command stopped reading, as if it had been its own. */
+static void return_unread_input(struct watch *w)
+{
+    struct stream *in = &w->streams[IN];
+    int unread = 0;
+
+    if (w->stdin_pipe < 0 || ioctl(w->stdin_pipe, FIONREAD, &unread) < 0)
+        return;
+    off_t back = (off_t)unread + (off_t)(in->n - in->at);
+    if (back > 0)
+        (void)lseek(w->run->spec->stdin_fd, -back, SEEK_CUR);
+}
+
+static void watch_clear(struct watch *w)
+{
+    if (w->raw)
+        (void)tcsetattr(w->run->spec->stdin_fd, TCSADRAIN, &w->cooked);
+    close_command_fds(w);
+    scope_close(&w->stdin_pipe);
+    for (int i = 0; i < STREAMS; i++)
+        stream_clear(&w->streams[i]);
+    live_clear(&w->live);
+}
+
+static int start_and_watch(struct watch *w, struct carrel_result *ret, struct err *err)
+{
+    uint64_t timeout_ms = w->run->spec->timeout_ms;
+    struct timespec began;
+    struct timespec ended;
+
+    clock_gettime(CLOCK_MONOTONIC, &began);
+    w->deadline_ms = timeout_ms ? now_ms() + timeout_ms : 0;
+    if (open_streams(w, err) < 0 || live_start(&w->live, w->run, err) < 0 ||
+        live_command(&w->live, w->run, w->command_fds, err) < 0)
+        return -1;
+    close_command_fds(w);
+    w->oom_before = oom_kills();
+    if (fcntl(w->live.socket, F_SETFL, O_NONBLOCK) < 0)
+        return err_set(err, ERR_IO, errno, "watch the sandbox");
+    watch_to_the_end(w);
+    return_unread_input(w);
+    clock_gettime(CLOCK_MONOTONIC, &ended);
+    ret->duration_ms = (double)(ended.tv_sec - began.tv_sec) * 1000 +
+                       (double)(ended.tv_nsec - began.tv_nsec) / 1e6;
+    return conclude(w, ret, err);
+}
+
+int supervise(struct run *run, struct carrel_result *ret, struct err *err)
+{
+    struct watch *w = calloc(1, sizeof(*w));
+
+    if (!w)
+        return err_set(err, ERR_LIMIT, 0, "out of memory");
+    w->run = run;
+    w->stdin_pipe = -1;
+    live_init(&w->live);
+    for (int i = 0; i < STREAMS; i++)
+        stream_init(&w->streams[i]);
+    int r = start_and_watch(w, ret, err);
+    watch_clear(w);
+    free(w);
+    return r;
+}

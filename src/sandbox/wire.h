@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Setup and command as bytes, and what pid 1 answers. Shared by the engine and pid 1; one function
+ * walks each structure in both directions, so that writer and reader cannot disagree. */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "sandbox/setup.h"
+
+enum message_kind {
+    MESSAGE_SETUP = 1, /* + the mount trees, where the engine opened them */
+    MESSAGE_COMMAND,   /* + stdin, stdout, stderr (none with a terminal) */
+    MESSAGE_SIGNAL,    /* uint32: forwarded to the command's process group */
+};
+
+enum reply_kind {
+    REPLY_FAILED = 1, /* error says why; status is 125, or a shell's 126 or 127 */
+    REPLY_TERMINAL,   /* + the master of the terminal made inside */
+    REPLY_STARTED,
+    REPLY_EXITED, /* status as wait(2) gives it */
+};
+
+/* Exit statuses with a meaning of their own. */
+enum {
+    STATUS_OUTPUT_LIMIT = 122,
+    STATUS_TIMEOUT = 124,
+    STATUS_CARREL_FAILED = 125,
+    STATUS_NOT_EXECUTABLE = 126,
+    STATUS_NOT_FOUND = 127,
+    STATUS_SIGNAL_BASE = 128,
+};
+
+struct reply {
+    uint32_t kind;
+    int32_t status;
+    struct err error;
+};
+
+/* Both return the bytes used, or 0 when they do not fit. */
+size_t wire_encode_setup(const struct setup *setup, char *bytes, size_t size);
+size_t wire_encode_command(const struct command *command, char *bytes, size_t size);
+/* Both return 0, or -EINVAL for bytes that are not a whole, sane message. The result points into
+ * `bytes`. `pointers` gives room for argv and env. */
+int wire_decode_setup(struct setup *ret, char *bytes, size_t size);
+int wire_decode_command(struct command *ret, const char **pointers, size_t pointer_count,
+                        char *bytes, size_t size);

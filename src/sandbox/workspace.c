@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The tree that becomes / (or /work), seen from outside. A tenant may have written anything into it,
+ * and may be writing now: every name goes through a descriptor, nothing is followed, nothing that
+ * is there is moved. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/fsuid.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/weak.h"
+#include "sandbox/run.h"
+#include "sys/path.h"
+
+int workspace_open(struct run *run, struct err *err)
+{
+    const char *name = run->spec->workspace ? run->spec->workspace : ".";
+    char path[4096];
+    struct stat st;
+
+    run->workspace = open(name, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (run->workspace < 0 && errno == ENOENT && run->spec->create && !run->dry) {
+        if (mkdir(name, 0755) < 0)
+            return err_set(err, ERR_IO, errno, "create workspace '%s'", name);
+        run->created = true;
+        run->workspace = open(name, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    }
+    if (run->workspace < 0 && errno == ENOENT)
+        return err_set(err, ERR_NOT_FOUND, 0,
+                       "workspace '%s' does not exist (--create makes it; its parent must exist)",
+                       name);
+    if (run->workspace < 0)
+        return err_set(err, ERR_NOT_FOUND, errno, "open workspace '%s'", name);
+    if (fstat(run->workspace, &st) < 0)
+        return err_set(err, ERR_IO, errno, "look at workspace '%s'", name);
+    int r = path_of_fd(run->workspace, path, sizeof(path));
+    if (r < 0)
+        return err_set(err, ERR_KERNEL, -r,
+                       "find the path of workspace '%s' (is /proc mounted? mount -t proc proc /proc)",
+                       name);
+    if (strcmp(path, "/") == 0)
+        return err_set(err, ERR_DENIED, 0,
+                       "the workspace is '/', the whole host; name a directory with --workspace");
+    if (faccessat(run->workspace, ".", R_OK | X_OK, AT_EACCESS) < 0)
+        return err_set(err, ERR_DENIED, errno, "workspace '%s' cannot be read", name);
+    run->workspace_path = arena_copy(&run->arena, path, strlen(path));
+    run->owner_uid = st.st_uid;
+    run->owner_gid = st.st_gid;
+    return run->workspace_path ? 0 : err_set(err, ERR_LIMIT, ENOMEM, "workspace path");
+}
+
+/* Names that hold things of the user's and are only covered while the sandbox lives. */
+static bool may_hold_things(const char *name)
+{
+    return strcmp(name, "tmp") == 0 || strcmp(name, ".cache") == 0;
+}
+
+static const char *kind_of(mode_t mode)
+{
+    switch (mode & S_IFMT) {
+    case S_IFLNK:
+        return "a symlink";
+    case S_IFREG:
+        return "a file";
+    case S_IFIFO:
+        return "a FIFO";
+    case S_IFSOCK:
+        return "a socket";
+    case S_IFDIR:
+        return "not empty";
+    default:
+        return "a device";
+    }
+}
+
+static int refuse(const struct run *run, const char *name, struct err *err)
+{
+    struct stat st = {0};
+
+    (void)fstatat(run->workspace, name, &st, AT_SYMLINK_NOFOLLOW);
+    return err_set(err, ERR_CONFLICT, 0,
+                   "'%s' in the workspace is %s, but Carrel mounts the system's there; rename it, or "
+                   "leave --workspace out to see this directory at /work instead",
+                   name, kind_of(st.st_mode));
+}
+
+/* Directories are made as the tree's owner would, without a chown that could be led astray. */
+static int make_as_owner(const struct run *run, int dir, const char *name, bool is_directory)
+{
+    int r = 0;
+
+    (void)setfsgid(run->owner_gid);
+    (void)setfsuid(run->owner_uid);
+    if (is_directory) {
+        if (mkdirat(dir, name, 0755) < 0)
+            r = -errno;
+    } else {
+        scoped_fd int fd = openat(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+        if (fd < 0)
+            r = -errno;
+    }
+    (void)setfsuid(geteuid());
+    (void)setfsgid(getegid());
+    return r;
+}
+
+/* One of the system's names at the top: an empty directory. 1 when it is missing. */
+static int check_reserved(const struct run *run, const char *name, struct err *err)
+{
+    scoped_fd int fd = path_open_beneath(run->workspace, name,
+                                         O_RDONLY | O_DIRECTORY | O_NONBLOCK, 1);
+
+    if (fd == -ENOENT)
+        return 1;
+    if (weak("mountpoint-check"))
+        return 0;
+    if (fd == -ENOTDIR || fd == -ELOOP || fd == -EXDEV)
+        return refuse(run, name, err);
+    if (fd < 0)
+        return err_set(err, ERR_DENIED, -fd, "look into '%s' in the workspace", name);
+    if (may_hold_things(name))
+        return 0;
+    int empty = path_dir_is_empty(fd);
+    if (empty < 0)
+        return err_set(err, ERR_IO, -empty, "look into '%s' in the workspace", name);
+    return empty ? 0 : refuse(run, name, err);
+}
+
+static void note_made(struct run *run, uint32_t op)
+{
+    run->made[op / 32] |= 1U << (op % 32);
+}
+
+static int reserve(struct run *run, uint32_t index, struct err *err)
+{
+    const char *name = run->setup.ops[index].target;
+    int r = make_as_owner(run, run->workspace, name, true);
+
+    if (r == -EEXIST)
+        return 0;
+    if (r < 0)
+        return err_set(err, ERR_IO, -r,
+                       "make the mount point '%s' in the workspace (its owner must be able to write "
+                       "there)",
+                       name);
+    note_made(run, index);
+    return 0;
+}
+
+/* A mount point the caller named, any number of directories down; existing ones are covered. */
+static int make_path(const struct run *run, const char *path, bool is_directory, struct err *err)
+{
+    char part[4096];
+    size_t n = strlen(path);
+
+    if (n >= sizeof(part))
+        return err_set(err, ERR_INVALID, ENAMETOOLONG, "mount target '/%.64s…'", path);
+    scoped_fd int dir = fcntl(run->workspace, F_DUPFD_CLOEXEC, 3);
+    while (dir >= 0 && *path) {
+        size_t length = strcspn(path, "/");
+        bool last = path[length] == '\0';
+        memcpy(part, path, length);
+        part[length] = '\0';
+        int r = make_as_owner(run, dir, part, !last || is_directory);
+        if (r < 0 && r != -EEXIST)
+            return err_set(err, ERR_IO, -r, "make the mount point '%s' in the workspace", part);
+        int next = path_open_beneath(dir, part, last ? O_PATH : O_PATH | O_DIRECTORY, 1);
+        if (next < 0)
+            return err_set(err, ERR_CONFLICT, -next,
+                           "'%s' in the workspace is in the way of a mount; rename it", part);
+        (void)close(dir);
+        dir = next;
+        path += last ? length : length + 1;
+    }
+    return dir < 0 ? err_set(err, ERR_IO, errno, "open the workspace") : 0;
+}
+
+static bool is_asked_for(const struct op *op)
+{
+    return op->kind == OP_BIND && (op->flags & OP_OWNED);
+}
+
+/* All are looked at before any is made: a refusal leaves the tree as it was. */
+int workspace_make_mount_points(struct run *run, struct err *err)
+{
+    bool missing[SETUP_MAX_OPS] = {false};
+
+    for (uint32_t i = 0; i < run->setup.op_count; i++) {
+        const struct op *op = &run->setup.ops[i];
+        if (!(op->flags & OP_TOP) || is_asked_for(op))
+            continue;
+        int r = check_reserved(run, op->target, err);
+        if (r < 0)
+            return -1;
+        missing[i] = r == 1;
+    }
+    for (uint32_t i = 0; i < run->setup.op_count; i++) {
+        const struct op *op = &run->setup.ops[i];
+        if (missing[i] && reserve(run, i, err) < 0)
+            return -1;
+        if ((op->flags & OP_TOP) && is_asked_for(op) &&
+            make_path(run, op->target, S_ISDIR(op->mode), err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+void workspace_unmake(struct run *run)
+{
+    for (uint32_t i = 0; i < run->setup.op_count; i++) {
+        if (run->made[i / 32] & (1U << (i % 32)))
+            ignore(unlinkat(run->workspace, run->setup.ops[i].target, AT_REMOVEDIR) == 0);
+    }
+    if (run->created)
+        ignore(rmdir(run->spec->workspace) == 0); /* not empty: somebody else uses it already */
+}

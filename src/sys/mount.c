@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sys/mount.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/stat.h>
+#include <stdio.h>
+#include <sys/mount.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+
+int mount_clone(int fd, bool recursive)
+{
+    unsigned flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH;
+    int tree = open_tree(fd, "", recursive ? flags | AT_RECURSIVE : flags);
+
+    return tree < 0 ? -errno : tree;
+}
+
+int mount_set(int tree, uint64_t attrs, bool recursive, int idmap_userns)
+{
+    struct mount_attr change = {.attr_set = attrs, .propagation = MS_PRIVATE};
+
+    if (idmap_userns >= 0) {
+        change.attr_set |= MOUNT_ATTR_IDMAP;
+        change.userns_fd = (uint64_t)(unsigned)idmap_userns;
+    }
+    unsigned flags = AT_EMPTY_PATH | (recursive ? AT_RECURSIVE : 0);
+    return mount_setattr(tree, "", flags, &change, sizeof(change)) < 0 ? -errno : 0;
+}
+
+static int set_number(int fs, const char *key, uint64_t value)
+{
+    char text[32];
+
+    snprintf(text, sizeof(text), "%lu", value);
+    return fsconfig(fs, FSCONFIG_SET_STRING, key, text, 0);
+}
+
+static int set_mode(int fs, unsigned mode)
+{
+    char text[16];
+
+    snprintf(text, sizeof(text), "%o", mode);
+    return fsconfig(fs, FSCONFIG_SET_STRING, "mode", text, 0);
+}
+
+static int finish(int fs, uint64_t attrs)
+{
+    if (fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
+        return -errno;
+    int tree = fsmount(fs, FSMOUNT_CLOEXEC, (unsigned)attrs);
+    return tree < 0 ? -errno : tree;
+}
+
+int mount_new_tmpfs(const struct tmpfs_options *o)
+{
+    scoped_fd int fs = fsopen("tmpfs", FSOPEN_CLOEXEC);
+
+    if (fs < 0)
+        return -errno;
+    if (set_number(fs, "size", o->bytes) < 0 || set_number(fs, "nr_inodes", o->inodes) < 0 ||
+        set_mode(fs, o->mode) < 0 || set_number(fs, "uid", o->uid) < 0 ||
+        set_number(fs, "gid", o->gid) < 0)
+        return -errno;
+    return finish(fs, o->attrs);
+}
+
+int mount_new_proc(bool hide_others, uint64_t attrs)
+{
+    scoped_fd int fs = fsopen("proc", FSOPEN_CLOEXEC);
+
+    if (fs < 0)
+        return -errno;
+    if (hide_others && fsconfig(fs, FSCONFIG_SET_STRING, "hidepid", "invisible", 0) < 0)
+        return -errno;
+    return finish(fs, attrs);
+}
+
+int mount_new_devpts(unsigned gid, uint64_t attrs)
+{
+    scoped_fd int fs = fsopen("devpts", FSOPEN_CLOEXEC);
+
+    if (fs < 0)
+        return -errno;
+    if (fsconfig(fs, FSCONFIG_SET_FLAG, "newinstance", NULL, 0) < 0 ||
+        fsconfig(fs, FSCONFIG_SET_STRING, "ptmxmode", "0666", 0) < 0 ||
+        fsconfig(fs, FSCONFIG_SET_STRING, "mode", "0620", 0) < 0 ||
+        set_number(fs, "gid", gid) < 0)
+        return -errno;
+    return finish(fs, attrs);
+}
+
+int mount_attach(int tree, int where)
+{
+    unsigned flags = MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH;
+
+    return move_mount(tree, "", where, "", flags) < 0 ? -errno : 0;
+}
+
+uint64_t mount_id(int fd)
+{
+    struct statx s;
+
+    if (syscall(SYS_statx, fd, "", AT_EMPTY_PATH, STATX_MNT_ID, &s) < 0 ||
+        !(s.stx_mask & STATX_MNT_ID))
+        return 0;
+    return s.stx_mnt_id;
+}

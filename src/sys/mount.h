@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Mounts by descriptor only. Every function returns a descriptor (or 0) or -errno. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* A private, detached copy of the mount tree at `fd` (any file or directory). */
+int mount_clone(int fd, bool recursive);
+/* Sets MOUNT_ATTR_* flags, and makes the tree private. `idmap_userns` >= 0 also idmaps it. */
+int mount_set(int tree, uint64_t attrs, bool recursive, int idmap_userns);
+
+struct tmpfs_options {
+    uint64_t bytes;
+    uint64_t inodes;
+    unsigned mode;
+    unsigned uid;
+    unsigned gid;
+    uint64_t attrs;
+};
+
+int mount_new_tmpfs(const struct tmpfs_options *options);
+int mount_new_proc(bool hide_others, uint64_t attrs);
+int mount_new_devpts(unsigned gid, uint64_t attrs);
+/* Puts a detached tree on the file or directory open at `where`. */
+int mount_attach(int tree, int where);
+/* The kernel's id of the mount `fd` is on; 0 where it cannot say. */
+uint64_t mount_id(int fd);

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Opening paths by descriptor. Every function returns a descriptor or -errno. */
+#pragma once
+
+#include <stdint.h>
+#include <sys/types.h>
+
+/* Below `dir`, following no symlink at all and leaving the tree by no means. With `same_mount`
+ * also crossing no mount point. A race with a rename is retried a bounded number of times. */
+int path_open_beneath(int dir, const char *path, int flags, int same_mount);
+/* An absolute path of the host with no symlink in it (as path_of_fd gives it). */
+int path_open_canonical(const char *path, int flags);
+/* The canonical path of an open descriptor; 0 or -errno. */
+int path_of_fd(int fd, char *text, size_t size);
+/* 1 empty, 0 not, -errno. `dir` must be open for reading. */
+int path_dir_is_empty(int dir);
+/* The whole of a small file, NUL-terminated; bytes read or -errno (-EFBIG when it does not fit). */
+ssize_t path_read_small(const char *path, char *text, size_t size);
+/* Writes `text` to an existing file in one write; 0 or -errno. */
+int path_write_text(int dir, const char *path, const char *text);

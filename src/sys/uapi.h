@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Kernel interface constants newer than the headers of Debian 12. Whether the running kernel has
+ * them is always asked of the kernel, never of a version number. */
+#pragma once
+
+#include <linux/landlock.h>
+#include <stdint.h>
+
+/* Landlock ABI 6 (Linux 6.12): a ruleset with scopes. */
+struct carrel_landlock_ruleset {
+    uint64_t handled_access_fs;
+    uint64_t handled_access_net;
+    uint64_t scoped;
+};
+#define CARREL_LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET (1ULL << 0)
+#define CARREL_LANDLOCK_SCOPE_SIGNAL               (1ULL << 1)
+#define CARREL_LANDLOCK_ABI_SCOPES                 6
+
+#ifndef CLONE_NEWTIME
+#define CLONE_NEWTIME 0x00000080
+#endif

@@ -1,0 +1,96 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+# TIMEOUT: 180
+"""Runs the examples of the documentation.
+
+A ```sh block of README.md or docs/*.md, and a literal block of a man page's EXAMPLES, is a shell script; the blocks of
+one document run in order in one scratch directory, with `carrel` on PATH. A command that fails, fails the test. What
+`# => text` comments below (or beside) a command state is all that the command prints; `…` stands for any text, and
+`# => …` alone for any number of lines. `make TARGET` is only looked up: the target must exist.
+"""
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+SRC = pathlib.Path(os.environ["SRC"])
+TMP = pathlib.Path(os.environ["TMP"])
+EXPECT = re.compile(r"\s*#\s=>\s?(.*)$")
+
+
+def markdown_blocks(text):
+    return re.findall(r"^```sh\n(.*?)^```$", text, re.M | re.S)
+
+
+def man_blocks(text):
+    examples = re.search(r"^\.Sh EXAMPLES\n(.*?)(?=^\.Sh )", text, re.M | re.S)
+    literal = re.findall(r"^\.Bd -literal.*?\n(.*?)^\.Ed$", examples.group(1) if examples else "", re.M | re.S)
+    return [block.replace("\\e", "\\").replace("\\&", "") for block in literal]
+
+
+def steps(block):
+    """Splits a block into (script, expected lines or None)."""
+    script, expected = [], []
+    for line in block.splitlines():
+        found = EXPECT.search(line)
+        command = line[: found.start()] if found else line
+        if command.strip() and expected:
+            yield "\n".join(script), expected
+            script, expected = [], []
+        if found:
+            expected.append(found.group(1))
+        if command.strip() or not found:
+            script.append(re.sub(r"^make (\w[\w-]*)$", f"make -n -C '{SRC}' \\1 >/dev/null", command))
+    yield "\n".join(script), expected or None
+
+
+def matches(expected, output):
+    pattern = "".join(
+        r"(?:.*\n)*" if line == "…" else ".*".join(re.escape(part) for part in line.split("…")) + r"\n"
+        for line in expected
+    )
+    return re.fullmatch(pattern, output) is not None
+
+
+def run_block(name, block, cwd):
+    """Returns a list of complaints. One shell for the whole block, so that variables and `cd` carry over."""
+    script, wanted = ["set -e"], list(steps(block))
+    for i, (commands, _) in enumerate(wanted):
+        script += [f"exec >'{TMP}/out.{i}' 2>&1", commands]
+        (TMP / f"out.{i}").unlink(missing_ok=True)
+    env = {
+        "PATH": f"{pathlib.Path(os.environ['CARREL']).parent}:{os.environ['PATH']}",
+        "HOME": str(cwd),
+        "LC_ALL": "C.UTF-8",
+        "SRC": str(SRC),
+    }
+    status = subprocess.run(["bash", "-c", "\n".join(script)], cwd=cwd, env=env, stdin=subprocess.DEVNULL).returncode
+    complaints, last = [], ""
+    for i, (commands, expected) in enumerate(wanted):
+        path = TMP / f"out.{i}"
+        if not path.exists():
+            break
+        last = path.read_text(errors="replace")
+        if expected is not None and not matches(expected, last):
+            complaints.append(f"{name}: {commands}\n  expected: {expected}\n  printed:  {last.splitlines()}")
+    if status:
+        complaints.append(f"{name}: exit status {status} in\n{block}\n  last output: {last}")
+    return complaints
+
+
+def main():
+    documents = [(p, markdown_blocks) for p in [SRC / "README.md", *sorted((SRC / "docs").glob("*.md"))]]
+    documents += [(p, man_blocks) for p in sorted((SRC / "man").glob("*.[0-9]"))]
+    complaints, count = [], 0
+    for path, extract in documents:
+        cwd = TMP / path.name
+        cwd.mkdir()
+        for number, block in enumerate(extract(path.read_text()), 1):
+            complaints += run_block(f"{path.name}, example {number}", block, cwd)
+            count += 1
+    print("\n".join(complaints) or f"{count} examples")
+    return 1 if complaints or count == 0 else 0
+
+
+sys.exit(main())

@@ -1,0 +1,13 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# ATTACK 2: climb with cd .. a hundred times; chroot away from a directory that is still open, climb from there
+# MUST: chroot is EPERM, and / stays /
+# CONTROL: pivot,caps,seccomp
+
+# shellcheck source=/dev/null
+. "$TESTLIB"
+
+echo secret >"$TMP/secret"
+chmod 711 "$TMP"
+chmod 644 "$TMP/secret"
+judge attack -- root chroot-escape "$TMP/secret"

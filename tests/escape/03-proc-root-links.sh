@@ -1,0 +1,11 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# ATTACK 3: open "/proc/self/root/../.." and the other links of /proc that jump to a directory
+# MUST: all of them stay in the sandbox's own root
+# CONTROL: outside
+
+# shellcheck source=/dev/null
+. "$TESTLIB"
+
+echo secret >"$TMP/secret"
+judge attack -- root proc-links "$TMP/secret"

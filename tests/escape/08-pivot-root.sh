@@ -1,0 +1,10 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# ATTACK 8: pivot_root to a place of one's own
+# MUST: EPERM
+# CONTROL: seccomp,caps,landlock
+
+# shellcheck source=/dev/null
+. "$TESTLIB"
+
+judge attack -- mounts pivot

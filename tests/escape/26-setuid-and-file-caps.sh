@@ -1,0 +1,36 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# ATTACK 26: run a setuid binary and one with file capabilities, both put into the workspace
+# MUST: no privilege is gained
+# CONTROL: nosuid,no-new-privs,caps
+
+# shellcheck source=/dev/null
+. "$TESTLIB"
+
+for kind in setuid setgid caps; do
+    cp "$PROBES/privileges" "$WS/$kind"
+done
+chmod 4755 "$WS/setuid"
+chmod 2755 "$WS/setgid"
+# The owner of the sandbox's user namespace may give a file capabilities that count in it; as that owner would.
+give_caps() {
+    /usr/bin/python3 -c '
+import os, struct, sys
+magic = 0x02000001  # version 2, effective
+os.setxattr(sys.argv[1], "security.capability", struct.pack("<5I", magic, 0xffffffff, 0, 0xff, 0))' "$1"
+}
+if [ "$IDENT" = root ]; then
+    give_caps "$WS/caps"
+else
+    unshare --user --map-root-user /bin/bash -c "$(declare -f give_caps); give_caps '$WS/caps'"
+fi
+
+all() {
+    local kind user
+    for kind in setuid setgid caps; do
+        for user in user root; do
+            inside --user $user -- "/$kind" || return
+        done
+    done
+}
+judge all

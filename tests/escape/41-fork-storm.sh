@@ -1,0 +1,36 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# ATTACK 41: chains of processes that each live only long enough to make the next, so that every list of them is stale
+# MUST: not one more is born once Carrel has returned
+# CONTROL: ns-pid,parent-death
+
+# shellcheck source=/dev/null
+. "$TESTLIB"
+
+mark=linger-$$-$RANDOM
+head -c 8 /dev/zero >"$WS/births"
+cp "$PROBES/linger" "$WS/linger"
+
+# Every process of the storm counts itself in a file they share.
+births() {
+    od -An -tu8 "$WS/births" | tr -d ' '
+}
+
+none_left() {
+    [ -z "$(marked "$mark")" ]
+}
+
+status=0
+inside --timeout 1s -- /linger storm "$mark" || status=$?
+at_end=$(births)
+sleep 1
+later=$(births)
+echo "$at_end born until the end, $((later - at_end)) after it; status $status"
+if [ "$later" != "$at_end" ]; then
+    # They end by themselves; leave none behind for the next test.
+    eventually none_left || true
+    escaped "the storm went on after Carrel had returned"
+fi
+none_left || escaped "the host still lists them"
+[ "$status" = 124 ] || unclear "the deadline ended it with $status"
+[ "$at_end" -gt 100 ] || unclear "there was no storm"

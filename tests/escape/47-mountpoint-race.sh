@@ -1,0 +1,48 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# ATTACK 47: exchange the workspace's usr, proc and etc with links and full directories in a loop while 100 sandboxes start
+# MUST: no mount outside the tree, nothing made behind the links, no start in which /proc lacks its masks
+# CONTROL: mountpoint-check,verify-mounts
+# TIMEOUT: 180
+
+# shellcheck source=/dev/null
+. "$TESTLIB"
+
+victim=$TMP/victim
+mkdir "$victim"
+inside -- /bin/true # makes the mountpoints
+for name in usr proc etc; do
+    ln -s "$victim" "$WS/.other-$name"
+done
+
+/usr/bin/python3 - "$WS" <<'END' &
+import ctypes, itertools, os, sys, time
+
+libc = ctypes.CDLL(None, use_errno=True)
+AT_FDCWD, EXCHANGE = -100, 2
+os.chdir(sys.argv[1])
+for turn in itertools.count():
+    for name in (b"usr", b"proc", b"etc"):
+        libc.renameat2(AT_FDCWD, name, AT_FDCWD, b".other-" + name, EXCHANGE)
+        time.sleep(0.0002 * (turn % 7))
+END
+swapper=$!
+trap 'kill $swapper 2>/dev/null || true' EXIT
+
+cp "$PROBES/masks" "$WS/masks"
+grep -v " $TMP" /proc/self/mountinfo >"$TMP/mounts"
+started=0 refused=0
+for _ in {1..100}; do
+    status=0
+    inside -- /masks .other- >"$TMP/out" 2>&1 || status=$?
+    case $status in
+        0) started=$((started + 1)) ;;
+        125) refused=$((refused + 1)) ;;
+        *) cat "$TMP/out" && escaped "a start ended with $status" ;;
+    esac
+    [ -z "$(ls -A "$victim")" ] || escaped "something was made behind the link: $(ls -A "$victim")"
+    grep " $TMP" /proc/self/mountinfo && escaped "a mount in the host's own table"
+done
+echo "$started started whole, $refused refused"
+[ $started -gt 0 ] || unclear "not one start came through"
+[ $refused -gt 0 ] || unclear "no start met the attack"

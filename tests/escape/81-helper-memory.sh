@@ -1,0 +1,10 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# ATTACK 81: open the memory, environment, descriptors and root of pid 1 and of Carrel's helpers; rewrite our own id maps
+# MUST: EPERM, EACCES or ENOENT
+# CONTROL: dumpable,hidepid,landlock
+
+# shellcheck source=/dev/null
+. "$TESTLIB"
+
+judge attack -- helpers memory

@@ -1,0 +1,111 @@
+#!/usr/bin/python3 -B
+# SPDX-License-Identifier: Apache-2.0
+# TIMEOUT: 120
+"""A kernel or host that lacks something: refused in words, or done another way with the same confinement."""
+import os
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, os.path.join(os.environ["SRC"], "tests", "integration"))
+from carreltest import (CARREL, CLONE_NEWUSER, PATIENCE, CarrelTest, carrel, check, deny, deny_user_namespaces,  # noqa: E402
+                        host_state, libc, read, tree, write)
+
+# A host without these cannot give the boundary: a start is refused, and the line says what is missing.
+NEEDED = {
+    "openat2": "openat2", "open_tree": "mount", "move_mount": "mount", "fsopen": "mount", "fsmount": "mount",
+    "fsconfig": "mount", "mount_setattr": "mount", "pivot_root": "root", "seccomp": "filter",
+    "close_range": "",
+}
+# Without these there is another way, or something the namespaces give already is only not given twice.
+DISPENSABLE = ["clone3", "keyctl", "memfd_create", "execveat", "pidfd_open", "pidfd_send_signal"]
+LANDLOCK = ["landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self"]
+
+
+class KernelMinus(CarrelTest):
+    def setUp(self):
+        super().setUp()
+        source = os.path.join(os.environ["SRC"], "tests", "fault", "confined.c")
+        subprocess.run(["cc", "-O1", "-static", "-o", self.path("probe"), source], check=True)
+        self.command = ["--ro", f"{self.path('probe')}:/probe", "--", "/probe"]
+        self.ok(*self.command)
+        self.confined = read(f"{self.ws}/marker")
+        os.unlink(f"{self.ws}/marker")
+
+    def refused_on(self, minus, *options, words=()):
+        """As refused(), with the workspace already in use; the command must not have run."""
+        before, state = tree(self.dir), host_state()
+        done = self.run_in(*options, *self.command, preexec_fn=minus)
+        self.one_line(done, *words)
+        self.assertEqual(before, tree(self.dir))
+        self.unchanged(state)
+
+    def same_on(self, minus):
+        """Either as confined as ever, or not at all."""
+        done = self.run_in(*self.command, preexec_fn=minus)
+        if os.path.exists(f"{self.ws}/marker"):
+            # The filter that plays the lacking kernel is inherited, so the probe sees one more: not in its text.
+            self.assertEqual(self.confined, read(f"{self.ws}/marker"))
+            self.assertEqual((0, ""), (done.returncode, done.stderr))
+            os.unlink(f"{self.ws}/marker")
+            return True
+        self.one_line(done)
+        return False
+
+    def test_without_what_makes_the_boundary_nothing_starts(self):
+        for name, word in NEEDED.items():
+            for error in ("ENOSYS", "EPERM"):
+                with self.subTest(call=name, error=error):
+                    self.refused_on(deny(error, name), words=(word,))
+
+    def test_the_whole_new_mount_interface_missing_is_said_once(self):
+        self.refused_on(deny("ENOSYS", "open_tree", "move_mount", "fsopen", "fsmount", "fsconfig", "mount_setattr"),
+                        words=("mount",))
+
+    def test_without_the_dispensable_ones_confinement_is_the_same(self):
+        for name in DISPENSABLE:
+            with self.subTest(call=name):
+                self.assertTrue(self.same_on(deny("ENOSYS", name)), "refused, though it can do without")
+
+    def test_without_landlock_nothing_is_promised_that_is_not_kept(self):
+        minus = deny("ENOSYS", *LANDLOCK)
+        self.same_on(minus)
+        # With the host's network only Landlock keeps its abstract sockets out of reach.
+        self.refused_on(minus, "--net", "host", words=("Landlock",))
+        text = self.ok("--explain", "--", "true", preexec_fn=minus)
+        self.assertRegex(text, r"(?i)landlock.*(not|no|missing|lacks|cannot|absent)")
+
+    def test_no_user_namespaces_by_policy_of_the_host(self):
+        self.refused_on(deny_user_namespaces(), words=("user namespace",))
+        done = self.run_in("--", "true", preexec_fn=deny_user_namespaces())
+        self.assertRegex(done.stderr, r"sysctl|carrel doctor|unprivileged_userns|apparmor|container")
+
+    def test_no_user_namespaces_left(self):
+        # In a user namespace of its own whose limit is zero: what carrel asks for is one too many.
+        def none_left():
+            uid, gid = os.getuid(), os.getgid()
+            check(libc.unshare(CLONE_NEWUSER), "unshare")
+            write("/proc/self/setgroups", "deny")
+            write("/proc/self/uid_map", f"{uid} {uid} 1")
+            write("/proc/self/gid_map", f"{gid} {gid} 1")
+            write("/proc/sys/user/max_user_namespaces", "0")
+
+        self.refused_on(none_left, words=("user namespace",))
+
+    def test_other_namespaces_forbidden(self):
+        self.refused_on(deny("EPERM", "unshare", "clone3"), words=("namespace",))
+
+    def test_explain_and_doctor_still_answer(self):
+        for minus in (deny_user_namespaces(), deny("ENOSYS", "openat2"), deny("ENOSYS", *LANDLOCK)):
+            done = carrel("doctor", "--json", preexec_fn=minus)
+            self.object(done.stdout)
+
+    def test_level_dir_needs_none_of_it(self):
+        minus = deny("ENOSYS", *NEEDED, *DISPENSABLE, *LANDLOCK)
+        done = subprocess.run([CARREL, "run", "--level", "dir", "--workspace", self.ws, "--", "echo", "x"],
+                              preexec_fn=minus, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        self.assertEqual("x\n", self.succeeded(done))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,61 @@
+#!/usr/bin/python3 -B
+# SPDX-License-Identifier: Apache-2.0
+"""A workspace on a file system without idmapped mounts (overlay is one): owned by an ordinary user it works
+and files stay his; owned by root it is refused, because root outside must not be the user inside."""
+import os
+import sys
+import unittest
+
+sys.path.insert(0, os.path.join(os.environ["SRC"], "tests", "integration"))
+from carreltest import CARREL, ROOT, CarrelTest, carrel, mount, private_mounts  # noqa: E402
+
+OWNER = 12345 if ROOT else os.getuid()
+
+
+class NoIdmappedMounts(CarrelTest):
+    def setUp(self):
+        super().setUp()
+        for name in ("lower", "upper", "work"):
+            os.mkdir(self.path(name))
+
+    def on_overlay(self, owner, script):
+        """A shell line with the overlay at self.ws."""
+        for name in ("lower", "upper"):
+            os.chown(self.path(name), owner, -1)
+
+        def lay_over():
+            private_mounts()
+            layers = f"lowerdir={self.path('lower')},upperdir={self.path('upper')},workdir={self.path('work')}"
+            mount("overlay", self.ws, "overlay", layers + ("" if ROOT else ",userxattr"))
+
+        return carrel("-c", script, binary="/bin/sh", preexec_fn=lay_over)
+
+    def test_a_tree_of_an_ordinary_user_works_and_stays_his(self):
+        done = self.on_overlay(OWNER, f"{CARREL} run --workspace {self.ws} -c 'id -u; echo x > /f; stat -c %U /f' && "
+                                      f"stat -c '%u' {self.ws}/f")
+        self.assertEqual(f"1000\nuser\n{OWNER}\n", self.succeeded(done))
+        self.assertEqual(OWNER, os.stat(self.path("upper", "f")).st_uid)
+
+    def test_it_is_as_confined_as_elsewhere(self):
+        done = self.on_overlay(OWNER, f"{CARREL} run --workspace {self.ws} -- cat /proc/self/status")
+        for line in ("CapEff:\t0000000000000000", "CapBnd:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"):
+            self.assertIn(line, self.succeeded(done))
+
+    def test_a_tree_of_root_is_refused(self):
+        if not ROOT:
+            return  # an ordinary user has no tree of root's to offer: bad_input.py shows that refusal
+        done = self.on_overlay(0, f"{CARREL} run --workspace {self.ws} -- touch /started; s=$?; ls -A {self.ws}; exit $s")
+        self.one_line(done, "idmap")
+        self.assertEqual("", done.stdout, "nothing was made in it")
+
+    def test_a_source_of_rw_there_is_held_to_the_same_rule(self):
+        other = self.path("other")
+        os.mkdir(other)
+        os.chown(other, OWNER, -1)
+        done = self.on_overlay(OWNER, f"{CARREL} run --workspace {other} --rw {self.ws}:/data -c 'echo x > /data/g' && "
+                                      f"stat -c %u {self.ws}/g")
+        self.assertEqual(f"{OWNER}\n", self.succeeded(done))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,308 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keeps one test: runs it as one identity, sees what it leaves behind, ends all of it.
+
+Each test is kept by a process of its own, in a mount namespace of its own where root allows that, and in a cgroup of its
+own where one can be made. Neither is needed to see everything: the keeper is the subreaper of its test, so that whatever the
+test orphans becomes the keeper's child.
+"""
+
+import ctypes
+import os
+import shutil
+import signal
+import sys
+import time
+import traceback
+
+SRC = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+USER_ID = 54321  # the ordinary user: owns nothing on any host, so nothing is allowed by accident
+PASS, FAIL, SKIP = 0, 1, 77
+SETTLE_SECONDS = 5  # the killed may take a moment to be gone; who is there after this is left behind
+
+# --- the few system calls that Python 3.11 lacks ---
+
+CLONE_NEWNS, CLONE_NEWUSER = 0x20000, 0x10000000
+MS_BIND, MS_REC, MS_PRIVATE, MS_SHARED, MNT_DETACH = 0x1000, 0x4000, 1 << 18, 1 << 20, 2
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def libc(name, *args):
+    if getattr(LIBC, name)(*(a.encode() if isinstance(a, str) else a for a in args)) < 0:
+        raise OSError(ctypes.get_errno(), f"{name}: {os.strerror(ctypes.get_errno())}")
+
+
+def can_unshare(flags):
+    """Tried in a child, because it cannot be taken back."""
+    pid = os.fork()
+    if pid == 0:
+        os._exit(LIBC.unshare(flags) != 0)
+    return os.waitpid(pid, 0)[1] == 0
+
+
+def read(path):
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return file.read()
+
+
+def write(path, text):
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+# --- what a test may leave behind ---
+
+
+def mounts():
+    return read("/proc/self/mountinfo").splitlines()
+
+
+def cgroup_folders():
+    """Our own folder in the hierarchies that serve us: v2, which can kill a group, and v1 pids, which can stop forks."""
+    own = {}
+    for line in read("/proc/self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        own[controllers] = path
+    for line in mounts():
+        left, right = line.split(" - ", 1)
+        root, point = left.split()[3:5]
+        fstype, _, options = right.split(" ", 2)
+        if fstype == "cgroup2" or (fstype == "cgroup" and "pids" in options.split(",")):
+            path = own.get("" if fstype == "cgroup2" else "pids", "")
+            if path.startswith(root):
+                yield os.path.normpath(f"{point}/{path[len(root):]}")
+
+
+class Group:
+    """The cgroup of one run, in every hierarchy where one can be made; perhaps in none."""
+
+    def __init__(self, name):
+        self.tops = []
+        for parent in cgroup_folders():
+            try:
+                os.mkdir(f"{parent}/{name}")
+                self.tops.append(f"{parent}/{name}")
+            except OSError:
+                pass  # not ours to write: the keeper sees every process anyway, see descendants()
+
+    def folders(self):
+        return [folder for top in self.tops for folder, _, _ in os.walk(top)]
+
+    def pids(self):
+        return {int(line) for folder in self.folders() for line in read(f"{folder}/cgroup.procs").split()}
+
+    def end(self):
+        for top in self.tops:
+            for order, text in (("cgroup.kill", "1"), ("pids.max", "0")):
+                if os.path.exists(f"{top}/{order}"):
+                    write(f"{top}/{order}", text)
+
+    def remove(self):
+        for folder in reversed(self.folders()):
+            os.rmdir(folder)
+
+
+def descendants():
+    """Every live process below this one. A subreaper inherits whatever a test orphans, so that none is missed."""
+    parents, live = {}, set()
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            state, parent = read(f"/proc/{pid}/stat").rpartition(")")[2].split()[:2]
+        except OSError:
+            continue
+        parents[int(pid)] = int(parent)
+        if state not in "ZX":
+            live.add(int(pid))
+    below = {os.getpid()}
+    while more := {pid for pid, parent in parents.items() if parent in below} - below:
+        below |= more
+    return (below & live) - {os.getpid()}
+
+
+def describe(pid):
+    try:
+        return f"process {pid} ({read(f'/proc/{pid}/cmdline')!r}) in {os.readlink(f'/proc/{pid}/ns/net')}"
+    except OSError:
+        return f"process {pid}"
+
+
+def traces(private):
+    """Mounts, cgroups and files. A network namespace needs no look of its own: only a mount, a process or a descriptor
+    of a process can hold one."""
+    found = {f"mount {line}" for line in mounts()}
+    for parent in cgroup_folders():
+        found |= {f"cgroup {parent}/{name}" for name in os.listdir(parent) if name.startswith("carrel")}
+    for folder in filter(os.path.isdir, ("/tmp", "/dev/shm", "/run")):
+        # In a view of our own every name counts. Elsewhere other programs come and go, and only our names do.
+        found |= {f"file {folder}/{name}" for name in os.listdir(folder) if private or "carrel" in name}
+    return found - {"file /run/carrel"}  # the leases of uid ranges stay, as documented
+
+
+def private_view(base):
+    """A mount namespace for one test: what it mounts, or drops in /tmp, is surely its own and cannot reach the host.
+    Inside, propagation is shared, as on most hosts, so that a mount of Carrel's that should be private shows."""
+    libc("unshare", CLONE_NEWNS)
+    libc("mount", None, "/", None, MS_REC | MS_PRIVATE, None)
+    libc("mount", SRC, f"{base}/src", None, MS_BIND | MS_REC, None)
+    for folder in filter(os.path.isdir, ("/tmp", "/dev/shm")):
+        libc("mount", "tmpfs", folder, "tmpfs", 0, "mode=1777")
+    libc("mount", None, "/", None, MS_REC | MS_SHARED, None)
+
+
+# --- one test as one identity, in a process that watches over it ---
+
+
+class TimedOut(Exception):
+    pass
+
+
+def on_alarm(*_):
+    raise TimedOut
+
+
+def reap():
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
+
+
+class Keeper:
+    def __init__(self, test, identity, base, number, private):
+        self.test, self.identity, self.base, self.private = test, identity, base, private
+        self.src = f"{base}/src" if private else SRC
+        self.tmp, self.log = f"{base}/t/{number}", f"{base}/log/{number}"
+        self.uid = USER_ID if identity == "user" and os.getuid() == 0 else os.getuid()
+        self.complaints = 0
+
+    def complain(self, text):
+        self.complaints += 1
+        with open(self.log, "a", encoding="utf-8") as file:
+            file.write(f"tests/run: {text}\n")
+
+    def run(self):
+        libc("prctl", PR_SET_CHILD_SUBREAPER, 1)
+        libc("prctl", PR_SET_PDEATHSIG, signal.SIGTERM)
+        signal.signal(signal.SIGALRM, on_alarm)
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(FAIL))
+        if self.private:
+            private_view(self.base)
+        if self.test.kind != "escape":
+            status = self.once({})
+        elif not self.test.control(self.identity):
+            status = self.complain("states no CONTROL to leave out, so that nobody knows whether it can fail")
+        else:
+            status = self.once({"MODE": "real"})
+            if status == PASS:
+                self.must_fail_without(self.test.control(self.identity))
+        return FAIL if self.complaints or status not in (PASS, SKIP) else status
+
+    def must_fail_without(self, control):
+        start = os.path.getsize(self.log)
+        status = self.once({"MODE": "weak", "CARREL": f"{self.base}/bin/weak/carrel", "CARREL_WEAKEN": control})
+        if status != FAIL or "ESCAPED:" not in read(self.log)[start:]:
+            self.complain(f"cannot fail: with {control} left out it ended with {status}, not with an escape")
+
+    def once(self, extra):
+        os.mkdir(self.tmp, 0o700)
+        os.chown(self.tmp, self.uid, -1 if self.uid == os.getuid() else self.uid)
+        before, group = traces(self.private), Group(f"tests.{os.getpid()}")
+        try:
+            pid = os.fork()
+            if pid == 0:
+                self.become(group, extra)
+            status = self.wait(pid)
+            if status is None:
+                self.end_all(group)
+            self.look_around(before, group)
+            return status
+        finally:
+            self.end_all(group)
+            group.remove()
+            self.remove_tmp()
+
+    def become(self, group, extra):
+        """The forked child turns into the test."""
+        try:
+            os.setsid()
+            for top in group.tops:
+                write(f"{top}/cgroup.procs", "0")
+            log = os.open(self.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+            for number, fd in enumerate((os.open("/dev/null", os.O_RDONLY), log, log)):
+                os.dup2(fd, number)
+            for number in (signal.SIGTERM, signal.SIGALRM, signal.SIGPIPE, signal.SIGINT):
+                signal.signal(number, signal.SIG_DFL)
+            os.umask(0o022)
+            os.chdir(self.tmp)
+            if self.uid != os.getuid():
+                os.setgroups([])
+                os.setresgid(self.uid, self.uid, self.uid)
+                os.setresuid(self.uid, self.uid, self.uid)
+            folder = f"{self.base}/bin/unit" if self.test.kind == "unit" else f"{self.src}/tests/{self.test.kind}"
+            program = f"{folder}/{self.test.file}"
+            os.execve(program, [program], self.environment() | extra)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(126)
+
+    def environment(self):
+        bins = f"{self.base}/bin"
+        programs = {"CARREL": "carrel", "CARREL_WEAK": "weak/carrel", "CARREL_ASAN": "asan/carrel", "PROBES": "probes"}
+        return {name: f"{bins}/{path}" for name, path in programs.items()} | {
+            "PATH": PATH, "HOME": self.tmp, "TMPDIR": self.tmp, "TMP": self.tmp, "LANG": "C.UTF-8",
+            "IDENT": self.identity, "SRC": self.src, "TESTLIB": f"{self.src}/tests/lib.sh",
+        }  # fmt: skip
+
+    def wait(self, pid):
+        limit = int(self.test.notes.get("TIMEOUT", 60))
+        signal.alarm(limit)
+        try:
+            while True:
+                done, status = os.waitpid(-1, 0)
+                if done == pid:
+                    return os.waitstatus_to_exitcode(status)
+        except TimedOut:
+            self.complain(f"timed out after {limit} s, with {len(descendants())} processes running")
+            return None
+        finally:
+            signal.alarm(0)
+
+    def look_around(self, before, group):
+        deadline = time.monotonic() + SETTLE_SECONDS
+        while (left := descendants() | group.pids()) and time.monotonic() < deadline:
+            reap()
+            time.sleep(0.01)
+        after = traces(self.private)
+        left = [describe(pid) for pid in sorted(left)] + sorted(after - before)
+        left += [f"cgroup {folder}" for folder in group.folders() if folder not in group.tops]
+        for what in left:
+            self.complain(f"left behind: {what}")
+        for what in sorted(before - after):
+            if what.startswith("mount"):
+                self.complain(f"gone: {what}")
+
+    def end_all(self, group):
+        while left := descendants() | group.pids():
+            group.end()
+            for pid in left:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+            reap()
+            time.sleep(0.01)
+        reap()
+
+    def remove_tmp(self):
+        """Never through a mount: one left there may be the host's own /usr."""
+        for point in reversed([line.split()[4] for line in mounts()]):
+            if f"{point}/".startswith(f"{self.tmp}/"):
+                libc("umount2", point, MNT_DETACH)
+        for folder, names, _ in os.walk(self.tmp):
+            for path in (f"{folder}/{name}" for name in names):
+                if not os.path.islink(path):
+                    os.chmod(path, 0o700)
+        shutil.rmtree(self.tmp)
