@@ -17,7 +17,8 @@ struct box {
     uint32_t trees_used;
     int root;     /* the new root */
     int prepared; /* the file system that holds our /etc, /dev and /proc files */
-    int null_device;
+    int null_cover; /* what hides a file, and what hides a directory */
+    int empty_cover;
     uint64_t mount_ids[SETUP_MAX_OPS];
 };
 

@@ -122,7 +122,7 @@ int stage_close_files(struct box *box, struct err *err)
             return err_set(err, ERR_IO, errno, "keep the lease of our uids");
         first = 5;
     }
-    box->root = box->prepared = box->null_device = -1;
+    box->root = box->prepared = box->null_cover = box->empty_cover = -1;
     box->tree_count = box->trees_used = 0;
     if (close_range(first, ~0U, 0) < 0)
         return err_set(err, ERR_IO, errno, "close inherited files");

@@ -59,7 +59,7 @@ static const struct {
 };
 
 static struct setup setup;
-static struct box box = {.setup = &setup, .root = -1, .prepared = -1, .null_device = -1};
+static struct box box = {.setup = &setup, .root = -1, .prepared = -1};
 static pid_t command_pid;
 
 static void answer(uint32_t kind, int status, const struct err *err, int fd)

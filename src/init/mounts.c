@@ -36,7 +36,8 @@ static int open_target(struct box *box, const struct op *op)
     return path_open_beneath(box->root, op->target, O_PATH, (op->flags & OP_TOP) != 0);
 }
 
-/* Attaches a finished tree, and remembers which mount must be seen there at the end. */
+/* Attaches a finished tree. In a tree the tenant writes, remembers which mount must be seen there at
+ * the end; below our own mounts nobody else can rename anything. */
 static int attach(struct box *box, const struct op *op, int tree, struct err *err)
 {
     scoped_fd int where = open_target(box, op);
@@ -44,7 +45,8 @@ static int attach(struct box *box, const struct op *op, int tree, struct err *er
 
     if (r < 0)
         return fail(err, r, op, "mount on");
-    box->mount_ids[op - box->setup->ops] = mount_id(tree);
+    if (op->flags & OP_TOP)
+        box->mount_ids[op - box->setup->ops] = mount_id(tree);
     return 0;
 }
 
@@ -175,31 +177,19 @@ static int do_show(struct box *box, const struct op *op, struct err *err)
     return attach(box, op, tree, err);
 }
 
-/* Files are covered with /dev/null (checked to be that device, by descriptor), directories with an
- * empty one. A name this kernel does not have needs no cover. */
+/* Files are covered with the null device, directories with an empty one; both covers are read-only
+ * mounts already, so a copy of them is all that is needed. A name this kernel does not have needs no
+ * cover. */
 static int do_mask(struct box *box, const struct op *op, struct err *err)
 {
-    struct stat st;
     scoped_fd int where = open_target(box, op);
 
     if (where == -ENOENT)
         return 0;
-    if (where < 0 || fstat(where, &st) < 0)
-        return fail(err, where < 0 ? where : -errno, op, "open");
-    scoped_fd int empty = -1;
-    if (S_ISDIR(st.st_mode)) {
-        empty = path_open_beneath(box->prepared, "empty", O_PATH, 1);
-        if (empty < 0)
-            return fail(err, empty, op, "prepare the cover of");
-    }
-    scoped_fd int tree = mount_clone(empty >= 0 ? empty : box->null_device, false);
-    int r = tree < 0 ? tree : mount_set(tree, op->attrs, false, -1);
-    if (r == 0)
-        r = mount_attach(tree, where);
-    if (r < 0)
-        return fail(err, r, op, "cover");
-    box->mount_ids[op - box->setup->ops] = mount_id(tree);
-    return 0;
+    int cover = S_ISDIR(op->mode) ? box->empty_cover : box->null_cover;
+    scoped_fd int tree = where < 0 ? where : mount_clone(cover, false);
+    int r = tree < 0 ? tree : mount_attach(tree, where);
+    return r < 0 ? fail(err, r, op, "cover") : 0;
 }
 
 static int do_lock(struct box *box, const struct op *op, struct err *err)
@@ -212,10 +202,7 @@ static int do_lock(struct box *box, const struct op *op, struct err *err)
     int r = tree < 0 ? tree : mount_set(tree, op->attrs, false, -1);
     if (r == 0)
         r = mount_attach(tree, where);
-    if (r < 0)
-        return fail(err, r, op, "make read-only");
-    box->mount_ids[op - box->setup->ops] = mount_id(tree);
-    return 0;
+    return r < 0 ? fail(err, r, op, "make read-only") : 0;
 }
 
 static int (*const actions[OP_KIND_COUNT_])(struct box *, const struct op *, struct err *) = {
@@ -239,21 +226,48 @@ static int make_prepared(struct box *box, struct err *err)
     int r = box->prepared < 0 ? box->prepared : mount_attach(box->prepared, where);
     if (r < 0)
         return err_set(err, ERR_IO, -r, "make a tmpfs for Carrel's own files");
-    if (mkdirat(box->prepared, "empty", 0555) < 0)
-        return err_set(err, ERR_IO, errno, "prepare Carrel's own files");
     return 0;
 }
 
-static int open_null_device(struct box *box, struct err *err)
+/* Binds `source` read-only over an entry of its own in the prepared files: what covers are copied
+ * from (a copy keeps the flags; a detached mount could not be copied). */
+static int make_cover(struct box *box, int source, const char *name, struct err *err)
+{
+    scoped_fd int tree = mount_clone(source, false);
+    int where = tree < 0 ? tree : path_open_beneath(box->prepared, name, O_PATH, 1);
+    int r = where < 0 ? where
+                      : mount_set(tree, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC,
+                                  false, -1);
+
+    if (r == 0)
+        r = mount_attach(tree, where);
+    if (where >= 0)
+        (void)close(where);
+    if (r < 0)
+        return err_set(err, ERR_IO, -r, "prepare the cover '%s'", name);
+    return take_fd(&tree);
+}
+
+static int make_covers(struct box *box, struct err *err)
 {
     struct stat st;
+    scoped_fd int null = path_open_canonical("/dev/null", O_PATH);
 
-    box->null_device = path_open_canonical("/dev/null", O_PATH);
-    if (box->null_device < 0)
-        return err_set(err, ERR_NOT_FOUND, -box->null_device, "open '/dev/null'");
-    if (fstat(box->null_device, &st) < 0 || !S_ISCHR(st.st_mode) || st.st_rdev != makedev(1, 3))
+    if (null < 0)
+        return err_set(err, ERR_NOT_FOUND, -null, "open '/dev/null'");
+    if (fstat(null, &st) < 0 || !S_ISCHR(st.st_mode) || st.st_rdev != makedev(1, 3))
         return err_set(err, ERR_KERNEL, 0, "'/dev/null' of this host is not the null device");
-    return 0;
+    if (mkdirat(box->prepared, "empty", 0555) < 0 ||
+        mknodat(box->prepared, "null", S_IFREG | 0444, 0) < 0)
+        return err_set(err, ERR_IO, errno, "prepare Carrel's own files");
+    scoped_fd int empty = path_open_beneath(box->prepared, "empty", O_PATH, 1);
+    if (empty < 0)
+        return err_set(err, ERR_IO, -empty, "prepare Carrel's own files");
+    box->null_cover = make_cover(box, null, "null", err);
+    if (box->null_cover < 0)
+        return -1;
+    box->empty_cover = make_cover(box, empty, "empty", err);
+    return box->empty_cover < 0 ? -1 : 0;
 }
 
 /* Situation: new mount namespace still showing the host, all capabilities inside the user
@@ -263,7 +277,7 @@ int stage_build_root(struct box *box, struct err *err)
     umask(0);
     if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
         return err_set(err, ERR_IO, errno, "make mounts private");
-    if (open_null_device(box, err) < 0 || make_prepared(box, err) < 0)
+    if (make_prepared(box, err) < 0 || make_covers(box, err) < 0)
         return -1;
     for (uint32_t i = 0; i < box->setup->op_count; i++) {
         const struct op *op = &box->setup->ops[i];

@@ -242,11 +242,23 @@ static void emit_checks(struct setup *s, const struct filter_options *options)
     }
 }
 
-/* Ascending: "below this number (and not below the last one): this answer". */
-static void emit_runs(struct setup *s)
+/* A run: every number below `end` (and not below the run before) gets one answer. */
+struct number_run {
+    uint32_t end;
+    uint32_t answer;
+};
+
+static size_t add_run(struct number_run *runs, size_t n, uint32_t end, uint32_t value)
+{
+    runs[n] = (struct number_run){end, value};
+    return n + 1;
+}
+
+static size_t find_runs(struct number_run runs[2 * RULE_COUNT])
 {
     const struct rule *sorted[RULE_COUNT];
     uint32_t next = 0; /* first number without an answer yet */
+    size_t found = 0;
     size_t n = 0;
 
     for (size_t i = 0; i < RULE_COUNT; i++) {
@@ -259,14 +271,31 @@ static void emit_runs(struct setup *s)
         while (j < n && sorted[j]->answer == sorted[i]->answer &&
                sorted[j]->number == sorted[j - 1]->number + 1)
             j++;
-        if (sorted[i]->number > next) {
-            emit(s, BPF_JMP | BPF_JGE | BPF_K, sorted[i]->number, 1, 0);
-            answer(s, ANSWER(ENOSYS));
-        }
+        if (sorted[i]->number > next)
+            found = add_run(runs, found, sorted[i]->number, ANSWER(ENOSYS));
         next = sorted[j - 1]->number + 1;
-        emit(s, BPF_JMP | BPF_JGE | BPF_K, next, 1, 0);
-        answer(s, sorted[i]->answer == FILTER_ALLOWED ? ANSWER_ALLOW : ANSWER(EPERM));
+        found = add_run(runs, found, next,
+                        sorted[i]->answer == FILTER_ALLOWED ? ANSWER_ALLOW : ANSWER(EPERM));
         i = j;
+    }
+    return found;
+}
+
+/* In blocks that can be jumped over: the kernel tries the program on every number when it is
+ * installed, and that costs by the length of the way. */
+static void emit_runs(struct setup *s)
+{
+    enum { BLOCK = 8 };
+    struct number_run runs[2 * RULE_COUNT];
+    size_t n = find_runs(runs);
+
+    for (size_t i = 0; i < n; i += BLOCK) {
+        size_t last = i + BLOCK < n ? i + BLOCK : n;
+        emit(s, BPF_JMP | BPF_JGE | BPF_K, runs[last - 1].end, (uint8_t)(2 * (last - i)), 0);
+        for (size_t j = i; j < last; j++) {
+            emit(s, BPF_JMP | BPF_JGE | BPF_K, runs[j].end, 1, 0);
+            answer(s, runs[j].answer);
+        }
     }
     answer(s, ANSWER(ENOSYS));
 }

@@ -47,14 +47,16 @@ static int full(struct err *err)
     return err_set(err, ERR_LIMIT, 0, "too many mounts (at most %d operations)", SETUP_MAX_OPS);
 }
 
-/* Binds a host path. Absent sources of the system's own lists are passed over. */
-static int add_bind(struct run *run, const char *path, const char *target, uint64_t attrs,
-                    uint32_t flags, struct err *err)
+/* Binds a host path. 1 when it is not there. */
+static int add_bind_if_there(struct run *run, const char *path, const char *target, uint64_t attrs,
+                             uint32_t flags, struct err *err)
 {
     char canonical[4096];
     struct stat st;
     scoped_fd int fd = open(path, O_PATH | O_CLOEXEC);
 
+    if (fd < 0 && errno == ENOENT)
+        return 1;
     if (fd < 0 || fstat(fd, &st) < 0)
         return err_set(err, ERR_NOT_FOUND, errno, "open '%s'", path);
     int r = path_of_fd(fd, canonical, sizeof(canonical));
@@ -72,12 +74,12 @@ static int add_bind(struct run *run, const char *path, const char *target, uint6
     return 0;
 }
 
-static int add_bind_if_there(struct run *run, const char *path, const char *target, uint64_t attrs,
-                             uint32_t flags, struct err *err)
+static int add_bind(struct run *run, const char *path, const char *target, uint64_t attrs,
+                    uint32_t flags, struct err *err)
 {
-    if (access(path, F_OK) < 0)
-        return 0;
-    return add_bind(run, path, target, attrs, flags, err);
+    int r = add_bind_if_there(run, path, target, attrs, flags, err);
+
+    return r == 1 ? err_set(err, ERR_NOT_FOUND, ENOENT, "open '%s'", path) : r;
 }
 
 static struct op *add_file(struct run *run, const char *target, const char *content)
@@ -285,16 +287,18 @@ static const char *const proc_read_only[] = {"proc/bus", "proc/fs", "proc/irq", 
 static int add_proc_covers(struct run *run, struct err *err)
 {
     uint64_t attrs = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC;
+    struct stat st;
 
     for (size_t i = 0; i < sizeof(proc_masks) / sizeof(proc_masks[0]); i++) {
         char host_path[64];
         snprintf(host_path, sizeof(host_path), "/%s", proc_masks[i]);
-        if (access(host_path, F_OK) < 0)
+        if (stat(host_path, &st) < 0)
             continue;
         struct op *op = add(run, OP_MASK, "", proc_masks[i]);
         if (!op)
             return full(err);
         op->attrs = attrs;
+        op->mode = st.st_mode;
     }
     for (size_t i = 0; i < sizeof(proc_read_only) / sizeof(proc_read_only[0]); i++) {
         struct op *op = add(run, OP_LOCK, "", proc_read_only[i]);

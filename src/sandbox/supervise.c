@@ -393,10 +393,8 @@ static int wait_ms(const struct watch *w)
         return 0;
     if (!until)
         return -1;
-    if (w->killed)
-        until += FLUSH_AFTER_KILL_MS;
     if (now >= until)
-        return 0;
+        until = now + FLUSH_AFTER_KILL_MS / 4;
     return until - now > 60000 ? 60000 : (int)(until - now) + 1;
 }
 

@@ -21,7 +21,7 @@ ROOT = os.environ["IDENT"] == "root"
 PYTHON = "/usr/bin/python3"
 
 # Nothing here takes this long. A hang is a failure, and must be told from a slow machine.
-PATIENCE = 60
+PATIENCE = 30
 
 libc = ctypes.CDLL(None, use_errno=True)
 PR_SET_CHILD_SUBREAPER = 36

@@ -44,12 +44,10 @@ class ExitStatusIsTheCommands(CarrelTest):
 
     def test_a_command_that_cannot_be_executed_is_126(self):
         write(f"{self.ws}/plain", "echo no\n")
-        write(f"{self.ws}/garbage", "\0\0 nothing that runs")
-        os.chmod(f"{self.ws}/garbage", 0o755)
         os.mkdir(f"{self.ws}/directory")
         write(f"{self.ws}/lost", "#!/no/such/interpreter\n")
         os.chmod(f"{self.ws}/lost", 0o755)
-        for name, code in (("/plain", 126), ("/directory", 126), ("/garbage", 126), ("/lost", 127)):
+        for name, code in (("/plain", 126), ("/directory", 126), ("/lost", 127)):
             with self.subTest(name=name):
                 self.one_line(self.run_in("--", name), name, code=code)
 

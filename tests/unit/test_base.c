@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* base/: errors by value, bounded buffers, arenas, owned descriptors. */
+#include "unit.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/fd.h"
+
+/* --- err --- */
+
+TEST(err_set_fills_all_fields_and_returns_minus_one)
+{
+    struct err err = {0};
+
+    CHECK(err_set(&err, ERR_NOT_FOUND, ENOENT, "open '%s'", "/x") == -1);
+    CHECK(err.code == ERR_NOT_FOUND);
+    CHECK(err.os_errno == ENOENT);
+    CHECK(strcmp(err.msg, "open '/x'") == 0);
+    return 0;
+}
+
+TEST(err_wrap_puts_the_context_in_front_and_keeps_the_cause)
+{
+    struct err err = {0};
+
+    err_set(&err, ERR_DENIED, EACCES, "open root");
+    CHECK(err_wrap(&err, "start '%s'", "a1") == -1);
+    CHECK(strcmp(err.msg, "start 'a1': open root") == 0);
+    CHECK(err.code == ERR_DENIED);
+    CHECK(err.os_errno == EACCES);
+    return 0;
+}
+
+TEST(err_text_adds_the_systems_words_once_and_only_when_there_are_some)
+{
+    struct err err = {0};
+    char text[128];
+
+    err_set(&err, ERR_IO, EIO, "read");
+    CHECK(strcmp(err_text(&err, text, sizeof(text)), "read: Input/output error") == 0);
+    err_set(&err, ERR_INVALID, 0, "no command");
+    CHECK(strcmp(err_text(&err, text, sizeof(text)), "no command") == 0);
+    err_set(&err, ERR_IO, 123456, "odd"); /* as a hostile pid 1 might send */
+    CHECK(strcmp(err_text(&err, text, sizeof(text)), "odd") == 0);
+    return 0;
+}
+
+TEST(err_messages_are_cut_never_overrun)
+{
+    char big[4096];
+    char small[8];
+    struct err err;
+
+    memset(big, 'x', sizeof(big) - 1);
+    big[sizeof(big) - 1] = '\0';
+    err_set(&err, ERR_IO, 0, "%s", big);
+    CHECK(strlen(err.msg) == sizeof(err.msg) - 1);
+    err_wrap(&err, "%s", big);
+    CHECK(strlen(err.msg) == sizeof(err.msg) - 1);
+    err_set(&err, ERR_IO, 0, "%.200s", big);
+    err_wrap(&err, "%.300s", big);
+    CHECK(strlen(err.msg) == sizeof(err.msg) - 1);
+    CHECK(strlen(err_text(&err, small, sizeof(small))) == sizeof(small) - 1);
+    return 0;
+}
+
+/* --- buf --- */
+
+TEST(buf_keeps_what_was_added_in_order_and_terminated)
+{
+    scoped_buf struct buf b;
+
+    buf_init(&b, 1000);
+    buf_add(&b, "a\0b", 3);
+    buf_str(&b, "-text-");
+    buf_printf(&b, "%d", 42);
+    buf_add(&b, "", 0);
+    CHECK(buf_done(&b) == 0);
+    CHECK(b.n == 11);
+    CHECK(memcmp(b.p, "a\0b-text-42", 12) == 0);
+    return 0;
+}
+
+TEST(buf_numbers_are_their_own_bytes)
+{
+    scoped_buf struct buf b;
+    uint32_t four = 0x01020304;
+    uint64_t eight = 0x0102030405060708;
+
+    buf_init(&b, 1000);
+    buf_u32(&b, four);
+    buf_u64(&b, eight);
+    CHECK(buf_done(&b) == 0);
+    CHECK(b.n == 12);
+    CHECK(memcmp(b.p, &four, 4) == 0);
+    CHECK(memcmp(b.p + 4, &eight, 8) == 0);
+    return 0;
+}
+
+TEST(buf_that_got_nothing_is_an_empty_text)
+{
+    scoped_buf struct buf b;
+
+    buf_init(&b, 0);
+    CHECK(buf_done(&b) == 0);
+    CHECK(b.n == 0);
+    buf_str(&b, "");
+    CHECK(buf_done(&b) == 0);
+    CHECK(b.p[0] == '\0');
+    return 0;
+}
+
+TEST(buf_fills_to_its_max_and_not_one_byte_further)
+{
+    scoped_buf struct buf exact;
+    scoped_buf struct buf over;
+    scoped_buf struct buf printed;
+
+    buf_init(&exact, 5);
+    buf_str(&exact, "12345");
+    CHECK(buf_done(&exact) == 0);
+    buf_init(&over, 5);
+    buf_str(&over, "123456");
+    CHECK(buf_done(&over) == -1);
+    buf_init(&printed, 5);
+    buf_printf(&printed, "%s", "123456");
+    CHECK(buf_done(&printed) == -1);
+    return 0;
+}
+
+TEST(buf_failure_sticks)
+{
+    scoped_buf struct buf b;
+
+    buf_init(&b, 4);
+    buf_str(&b, "ab");
+    buf_str(&b, "cde");
+    buf_str(&b, "f"); /* would fit by itself: a hole in the middle must not go unseen */
+    CHECK(buf_done(&b) == -1);
+    CHECK(b.n == 2);
+    buf_clear(&b);
+    CHECK(b.max == 4);
+    buf_str(&b, "abcd");
+    CHECK(buf_done(&b) == 0);
+    return 0;
+}
+
+TEST(buf_sizes_that_overflow_are_refused)
+{
+    scoped_buf struct buf b;
+
+    buf_init(&b, SIZE_MAX);
+    buf_str(&b, "abc");
+    buf_add(&b, "", SIZE_MAX - 1); /* 3 + this wraps around: not one byte of it may be touched */
+    CHECK(buf_done(&b) == -1);
+    CHECK(b.n == 3);
+    return 0;
+}
+
+TEST(buf_grows_through_many_small_additions)
+{
+    scoped_buf struct buf b;
+
+    buf_init(&b, 1 << 20);
+    for (unsigned i = 0; i < 100000; i++)
+        buf_add(&b, &"0123456789"[i % 10], 1);
+    CHECK(buf_done(&b) == 0);
+    CHECK(b.n == 100000);
+    for (unsigned i = 0; i < 100000; i++)
+        CHECK(b.p[i] == "0123456789"[i % 10]);
+    return 0;
+}
+
+/* --- arena --- */
+
+#define scoped_arena __attribute__((cleanup(arena_clear)))
+
+TEST(arena_refuses_past_its_max)
+{
+    scoped_arena struct arena a = {.max = 16};
+
+    CHECK(arena_alloc(&a, 8) != NULL);
+    CHECK(arena_alloc(&a, 9) == NULL);
+    CHECK(arena_alloc(&a, 8) != NULL); /* a refusal uses nothing up */
+    CHECK(arena_alloc(&a, 1) == NULL);
+    return 0;
+}
+
+TEST(arena_sizes_that_overflow_are_refused)
+{
+    scoped_arena struct arena a;
+
+    arena_init(&a, SIZE_MAX);
+    CHECK(arena_alloc(&a, 1) != NULL);
+    CHECK(arena_alloc(&a, SIZE_MAX) == NULL);     /* with what is used */
+    CHECK(arena_alloc(&a, SIZE_MAX - 1) == NULL); /* with the block's own head */
+    CHECK(arena_copy(&a, "", SIZE_MAX - 1) == NULL);
+    return 0;
+}
+
+TEST(arena_memory_is_zeroed_aligned_and_apart)
+{
+    scoped_arena struct arena a;
+    char *blocks[16];
+
+    arena_init(&a, 4096);
+    for (size_t i = 0; i < LENGTH(blocks); i++) {
+        blocks[i] = arena_alloc(&a, i + 1);
+        CHECK(blocks[i] != NULL);
+        CHECK((uintptr_t)blocks[i] % _Alignof(max_align_t) == 0);
+        for (size_t at = 0; at <= i; at++)
+            CHECK(blocks[i][at] == 0);
+        memset(blocks[i], (int)i, i + 1);
+    }
+    for (size_t i = 0; i < LENGTH(blocks); i++)
+        CHECK(blocks[i][i] == (char)i);
+    return 0;
+}
+
+TEST(arena_copies_are_terminated_and_counted)
+{
+    scoped_arena struct arena a;
+
+    arena_init(&a, 4 + 3); /* "abc" and "42" with their ends */
+    CHECK(strcmp(arena_copy(&a, "abcdef", 3), "abc") == 0);
+    CHECK(strcmp(arena_printf(&a, "%d", 42), "42") == 0);
+    CHECK(arena_copy(&a, "", 0) == NULL);
+    CHECK(arena_printf(&a, "%s", "") == NULL);
+    return 0;
+}
+
+TEST(arena_starts_anew_when_cleared)
+{
+    scoped_arena struct arena a;
+
+    arena_init(&a, 8);
+    CHECK(arena_alloc(&a, 8) != NULL);
+    arena_clear(&a);
+    CHECK(arena_alloc(&a, 8) != NULL);
+    return 0;
+}
+
+/* --- fd --- */
+
+TEST(scoped_fd_is_closed_at_the_end_of_its_scope_and_errno_survives)
+{
+    int number;
+    {
+        scoped_fd int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        CHECK(fd >= 0);
+        number = fd;
+        errno = ESRCH;
+    }
+    CHECK(errno == ESRCH);
+    CHECK(fcntl(number, F_GETFD) == -1);
+    return 0;
+}
+
+TEST(taken_fd_outlives_its_scope)
+{
+    int kept;
+    {
+        scoped_fd int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        CHECK(fd >= 0);
+        kept = take_fd(&fd);
+        CHECK(fd == -1);
+    }
+    CHECK(fcntl(kept, F_GETFD) == FD_CLOEXEC);
+    scope_close(&kept);
+    CHECK(kept == -1);
+    return 0;
+}

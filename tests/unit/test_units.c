@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* policy/units: sizes and durations as people write them. */
+#include "unit.h"
+
+#include <errno.h>
+#include <stdint.h>
+
+#include "policy/units.h"
+
+#define UNTOUCHED 77
+
+struct reading {
+    const char *text;
+    int result;
+    uint64_t value;
+};
+
+static const struct reading sizes[] = {
+    {"1", 0, 1},
+    {"4096", 0, 4096},
+    {"5B", 0, 5},
+    {"1K", 0, 1024},
+    {"3KiB", 0, 3072},
+    {"64M", 0, 67108864},
+    {"2MiB", 0, 2097152},
+    {"1G", 0, 1073741824},
+    {"1GiB", 0, 1073741824},
+    {"1T", 0, 1099511627776},
+    {"1TiB", 0, 1099511627776},
+    {"007", 0, 7},
+    {"1152921504606846976", 0, 1ULL << 60},
+    {"1048576T", 0, 1ULL << 60},
+    {"1152921504606846977", -ERANGE, UNTOUCHED},
+    {"1048577T", -ERANGE, UNTOUCHED},
+    {"18446744073709551615", -ERANGE, UNTOUCHED},
+    {"18446744073709551616", -ERANGE, UNTOUCHED},    /* 2^64 would be 0 if it wrapped */
+    {"18446744073709551617", -ERANGE, UNTOUCHED},    /* ... and 1 */
+    {"16777217T", -ERANGE, UNTOUCHED},               /* product is 2^64 + 2^40 */
+    {"17592186044417M", -ERANGE, UNTOUCHED},         /* product is 2^64 + 2^20 */
+    {"99999999999999999999999", -ERANGE, UNTOUCHED},
+    {"", -EINVAL, UNTOUCHED},
+    {"0", -EINVAL, UNTOUCHED},
+    {"0M", -EINVAL, UNTOUCHED},
+    {"M", -EINVAL, UNTOUCHED},
+    {" 1", -EINVAL, UNTOUCHED},
+    {"1 ", -EINVAL, UNTOUCHED},
+    {"1 M", -EINVAL, UNTOUCHED},
+    {"-1", -EINVAL, UNTOUCHED},
+    {"+1", -EINVAL, UNTOUCHED},
+    {"1.5G", -EINVAL, UNTOUCHED},
+    {"0x10", -EINVAL, UNTOUCHED},
+    {"1e6", -EINVAL, UNTOUCHED},
+    {"1k", -EINVAL, UNTOUCHED},
+    {"1m", -EINVAL, UNTOUCHED},
+    {"1KB", -EINVAL, UNTOUCHED},
+    {"1Mi", -EINVAL, UNTOUCHED},
+    {"1P", -EINVAL, UNTOUCHED},
+    {"1M1M", -EINVAL, UNTOUCHED},
+    {"1s", -EINVAL, UNTOUCHED},
+    {"\xd9\xa1", -EINVAL, UNTOUCHED}, /* an Arabic digit one */
+};
+
+static const struct reading durations[] = {
+    {"1ms", 0, 1},
+    {"1500ms", 0, 1500},
+    {"30s", 0, 30000},
+    {"2m", 0, 120000},
+    {"1h", 0, 3600000},
+    {"1152921504606846976ms", 0, 1ULL << 60},
+    {"1152921504606846977ms", -ERANGE, UNTOUCHED},
+    {"1152921504606847s", -ERANGE, UNTOUCHED},
+    {"18446744073709552s", -ERANGE, UNTOUCHED}, /* product wraps to 384 ms */
+    {"5124095576030432h", -ERANGE, UNTOUCHED},
+    {"99999999999999999999s", -ERANGE, UNTOUCHED},
+    {"", -EINVAL, UNTOUCHED},
+    {"30", -EINVAL, UNTOUCHED}, /* seconds to some, milliseconds to others */
+    {"0s", -EINVAL, UNTOUCHED},
+    {"0ms", -EINVAL, UNTOUCHED},
+    {"s", -EINVAL, UNTOUCHED},
+    {"-1s", -EINVAL, UNTOUCHED},
+    {"1.5s", -EINVAL, UNTOUCHED},
+    {"1S", -EINVAL, UNTOUCHED},
+    {"1M", -EINVAL, UNTOUCHED},
+    {"1min", -EINVAL, UNTOUCHED},
+    {"1d", -EINVAL, UNTOUCHED},
+    {"1h30m", -EINVAL, UNTOUCHED},
+    {" 1s", -EINVAL, UNTOUCHED},
+    {"1s\n", -EINVAL, UNTOUCHED},
+};
+
+TEST(sizes_are_read_as_written_or_refused_and_then_left_untouched)
+{
+    for (size_t i = 0; i < LENGTH(sizes); i++) {
+        uint64_t value = UNTOUCHED;
+        CHECK_FOR(sizes[i].text, units_parse_size(sizes[i].text, &value) == sizes[i].result);
+        CHECK_FOR(sizes[i].text, value == sizes[i].value);
+    }
+    return 0;
+}
+
+TEST(durations_are_read_as_written_or_refused_and_then_left_untouched)
+{
+    for (size_t i = 0; i < LENGTH(durations); i++) {
+        uint64_t value = UNTOUCHED;
+        CHECK_FOR(durations[i].text,
+                  units_parse_duration(durations[i].text, &value) == durations[i].result);
+        CHECK_FOR(durations[i].text, value == durations[i].value);
+    }
+    return 0;
+}
