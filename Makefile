@@ -18,7 +18,7 @@ LIB     := $(BASE) $(SYS) $(POLICY) $(SANDBOX)
 INIT    := $(wildcard src/init/*.c) src/sandbox/wire.c $(BASE) $(SYS)
 PROBES  := $(patsubst tests/escape/probes/%.c,$(BUILD)/probes/%,$(wildcard tests/escape/probes/*.c))
 UNIT    := $(patsubst tests/unit/%.c,$(BUILD)/unit/%,$(wildcard tests/unit/test_*.c))
-FUZZ    := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
+FUZZ    := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c)) $(BUILD)/fuzz/planted
 
 # --- flags ---------------------------------------------------------------------------------------
 WARN := -Wall -Wextra -Wformat=2 -Wshadow -Wstrict-prototypes -Wold-style-definition \
@@ -84,14 +84,22 @@ $(BUILD)/probes/%: tests/escape/probes/%.c
 $(BUILD)/tests/newroot: tests/tools/newroot.c $(BUILD)/libcarrel.a
 	@mkdir -p $(@D)
 	$(CC) -std=gnu17 -D_GNU_SOURCE -O1 -g -Wall -Wextra -Iinclude $< $(BUILD)/libcarrel.a -ljansson -o $@
-$(BUILD)/unit/%: tests/unit/%.c $(LIB:%.c=$(BUILD)/asan/obj/%.o) $(filter-out src/cli/main.c,$(CLI))
+# What unit tests and fuzz targets link: all but the verbs of the command line.
+TESTED := $(LIB) src/cli/options.c src/cli/encode.c
+DEPS = -MMD -MP -MF $@.d -MT $@
+$(BUILD)/unit/%: tests/unit/%.c $(TESTED:%.c=$(BUILD)/asan/obj/%.o)
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS_ALL) -std=gnu17 -O1 -g -Wall -Wextra $(SANITIZE) $< \
-	  $(filter-out src/cli/main.c,$(CLI)) $(LIB:%.c=$(BUILD)/asan/obj/%.o) -ljansson -o $@
-$(BUILD)/fuzz/%: tests/fuzz/%.c $(LIB) $(filter-out src/cli/main.c,$(CLI))
+	$(CC) $(CPPFLAGS_ALL) -std=gnu17 -O1 -g -Wall -Wextra $(WERROR) $(SANITIZE) $(DEPS) $^ -ljansson -o $@
+FUZZER := clang $(CPPFLAGS_ALL) -std=gnu17 -O1 -g $(SANITIZE)
+$(BUILD)/fuzz/obj/%.o: %.c
 	@mkdir -p $(@D)
-	clang $(CPPFLAGS_ALL) -std=gnu17 -O1 -g -fsanitize=fuzzer,address,undefined \
-	  -fno-sanitize-recover=all $< $(LIB) $(filter-out src/cli/main.c,$(CLI)) -ljansson -o $@
+	@echo "  CC $@"
+	$(Q)$(FUZZER) -fsanitize=fuzzer-no-link $(DEPS) -c $< -o $@
+$(BUILD)/fuzz/%: tests/fuzz/%.c $(TESTED:%.c=$(BUILD)/fuzz/obj/%.o)
+	$(FUZZER) -Wall -Wextra $(WERROR) -fsanitize=fuzzer $(DEPS) $^ -ljansson -o $@
+# The proof that the fuzzer finds something when there is something.
+$(BUILD)/fuzz/planted: tests/fuzz/fuzz_wire.c $(TESTED:%.c=$(BUILD)/fuzz/obj/%.o)
+	$(FUZZER) -DPLANTED_BUG -fsanitize=fuzzer $(DEPS) $^ -ljansson -o $@
 
 test-build: compile $(BUILD)/weak/carrel $(BUILD)/weak/carrel-init $(BUILD)/asan/carrel \
   $(BUILD)/asan/carrel-init $(PROBES) $(UNIT) $(BUILD)/tests/newroot $(if $(shell command -v clang),$(FUZZ))

@@ -186,6 +186,7 @@ static int run_with(struct run_options *options, char *init_path, size_t size)
             err_set(&err, ERR_NOT_FOUND, errno, "open '%s' for --stdin", options->stdin_path);
             return cli_fail(err_text(&err, text, sizeof(text)));
         }
+        (void)fcntl(input, F_SETFL, 0); /* only the open was not to wait */
         options->spec.stdin_fd = input;
     }
     options->spec.capture = options->json;

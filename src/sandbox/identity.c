@@ -87,14 +87,16 @@ static int write_map(pid_t pid, const char *name, const char *text, struct err *
 /* A process that does nothing while its user namespace is given maps and opened. */
 static int idle_child(pid_t *ret_pid)
 {
+    pid_t parent = getpid();
     pid_t pid = (pid_t)syscall(SYS_clone, CLONE_NEWUSER | SIGCHLD, NULL, NULL, NULL, NULL);
 
     if (pid < 0)
         return -errno;
     if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-        for (;;)
+        while (getppid() == parent) /* it may have died before that line */
             pause();
+        _exit(1);
     }
     *ret_pid = pid;
     return 0;

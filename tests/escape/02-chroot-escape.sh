@@ -3,6 +3,7 @@
 # ATTACK 2: climb with cd .. a hundred times; chroot away from a directory that is still open, climb from there
 # MUST: chroot is EPERM, and / stays /
 # CONTROL: pivot,caps,seccomp
+# CONTROL-root: pivot,caps,seccomp,ids
 
 # shellcheck source=/dev/null
 . "$TESTLIB"

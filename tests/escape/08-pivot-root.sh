@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # ATTACK 8: pivot_root to a place of one's own
 # MUST: EPERM
-# CONTROL: seccomp,caps,landlock
+# CONTROL: seccomp,caps
+# CONTROL-root: seccomp,caps,ids
 
 # shellcheck source=/dev/null
 . "$TESTLIB"

@@ -14,10 +14,12 @@ in_terminal() {
     /usr/bin/python3 -c '
 import os, pty, sys, termios
 
-pid, master = pty.fork()
+master, slave = pty.openpty()
+pid = os.fork()
 if pid == 0:
+    os.close(master)
+    os.login_tty(slave)
     os.execv(sys.argv[1], sys.argv[1:])
-slave = os.open(os.ptsname(master), os.O_RDWR | os.O_NOCTTY)
 os.set_blocking(master, False)
 output, ended = b"", False
 while True:
@@ -26,7 +28,7 @@ while True:
     except BlockingIOError:
         if ended:
             break
-        ended = os.waitpid(pid, 0)[0] == pid  # a terminal holds 4 KiB and more: all that the probe says
+        ended = os.waitpid(pid, 0)[0] == pid  # all that the probe says fits into the terminal
 print(output.decode().replace("\r", ""), end="")
 mode = termios.tcgetattr(slave)
 mode[3] &= ~termios.ICANON

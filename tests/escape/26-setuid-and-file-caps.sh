@@ -3,6 +3,7 @@
 # ATTACK 26: run a setuid binary and one with file capabilities, both put into the workspace
 # MUST: no privilege is gained
 # CONTROL: nosuid,no-new-privs,caps
+# CONTROL-root: nosuid,no-new-privs,caps,landlock,seccomp
 
 # shellcheck source=/dev/null
 . "$TESTLIB"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # ATTACK 31: sockets of the families VSOCK, PACKET, ALG, KEY, XDP, NETLINK other than route, and raw ones
-# MUST: EAFNOSUPPORT or EPERM
+# MUST: EAFNOSUPPORT, EPROTONOSUPPORT or EPERM, in any case no socket
 # CONTROL: seccomp
 
 # shellcheck source=/dev/null

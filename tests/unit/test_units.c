@@ -70,7 +70,7 @@ static const struct reading durations[] = {
     {"1152921504606846977ms", -ERANGE, UNTOUCHED},
     {"1152921504606847s", -ERANGE, UNTOUCHED},
     {"18446744073709552s", -ERANGE, UNTOUCHED}, /* product wraps to 384 ms */
-    {"5124095576030432h", -ERANGE, UNTOUCHED},
+    {"5124095576031h", -ERANGE, UNTOUCHED}, /* wraps too */
     {"99999999999999999999s", -ERANGE, UNTOUCHED},
     {"", -EINVAL, UNTOUCHED},
     {"30", -EINVAL, UNTOUCHED}, /* seconds to some, milliseconds to others */

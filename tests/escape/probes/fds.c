@@ -7,6 +7,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 
 #define HIGHEST 65535
 
@@ -25,7 +26,7 @@ int main(void)
     }
     for (int fd = 0; fd <= 2; fd++) {
         struct stat info;
-        if (fstat(fd, &info) == 0 && !S_ISFIFO(info.st_mode))
+        if (fstat(fd, &info) == 0 && !S_ISFIFO(info.st_mode) && info.st_rdev != makedev(1, 3))
             escaped("descriptor %d is no pipe but the caller's own file (mode %o)", fd,
                     info.st_mode);
     }

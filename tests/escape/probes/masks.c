@@ -74,6 +74,6 @@ int main(int argc, char **argv)
         unclear("usage: masks PREFIX");
     proc_is_masked(argv[1]);
     read_only("usr", argv[1], "bin");
-    read_only("etc", argv[1], "passwd");
+    read_only("etc", argv[1], "nsswitch.conf");
     return verdict();
 }

@@ -24,8 +24,8 @@ static void shared_state(char **args)
     (void)args;
     refused("sethostname", sethostname("taken", 5), EPERM);
     refused("setdomainname", setdomainname("taken", 5), EPERM);
-    refused("settimeofday", settimeofday(NULL, NULL), EPERM);
-    refused("clock_settime", clock_settime(CLOCK_REALTIME, &bad), EPERM);
+    refused("settimeofday", syscall(SYS_settimeofday, NULL, NULL), EPERM);
+    refused("clock_settime", syscall(SYS_clock_settime, CLOCK_REALTIME, &bad), EPERM);
     refused("adjtimex", adjtimex(&nothing), EPERM);
     refused("clock_adjtime", clock_adjtime(CLOCK_REALTIME, &nothing), EPERM);
     refused("reboot", syscall(SYS_reboot, 0, 0, 0, NULL), EPERM);

@@ -1,0 +1,503 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* policy/policy: untrusted JSON in, a checked structure out; options narrow it, never widen it. */
+#include "unit.h"
+
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "policy/policy.h"
+
+/* Room for one test; the policy's strings live in the arena. */
+struct desk {
+    struct policy policy;
+    struct arena arena;
+    struct carrel_spec spec;
+    struct err err;
+};
+
+static void desk_clear(struct desk *d)
+{
+    arena_clear(&d->arena);
+}
+
+#define scoped_desk                                                                                \
+    __attribute__((cleanup(desk_clear))) struct desk d = {.arena = {.max = 1 << 20}}
+
+static int parse(struct desk *d, const char *text)
+{
+    return policy_parse(&d->policy, &d->arena, text, strlen(text), &d->err);
+}
+
+static int apply(struct desk *d, const char *text)
+{
+    return parse(d, text) < 0 ? -2 : policy_apply(&d->policy, &d->arena, &d->spec, &d->err);
+}
+
+/* --- reading --- */
+
+TEST(an_empty_policy_sets_nothing)
+{
+    scoped_desk;
+    static const struct policy nothing;
+
+    CHECK(parse(&d, "{}") == 0);
+    CHECK(memcmp(&d.policy, &nothing, sizeof(nothing)) == 0);
+    return 0;
+}
+
+TEST(every_key_is_read)
+{
+    scoped_desk;
+
+    CHECK(parse(&d, "{\"level\":\"ns\", \"network\":\"host\", \"user\":\"root\","
+                    " \"mounts\":[{\"source\":\"/a\",\"target\":\"/b\",\"writable\":true},"
+                    "             {\"source\":\"/c\"}],"
+                    " \"env\":{\"K\":\"V\",\"E\":\"\"},"
+                    " \"limits\":{\"timeout\":\"30s\",\"tmp_size\":\"64M\",\"max_output\":1000}}") ==
+          0);
+    CHECK(d.policy.level == CARREL_LEVEL_NS);
+    CHECK(d.policy.net == CARREL_NET_HOST);
+    CHECK(d.policy.user == CARREL_USER_ROOT);
+    CHECK(d.policy.mount_count == 2);
+    CHECK(strcmp(d.policy.mounts[0].source, "/a") == 0);
+    CHECK(strcmp(d.policy.mounts[0].target, "/b") == 0);
+    CHECK(d.policy.mounts[0].writable);
+    CHECK(strcmp(d.policy.mounts[1].source, "/c") == 0);
+    CHECK(d.policy.mounts[1].target == NULL);
+    CHECK(!d.policy.mounts[1].writable);
+    CHECK(d.policy.env_count == 2);
+    CHECK(strcmp(d.policy.env[0], "K=V") == 0);
+    CHECK(strcmp(d.policy.env[1], "E=") == 0);
+    CHECK(d.policy.timeout_ms == 30000);
+    CHECK(d.policy.tmp_bytes == 64 << 20);
+    CHECK(d.policy.output_bytes == 1000);
+    return 0;
+}
+
+TEST(every_word_is_read)
+{
+    scoped_desk;
+
+    CHECK(parse(&d, "{\"level\":\"dir\",\"network\":\"none\",\"user\":\"user\"}") == 0);
+    CHECK(d.policy.level == CARREL_LEVEL_DIR);
+    CHECK(d.policy.net == CARREL_NET_NONE);
+    CHECK(d.policy.user == CARREL_USER_USER);
+    return 0;
+}
+
+/* What is refused, and a word that the message must hold so that a person finds the place. */
+static const struct {
+    const char *text;
+    const char *says;
+} refused[] = {
+    /* not an object, not JSON */
+    {"", "line 1"},
+    {"null", "object"},
+    {"[]", "object"},
+    {"\"ns\"", "line 1"},
+    {"{", "line 1"},
+    {"{}x", "line 1"},
+    {"{} {}", "line 1"},
+    {"{'level':'ns'}", "line 1"},
+    {"{\"level\":\"ns\",}", "line 1"},
+    {"{\"level\":\"\xff\"}", "line 1"},
+    /* unknown keys, on every floor */
+    {"{\"Level\":\"ns\"}", "Level"},
+    {"{\"net\":\"none\"}", "net"},
+    {"{\"\":1}", "unknown"},
+    {"{\"mounts\":[{\"source\":\"/a\",\"rw\":true}]}", "rw"},
+    {"{\"limits\":{\"memory\":\"1G\"}}", "memory"},
+    /* duplicates, on every floor */
+    {"{\"level\":\"ns\",\"level\":\"dir\"}", "duplicate"},
+    {"{\"env\":{\"A\":\"1\",\"A\":\"2\"}}", "duplicate"},
+    {"{\"mounts\":[{\"source\":\"/a\",\"source\":\"/b\"}]}", "duplicate"},
+    {"{\"limits\":{\"timeout\":\"1s\",\"timeout\":\"9h\"}}", "duplicate"},
+    /* null and empty never mean "anything goes" */
+    {"{\"level\":null}", "level"},
+    {"{\"level\":\"\"}", "level"},
+    {"{\"network\":null}", "network"},
+    {"{\"network\":\"\"}", "network"},
+    {"{\"user\":null}", "user"},
+    {"{\"user\":\"\"}", "user"},
+    {"{\"mounts\":null}", "mounts"},
+    {"{\"mounts\":[null]}", "mounts"},
+    {"{\"mounts\":[{}]}", "mounts"},
+    {"{\"mounts\":[{\"source\":null}]}", "source"},
+    {"{\"mounts\":[{\"source\":\"\"}]}", "source"},
+    {"{\"mounts\":[{\"source\":\"/a\",\"target\":null}]}", "target"},
+    {"{\"mounts\":[{\"source\":\"/a\",\"target\":\"\"}]}", "target"},
+    {"{\"mounts\":[{\"source\":\"/a\",\"writable\":null}]}", "writable"},
+    {"{\"env\":null}", "env"},
+    {"{\"env\":{\"A\":null}}", "env"},
+    {"{\"env\":{\"\":\"x\"}}", "env"},
+    {"{\"limits\":null}", "limits"},
+    {"{\"limits\":{\"timeout\":null}}", "timeout"},
+    {"{\"limits\":{\"timeout\":\"\"}}", "timeout"},
+    {"{\"limits\":{\"tmp_size\":null}}", "tmp_size"},
+    {"{\"limits\":{\"tmp_size\":\"\"}}", "tmp_size"},
+    {"{\"limits\":{\"max_output\":null}}", "max_output"},
+    {"{\"limits\":{\"max_output\":\"\"}}", "max_output"},
+    /* wrong types */
+    {"{\"level\":1}", "level"},
+    {"{\"level\":[\"ns\"]}", "level"},
+    {"{\"network\":false}", "network"},
+    {"{\"network\":{}}", "network"},
+    {"{\"user\":0}", "user"},
+    {"{\"mounts\":{}}", "mounts"},
+    {"{\"mounts\":\"/a\"}", "mounts"},
+    {"{\"mounts\":[\"/a\"]}", "mounts"},
+    {"{\"mounts\":[[]]}", "mounts"},
+    {"{\"mounts\":[{\"source\":1}]}", "source"},
+    {"{\"mounts\":[{\"source\":\"/a\",\"writable\":1}]}", "writable"},
+    {"{\"mounts\":[{\"source\":\"/a\",\"writable\":\"true\"}]}", "writable"},
+    {"{\"env\":[]}", "env"},
+    {"{\"env\":\"A=1\"}", "env"},
+    {"{\"env\":{\"A\":1}}", "env"},
+    {"{\"limits\":[]}", "limits"},
+    {"{\"limits\":{\"timeout\":30}}", "timeout"},
+    {"{\"limits\":{\"tmp_size\":1.5}}", "tmp_size"},
+    {"{\"limits\":{\"tmp_size\":true}}", "tmp_size"},
+    {"{\"limits\":{\"max_output\":{}}}", "max_output"},
+    /* wrong words */
+    {"{\"level\":\"auto\"}", "level"},
+    {"{\"level\":\"NS\"}", "level"},
+    {"{\"level\":\"ns \"}", "level"},
+    {"{\"network\":\"all\"}", "network"},
+    {"{\"user\":\"0\"}", "user"},
+    {"{\"mounts\":[{\"source\":\"a\"}]}", "source"},
+    {"{\"mounts\":[{\"source\":\"../a\"}]}", "source"},
+    {"{\"mounts\":[{\"source\":\"/a\",\"target\":\"b\"}]}", "target"},
+    {"{\"mounts\":[{\"target\":\"/b\"}]}", "mounts"},
+    {"{\"mounts\":[{\"target\":\"/b\",\"writable\":true}]}", "mounts"},
+    {"{\"env\":{\"A=B\":\"x\"}}", "env"},
+    {"{\"limits\":{\"timeout\":\"30\"}}", "timeout"},
+    {"{\"limits\":{\"timeout\":\"forever\"}}", "timeout"},
+    /* zero, below zero, too large */
+    {"{\"limits\":{\"timeout\":\"0s\"}}", "timeout"},
+    {"{\"limits\":{\"timeout\":\"-1s\"}}", "timeout"},
+    {"{\"limits\":{\"tmp_size\":0}}", "tmp_size"},
+    {"{\"limits\":{\"tmp_size\":-1}}", "tmp_size"},
+    {"{\"limits\":{\"tmp_size\":\"0\"}}", "tmp_size"},
+    {"{\"limits\":{\"max_output\":0}}", "max_output"},
+    {"{\"limits\":{\"max_output\":-9223372036854775808}}", "max_output"},
+    {"{\"limits\":{\"max_output\":9223372036854775807}}", "max_output"},
+    {"{\"limits\":{\"max_output\":1152921504606846977}}", "max_output"},
+    {"{\"limits\":{\"max_output\":18446744073709551617}}", "line 1"},
+    {"{\"limits\":{\"max_output\":\"18446744073709551617\"}}", "max_output"},
+    {"{\"limits\":{\"tmp_size\":\"16777217T\"}}", "tmp_size"},
+    {"{\"limits\":{\"timeout\":\"18446744073709552s\"}}", "timeout"},
+    /* a NUL byte would cut what the kernel sees short of what was checked */
+    {"{\"level\":\"ns\\u0000\"}", "line 1"},
+    {"{\"env\":{\"A\":\"x\\u0000y\"}}", "line 1"},
+    {"{\"env\":{\"A\\u0000\":\"x\"}}", "line 1"},
+    {"{\"mounts\":[{\"source\":\"/a\\u0000b\"}]}", "line 1"},
+    {"{\"limits\":{\"timeout\":\"1s\\u0000h\"}}", "line 1"},
+};
+
+TEST(what_is_not_understood_in_full_is_refused_in_words)
+{
+    for (size_t i = 0; i < LENGTH(refused); i++) {
+        scoped_desk;
+        CHECK_FOR(refused[i].text, parse(&d, refused[i].text) < 0);
+        CHECK_FOR(refused[i].text, d.err.code == ERR_INVALID);
+        CHECK_FOR(d.err.msg, strncmp(d.err.msg, "policy: ", 8) == 0);
+        CHECK_FOR(d.err.msg, strstr(d.err.msg, refused[i].says) || refused[i].text[0] == '"');
+    }
+    return 0;
+}
+
+TEST(bytes_past_the_given_length_are_not_read)
+{
+    scoped_desk;
+    char *exact = malloc(2);
+
+    CHECK(exact != NULL);
+    memcpy(exact, "{}", 2);
+    int r = policy_parse(&d.policy, &d.arena, exact, 2, &d.err);
+    free(exact);
+    CHECK(r == 0);
+    return 0;
+}
+
+/* --- ceilings --- */
+
+static char *repeat(const char *head, const char *item, unsigned count, const char *tail)
+{
+    scoped_buf struct buf b;
+
+    buf_init(&b, 1 << 20);
+    buf_str(&b, head);
+    for (unsigned i = 0; i < count; i++) {
+        buf_str(&b, i ? "," : "");
+        buf_printf(&b, item, i); /* NOLINT: the formats are the literals below */
+    }
+    buf_str(&b, tail);
+    return buf_done(&b) < 0 ? NULL : strdup(b.p);
+}
+
+TEST(as_many_mounts_and_variables_as_fit_and_not_one_more)
+{
+    static const struct {
+        const char *head;
+        const char *item;
+        unsigned most;
+        const char *tail;
+    } lists[] = {
+        {"{\"mounts\":[", "{\"source\":\"/m%u\"}", POLICY_MAX_MOUNTS, "]}"},
+        {"{\"env\":{", "\"V%u\":\"x\"", POLICY_MAX_ENV, "}}"},
+    };
+
+    for (size_t i = 0; i < LENGTH(lists); i++) {
+        scoped_desk;
+        char *most = repeat(lists[i].head, lists[i].item, lists[i].most, lists[i].tail);
+        char *more = repeat(lists[i].head, lists[i].item, lists[i].most + 1, lists[i].tail);
+        CHECK(most && more);
+        int fits = parse(&d, most);
+        size_t got = d.policy.mount_count + d.policy.env_count;
+        int too_many = parse(&d, more);
+        free(most);
+        free(more);
+        CHECK_FOR(lists[i].head, fits == 0);
+        CHECK_FOR(lists[i].head, got == lists[i].most);
+        CHECK_FOR(lists[i].head, too_many < 0);
+    }
+    return 0;
+}
+
+TEST(a_policy_that_needs_more_memory_than_allowed_is_refused)
+{
+    scoped_desk;
+
+    d.arena.max = 8;
+    CHECK(parse(&d, "{\"env\":{\"A\":\"0123456789\"}}") < 0);
+    CHECK(parse(&d, "{\"mounts\":[{\"source\":\"/0123456789\"}]}") < 0);
+    return 0;
+}
+
+TEST(deep_nesting_is_refused_not_followed)
+{
+    scoped_desk;
+    char deep[100001];
+
+    memset(deep, '[', sizeof(deep) - 1);
+    deep[sizeof(deep) - 1] = '\0';
+    CHECK(parse(&d, deep) < 0);
+    return 0;
+}
+
+/* --- files --- */
+
+static int write_temporary(char *path, size_t size, size_t bytes)
+{
+    const char *folder = getenv("TMPDIR");
+
+    snprintf(path, size, "%s/carrel-unit.XXXXXX", folder ? folder : "/tmp");
+    int fd = mkstemp(path);
+    for (size_t i = 0; fd >= 0 && i < bytes; i++) {
+        if (write(fd, i == 0 ? "{" : i == bytes - 1 ? "}" : " ", 1) != 1)
+            return -1;
+    }
+    return fd < 0 ? -1 : close(fd);
+}
+
+TEST(a_policy_file_is_read_up_to_its_bound)
+{
+    scoped_desk;
+    char path[4096];
+
+    CHECK(write_temporary(path, sizeof(path), 256 << 10) == 0);
+    int fits = policy_load(&d.policy, &d.arena, path, &d.err);
+    (void)unlink(path);
+    CHECK(write_temporary(path, sizeof(path), (256 << 10) + 1) == 0);
+    int too_large = policy_load(&d.policy, &d.arena, path, &d.err);
+    (void)unlink(path);
+    CHECK(fits == 0);
+    CHECK(too_large < 0);
+    CHECK(d.err.code == ERR_LIMIT);
+    return 0;
+}
+
+TEST(a_policy_that_is_not_there_not_a_file_or_endless_is_refused)
+{
+    static const char *const paths[] = {"", "/nonexistent/policy.json", "/", "/dev/zero",
+                                        "/dev/null"};
+
+    for (size_t i = 0; i < LENGTH(paths); i++) {
+        scoped_desk;
+        CHECK_FOR(paths[i], policy_load(&d.policy, &d.arena, paths[i], &d.err) < 0);
+    }
+    return 0;
+}
+
+/* --- applying: the policy fills what was not asked for --- */
+
+TEST(what_was_not_asked_for_comes_from_the_policy)
+{
+    scoped_desk;
+
+    CHECK(apply(&d, "{\"level\":\"ns\",\"network\":\"host\",\"user\":\"root\","
+                    "\"limits\":{\"timeout\":\"9s\",\"tmp_size\":9,\"max_output\":8}}") == 0);
+    CHECK(d.spec.level == CARREL_LEVEL_NS);
+    CHECK(d.spec.net == CARREL_NET_HOST);
+    CHECK(d.spec.user == CARREL_USER_ROOT);
+    CHECK(d.spec.timeout_ms == 9000);
+    CHECK(d.spec.tmp_bytes == 9);
+    CHECK(d.spec.output_bytes == 8);
+    return 0;
+}
+
+TEST(an_empty_policy_allows_the_defaults_and_nothing_wider)
+{
+    static const struct carrel_spec wider[] = {{.level = CARREL_LEVEL_DIR},
+                                               {.net = CARREL_NET_HOST},
+                                               {.user = CARREL_USER_ROOT}};
+    scoped_desk;
+
+    CHECK(apply(&d, "{}") == 0);
+    CHECK(d.spec.level != CARREL_LEVEL_DIR);
+    CHECK(d.spec.net != CARREL_NET_HOST);
+    CHECK(d.spec.user != CARREL_USER_ROOT);
+    for (size_t i = 0; i < LENGTH(wider); i++) {
+        d.spec = wider[i];
+        CHECK(apply(&d, "{}") == -1);
+        CHECK(d.err.code == ERR_DENIED);
+    }
+    return 0;
+}
+
+/* Every choice of the caller's against every choice of the policy's, for the three that widen. */
+TEST(reach_is_narrowed_never_widened)
+{
+    static const struct {
+        const char *policy;
+        struct carrel_spec asked;
+        int result;
+        struct carrel_spec becomes;
+    } cases[] = {
+        {"{\"network\":\"none\"}", {.net = CARREL_NET_HOST}, -1, {0}},
+        {"{\"network\":\"none\"}", {.net = CARREL_NET_NONE}, 0, {.net = CARREL_NET_NONE}},
+        {"{\"network\":\"none\"}", {0}, 0, {.net = CARREL_NET_NONE}},
+        {"{\"network\":\"host\"}", {.net = CARREL_NET_NONE}, 0, {.net = CARREL_NET_NONE}},
+        {"{\"network\":\"host\"}", {.net = CARREL_NET_HOST}, 0, {.net = CARREL_NET_HOST}},
+        {"{\"user\":\"user\"}", {.user = CARREL_USER_ROOT}, -1, {0}},
+        {"{\"user\":\"user\"}", {.user = CARREL_USER_USER}, 0, {.user = CARREL_USER_USER}},
+        {"{\"user\":\"user\"}", {0}, 0, {.user = CARREL_USER_USER}},
+        {"{\"user\":\"root\"}", {.user = CARREL_USER_USER}, 0, {.user = CARREL_USER_USER}},
+        {"{\"user\":\"root\"}", {.user = CARREL_USER_ROOT}, 0, {.user = CARREL_USER_ROOT}},
+        {"{\"level\":\"ns\"}", {.level = CARREL_LEVEL_DIR}, -1, {0}},
+        {"{\"level\":\"ns\"}", {.level = CARREL_LEVEL_NS}, 0, {.level = CARREL_LEVEL_NS}},
+        {"{\"level\":\"ns\"}", {0}, 0, {.level = CARREL_LEVEL_NS}},
+        {"{\"level\":\"dir\"}", {.level = CARREL_LEVEL_NS}, 0, {.level = CARREL_LEVEL_NS}},
+        {"{\"level\":\"dir\"}", {.level = CARREL_LEVEL_DIR}, 0, {.level = CARREL_LEVEL_DIR}},
+        {"{\"level\":\"dir\"}", {0}, 0, {.level = CARREL_LEVEL_DIR}},
+    };
+
+    for (size_t i = 0; i < LENGTH(cases); i++) {
+        scoped_desk;
+        d.spec = cases[i].asked;
+        CHECK_FOR(cases[i].policy, apply(&d, cases[i].policy) == cases[i].result);
+        if (cases[i].result < 0) {
+            CHECK_FOR(cases[i].policy, d.err.code == ERR_DENIED);
+            continue;
+        }
+        CHECK_FOR(cases[i].policy, d.spec.level == cases[i].becomes.level);
+        CHECK_FOR(cases[i].policy, d.spec.net == cases[i].becomes.net);
+        CHECK_FOR(cases[i].policy, d.spec.user == cases[i].becomes.user);
+    }
+    return 0;
+}
+
+/* Level dir cannot keep it, so the engine must get to see that it was asked for, and refuse. */
+TEST(a_network_the_policy_forbids_is_not_forgotten_at_level_dir)
+{
+    scoped_desk;
+
+    CHECK(apply(&d, "{\"level\":\"dir\",\"network\":\"none\"}") == -1 ||
+          d.spec.net == CARREL_NET_NONE);
+    return 0;
+}
+
+TEST(limits_are_lowered_never_raised)
+{
+    static const struct {
+        const char *policy;
+        uint64_t policy_value;
+        size_t field;
+    } limits[] = {
+        {"{\"limits\":{\"timeout\":\"9s\"}}", 9000, offsetof(struct carrel_spec, timeout_ms)},
+        {"{\"limits\":{\"tmp_size\":\"9K\"}}", 9216, offsetof(struct carrel_spec, tmp_bytes)},
+        {"{\"limits\":{\"max_output\":\"9K\"}}", 9216, offsetof(struct carrel_spec, output_bytes)},
+    };
+
+    for (size_t i = 0; i < LENGTH(limits); i++) {
+        uint64_t most = limits[i].policy_value;
+        const struct {
+            uint64_t asked;
+            int result;
+            uint64_t becomes;
+        } cases[] = {{0, 0, most},   {1, 0, 1},          {most - 1, 0, most - 1},
+                     {most, 0, most}, {most + 1, -1, 0}, {1ULL << 60, -1, 0}};
+        for (size_t j = 0; j < LENGTH(cases); j++) {
+            scoped_desk;
+            uint64_t *field = (uint64_t *)((char *)&d.spec + limits[i].field);
+            *field = cases[j].asked;
+            CHECK_FOR(limits[i].policy, apply(&d, limits[i].policy) == cases[j].result);
+            CHECK_FOR(limits[i].policy, cases[j].result < 0 || *field == cases[j].becomes);
+            CHECK_FOR(limits[i].policy, cases[j].result == 0 || d.err.code == ERR_DENIED);
+        }
+    }
+    return 0;
+}
+
+TEST(a_limit_the_policy_does_not_set_is_the_callers)
+{
+    scoped_desk;
+
+    d.spec.timeout_ms = 5;
+    d.spec.tmp_bytes = 6;
+    d.spec.output_bytes = 7;
+    CHECK(apply(&d, "{}") == 0);
+    CHECK(d.spec.timeout_ms == 5);
+    CHECK(d.spec.tmp_bytes == 6);
+    CHECK(d.spec.output_bytes == 7);
+    return 0;
+}
+
+TEST(mounts_are_the_policys_alone)
+{
+    static const struct carrel_mount own = {.source = "/etc", .target = "/mnt"};
+    scoped_desk;
+
+    d.spec.mounts = &own;
+    d.spec.mount_count = 1;
+    CHECK(apply(&d, "{\"mounts\":[{\"source\":\"/etc\",\"target\":\"/mnt\"}]}") == -1);
+    CHECK(d.err.code == ERR_DENIED);
+    d.spec.mount_count = 0;
+    CHECK(apply(&d, "{\"mounts\":[{\"source\":\"/a\"}]}") == 0);
+    CHECK(d.spec.mount_count == 1);
+    CHECK(strcmp(d.spec.mounts[0].source, "/a") == 0);
+    d.spec = (struct carrel_spec){.mounts = &own};
+    CHECK(apply(&d, "{}") == 0);
+    CHECK(d.spec.mount_count == 0);
+    return 0;
+}
+
+TEST(variables_are_joined_and_the_policys_come_last_where_they_win)
+{
+    static const char *const own[] = {"A=caller", "B=caller", NULL};
+    scoped_desk;
+
+    d.spec.env = own;
+    CHECK(apply(&d, "{\"env\":{\"A\":\"policy\"}}") == 0);
+    CHECK(strcmp(d.spec.env[0], "A=caller") == 0);
+    CHECK(strcmp(d.spec.env[1], "B=caller") == 0);
+    CHECK(strcmp(d.spec.env[2], "A=policy") == 0);
+    CHECK(d.spec.env[3] == NULL);
+    d.spec.env = NULL;
+    CHECK(apply(&d, "{}") == 0);
+    CHECK(d.spec.env[0] == NULL);
+    return 0;
+}
