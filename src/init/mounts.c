@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Builds the new root: carries out the setup's mount operations, every one by descriptor.
  *
- * The root is attached over "/" of this mount namespace, the prepared files below it; both hide the
- * old root only after pivot_root, so host sources can still be opened meanwhile. Mount points are
+ * The root is attached over "/" of this mount namespace and entered at the end. Mount points are
  * opened beneath the new root without following anything; a tenant who renames them while we work
  * can move a mount about inside the own tree only, and stage_verify_mounts then refuses to go on. */
 #include <errno.h>
@@ -50,17 +49,10 @@ static int attach(struct box *box, const struct op *op, int tree, struct err *er
     return 0;
 }
 
-/* The detached copy of a host path: handed over by the engine, or opened here and compared with
- * what the engine saw under that name. */
-static int open_bind_tree(struct box *box, const struct op *op, struct err *err)
+/* A detached copy of a host path, which must still be what the engine saw under that name. */
+static int open_bind_tree(const struct op *op, struct err *err)
 {
     struct stat st;
-
-    if (box->setup->flags & SETUP_TREES_PASSED) {
-        if (box->trees_used >= box->tree_count)
-            return err_set(err, ERR_INVALID, 0, "setup names more trees than were sent");
-        return take_fd(&box->trees[box->trees_used++]);
-    }
     scoped_fd int source = path_open_canonical(op->source, O_PATH);
     if (source < 0)
         return err_set(err, ERR_NOT_FOUND, -source, "open '%s'", op->source);
@@ -77,12 +69,28 @@ static int open_bind_tree(struct box *box, const struct op *op, struct err *err)
     return tree;
 }
 
+/* Without privilege on the host the engine cannot make mount trees; here it can be done. */
+static int open_bind_trees(struct box *box, struct err *err)
+{
+    for (uint32_t i = 0; i < box->setup->op_count; i++) {
+        const struct op *op = &box->setup->ops[i];
+        if (op->kind != OP_BIND)
+            continue;
+        if (box->tree_count == MESSAGE_MAX_FDS)
+            return err_set(err, ERR_LIMIT, 0, "too many mounts (at most %d)", MESSAGE_MAX_FDS);
+        int tree = open_bind_tree(op, err);
+        if (tree < 0)
+            return -1;
+        box->trees[box->tree_count++] = tree;
+    }
+    return 0;
+}
+
 static int do_bind(struct box *box, const struct op *op, struct err *err)
 {
-    scoped_fd int tree = open_bind_tree(box, op, err);
-
-    if (tree < 0)
-        return -1;
+    if (box->trees_used >= box->tree_count)
+        return err_set(err, ERR_INVALID, 0, "the setup names more trees than were sent");
+    scoped_fd int tree = take_fd(&box->trees[box->trees_used++]);
     if (attach(box, op, tree, err) < 0)
         return -1;
     if (op->target[0] == '\0')
@@ -211,12 +219,12 @@ static int (*const actions[OP_KIND_COUNT_])(struct box *, const struct op *, str
     [OP_MASK] = do_mask, [OP_LOCK] = do_lock,
 };
 
-/* The prepared files live on one small tmpfs, attached over the old root so that parts of it can be
- * bound (a detached mount cannot be copied before Linux 6.15); it goes away with the old root. */
+/* The prepared files live on one small tmpfs, attached somewhere in the old root so that parts of it
+ * can be bound (a detached mount cannot be copied before Linux 6.15); it goes away with the old root. */
 static int make_prepared(struct box *box, struct err *err)
 {
     struct tmpfs_options options = {.bytes = 1 << 20, .inodes = 1024, .mode = 0755};
-    scoped_fd int where = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    scoped_fd int where = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
 
     if (!(box->setup->flags & SETUP_UID_RANGE)) {
         options.uid = box->setup->uid;
@@ -277,6 +285,8 @@ int stage_build_root(struct box *box, struct err *err)
     umask(0);
     if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
         return err_set(err, ERR_IO, errno, "make mounts private");
+    if (!(box->setup->flags & SETUP_TREES_PASSED) && open_bind_trees(box, err) < 0)
+        return -1;
     if (make_prepared(box, err) < 0 || make_covers(box, err) < 0)
         return -1;
     for (uint32_t i = 0; i < box->setup->op_count; i++) {
@@ -310,8 +320,8 @@ int stage_enter_root(struct box *box, struct err *err)
         return chroot(".");
     if (syscall(SYS_pivot_root, ".", ".") < 0)
         return err_set(err, ERR_IO, errno, "make the workspace the root");
-    /* On top of the new root lie the old one and, on top of that, the prepared files. */
-    if (umount2(".", MNT_DETACH) < 0 || umount2(".", MNT_DETACH) < 0 || chdir("/") < 0)
+    /* The old root now lies on top of the new one. */
+    if (umount2(".", MNT_DETACH) < 0 || chdir("/") < 0)
         return err_set(err, ERR_IO, errno, "leave the host's root");
     /* CVE-2024-21626: a working directory outside the root would show here. */
     if (syscall(SYS_getcwd, cwd, sizeof(cwd)) < 0 || strcmp(cwd, "/") != 0 || !root_is_the_end())

@@ -13,6 +13,7 @@
 #include "base/weak.h"
 #include "sandbox/procfiles.h"
 #include "sandbox/run.h"
+#include "sys/mount.h"
 #include "sys/path.h"
 
 #define DEFAULT_TMP_BYTES (512UL << 20)
@@ -47,22 +48,39 @@ static int full(struct err *err)
     return err_set(err, ERR_LIMIT, 0, "too many mounts (at most %d operations)", SETUP_MAX_OPS);
 }
 
+/* As root a mount tree that only has to be passed on; otherwise a handle whose canonical path and
+ * identity pid 1 will find again. A descriptor or -errno. */
+static int open_source(const struct run *run, const char *path, uint32_t flags)
+{
+    if (run->host.can_lease && !run->dry)
+        return mount_clone_path(path, (flags & OP_RECURSIVE) != 0);
+    int fd = open(path, O_PATH | O_CLOEXEC);
+    return fd < 0 ? -errno : fd;
+}
+
+static char *name_source(struct run *run, int fd, const char *path)
+{
+    char canonical[4096];
+
+    if (run->host.can_lease && !run->dry)
+        return arena_copy(&run->arena, path, strlen(path));
+    if (path_of_fd(fd, canonical, sizeof(canonical)) < 0)
+        return NULL;
+    return arena_copy(&run->arena, canonical, strlen(canonical));
+}
+
 /* Binds a host path. 1 when it is not there. */
 static int add_bind_if_there(struct run *run, const char *path, const char *target, uint64_t attrs,
                              uint32_t flags, struct err *err)
 {
-    char canonical[4096];
     struct stat st;
-    scoped_fd int fd = open(path, O_PATH | O_CLOEXEC);
+    scoped_fd int fd = open_source(run, path, flags);
 
-    if (fd < 0 && errno == ENOENT)
+    if (fd == -ENOENT)
         return 1;
     if (fd < 0 || fstat(fd, &st) < 0)
-        return err_set(err, ERR_NOT_FOUND, errno, "open '%s'", path);
-    int r = path_of_fd(fd, canonical, sizeof(canonical));
-    if (r < 0)
-        return err_set(err, ERR_IO, -r, "find the path of '%s'", path);
-    struct op *op = add(run, OP_BIND, arena_copy(&run->arena, canonical, strlen(canonical)), target);
+        return err_set(err, ERR_NOT_FOUND, fd < 0 ? -fd : errno, "open '%s'", path);
+    struct op *op = add(run, OP_BIND, name_source(run, fd, path), target);
     if (!op)
         return full(err);
     op->attrs = attrs;
@@ -70,6 +88,8 @@ static int add_bind_if_there(struct run *run, const char *path, const char *targ
     op->device = st.st_dev;
     op->inode = st.st_ino;
     op->mode = st.st_mode;
+    op->uid = st.st_uid;
+    op->gid = st.st_gid;
     run->sources[op - run->setup.ops] = take_fd(&fd);
     return 0;
 }
@@ -268,44 +288,47 @@ static int add_etc(struct run *run, struct err *err)
     return 0;
 }
 
-/* Kernel files that tell of the host, or act on it. Absent ones need no cover. */
-static const char *const proc_masks[] = {
-    "proc/acpi",          "proc/asound",       "proc/buddyinfo", "proc/cmdline",
-    "proc/config.gz",     "proc/diskstats",    "proc/driver",    "proc/dynamic_debug",
-    "proc/interrupts",    "proc/iomem",        "proc/ioports",   "proc/kallsyms",
-    "proc/kcore",         "proc/key-users",    "proc/keys",      "proc/kmsg",
-    "proc/kpagecount",    "proc/kpageflags",   "proc/kpagecgroup", "proc/latency_stats",
-    "proc/mdstat",        "proc/modules",      "proc/pagetypeinfo", "proc/partitions",
-    "proc/sched_debug",   "proc/schedstat",    "proc/scsi",      "proc/slabinfo",
-    "proc/softirqs",      "proc/swaps",        "proc/timer_list", "proc/timer_stats",
-    "proc/vmallocinfo",   "proc/vmstat",       "proc/zoneinfo",  "proc/pressure",
+/* Kernel files and directories that tell of the host, or act on it. What a kernel does not have needs
+ * no cover. */
+static const char *const masked_files[] = {
+    "proc/buddyinfo", "proc/cmdline", "proc/config.gz", "proc/diskstats", "proc/interrupts",
+    "proc/iomem", "proc/ioports", "proc/kallsyms", "proc/kcore", "proc/key-users", "proc/keys",
+    "proc/kmsg", "proc/kpagecgroup", "proc/kpagecount", "proc/kpageflags", "proc/latency_stats",
+    "proc/mdstat", "proc/modules", "proc/pagetypeinfo", "proc/partitions", "proc/sched_debug",
+    "proc/schedstat", "proc/slabinfo", "proc/softirqs", "proc/swaps", "proc/timer_list",
+    "proc/timer_stats", "proc/vmallocinfo", "proc/vmstat", "proc/zoneinfo",
+};
+
+static const char *const masked_dirs[] = {
+    "proc/acpi", "proc/asound", "proc/driver", "proc/dynamic_debug", "proc/pressure", "proc/scsi",
 };
 
 static const char *const proc_read_only[] = {"proc/bus", "proc/fs", "proc/irq", "proc/sys",
                                              "proc/sysrq-trigger"};
 
+static int add_covers(struct run *run, enum op_kind kind, const char *const *names, size_t count,
+                      uint32_t mode)
+{
+    for (size_t i = 0; i < count; i++) {
+        struct op *op = add(run, kind, "", names[i]);
+        if (!op)
+            return -1;
+        op->attrs = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
+        op->mode = mode;
+    }
+    return 0;
+}
+
 static int add_proc_covers(struct run *run, struct err *err)
 {
-    uint64_t attrs = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC;
-    struct stat st;
+    size_t files = sizeof(masked_files) / sizeof(masked_files[0]);
+    size_t dirs = sizeof(masked_dirs) / sizeof(masked_dirs[0]);
+    size_t locks = sizeof(proc_read_only) / sizeof(proc_read_only[0]);
 
-    for (size_t i = 0; i < sizeof(proc_masks) / sizeof(proc_masks[0]); i++) {
-        char host_path[64];
-        snprintf(host_path, sizeof(host_path), "/%s", proc_masks[i]);
-        if (stat(host_path, &st) < 0)
-            continue;
-        struct op *op = add(run, OP_MASK, "", proc_masks[i]);
-        if (!op)
-            return full(err);
-        op->attrs = attrs;
-        op->mode = st.st_mode;
-    }
-    for (size_t i = 0; i < sizeof(proc_read_only) / sizeof(proc_read_only[0]); i++) {
-        struct op *op = add(run, OP_LOCK, "", proc_read_only[i]);
-        if (!op)
-            return full(err);
-        op->attrs = attrs | MOUNT_ATTR_NODEV;
-    }
+    if (add_covers(run, OP_MASK, masked_files, files, S_IFREG) < 0 ||
+        add_covers(run, OP_MASK, masked_dirs, dirs, S_IFDIR) < 0 ||
+        add_covers(run, OP_LOCK, proc_read_only, locks, 0) < 0)
+        return full(err);
     return 0;
 }
 
@@ -488,6 +511,7 @@ static int add_user_bind(struct run *run, const char *source, const char *target
                          bool nested, struct err *err)
 {
     struct stat st;
+    struct stat root;
     bool ours = !run->spec->workspace || is_within(target, "tmp") || is_within(target, ".cache");
 
     if (stat(source, &st) < 0)
@@ -495,16 +519,14 @@ static int add_user_bind(struct run *run, const char *source, const char *target
     if (!S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode))
         return err_set(err, ERR_INVALID, 0, "mount source '%s' is neither a directory nor a file",
                        source);
+    if (stat("/", &root) == 0 && st.st_dev == root.st_dev && st.st_ino == root.st_ino)
+        return err_set(err, ERR_DENIED, 0,
+                       "mounting '/' would show the whole host; mount the directories you need");
     if (ours && !nested && add_target_dirs(run, target, S_ISDIR(st.st_mode), err) < 0)
         return -1;
     uint64_t attrs = writable ? data_attrs() : system_attrs();
     uint32_t flags = OP_RECURSIVE | OP_OWNED | (ours || nested ? 0 : OP_TOP);
-    if (add_bind(run, source, target, attrs, flags, err) < 0)
-        return -1;
-    if (strcmp(run->setup.ops[run->setup.op_count - 1].source, "/") == 0)
-        return err_set(err, ERR_DENIED, 0,
-                       "mounting '/' would show the whole host; mount the directories you need");
-    return 0;
+    return add_bind(run, source, target, attrs, flags, err);
 }
 
 static int add_extra(struct run *run, struct err *err)

@@ -27,7 +27,8 @@ struct run {
     bool created;         /* the workspace was made by this run */
     uint32_t made[SETUP_MAX_OPS / 32]; /* bit n: the mount point of ops[n] was made by this run */
     struct setup setup;
-    int sources[SETUP_MAX_OPS]; /* of OP_BIND: opened while the setup was written, or -1 */
+    int sources[SETUP_MAX_OPS]; /* of OP_BIND: opened while the setup was written, or -1; as root
+                                   already a mount tree of its own */
     struct command command;
 };
 

@@ -222,21 +222,15 @@ static bool is_main_tree(const struct run *run, const struct op *op)
     return (op->flags & OP_OWNED) && strcmp(op->source, run->workspace_path) == 0;
 }
 
-static int open_tree_for(struct run *run, const struct op *op, int source, struct err *err)
+/* Gives a tree its flags and, where the user inside shall own it, its id map. */
+static int finish_tree(struct run *run, const struct op *op, int tree, struct err *err)
 {
     bool recursive = (op->flags & OP_RECURSIVE) != 0;
     int userns = -1;
-    struct stat st;
-    scoped_fd int tree = mount_clone(source, recursive);
 
-    if (tree < 0)
-        return err_set(err, ERR_IO, -tree, "bind '%s'", op->source);
-    if (op->flags & OP_OWNED) {
-        if (fstat(source, &st) < 0)
-            return err_set(err, ERR_IO, errno, "look at '%s'", op->source);
-        if (identity_idmap(&run->identity, st.st_uid, st.st_gid, &userns, err) < 0)
-            return -1;
-    }
+    if ((op->flags & OP_OWNED) &&
+        identity_idmap(&run->identity, op->uid, op->gid, &userns, err) < 0)
+        return -1;
     int r = mount_set(tree, op->attrs, recursive, userns);
     if (userns >= 0 && no_idmap_here(r)) {
         if (is_main_tree(run, op) && use_owner_directly(run, err) < 0)
@@ -245,22 +239,16 @@ static int open_tree_for(struct run *run, const struct op *op, int source, struc
     }
     if (r < 0)
         return err_set(err, ERR_IO, -r, "set mount flags of '%s'", op->source);
-    return take_fd(&tree);
+    return 0;
 }
 
+/* Borrowed descriptors that go with a message. */
 struct fd_list {
     int fds[MESSAGE_MAX_FDS];
     size_t n;
 };
 
-static void fd_list_clear(struct fd_list *list)
-{
-    for (size_t i = 0; i < list->n; i++)
-        (void)close(list->fds[i]);
-    list->n = 0;
-}
-
-static int open_trees(struct run *run, struct fd_list *trees, struct err *err)
+static int collect_trees(struct run *run, struct fd_list *trees, struct err *err)
 {
     for (uint32_t i = 0; i < run->setup.op_count; i++) {
         const struct op *op = &run->setup.ops[i];
@@ -268,16 +256,12 @@ static int open_trees(struct run *run, struct fd_list *trees, struct err *err)
             continue;
         if (trees->n >= MESSAGE_MAX_FDS - 1)
             return err_set(err, ERR_LIMIT, 0, "too many mounts (at most %d)", MESSAGE_MAX_FDS - 1);
-        int tree = open_tree_for(run, op, run->sources[i], err);
-        if (tree < 0)
+        if (finish_tree(run, op, run->sources[i], err) < 0)
             return -1;
-        trees->fds[trees->n++] = tree;
+        trees->fds[trees->n++] = run->sources[i]; /* run_clear closes it */
     }
     /* Pid 1 holds the lease too: it ends with the last process of the sandbox. */
-    int lease = fcntl(run->identity.lease_fd, F_DUPFD_CLOEXEC, FIRST_FREE_FD);
-    if (lease < 0)
-        return err_set(err, ERR_LIMIT, errno, "open files");
-    trees->fds[trees->n++] = lease;
+    trees->fds[trees->n++] = run->identity.lease_fd;
     return 0;
 }
 
@@ -303,10 +287,10 @@ static char *map_message(void)
 
 static int send_setup(struct live *live, struct run *run, struct err *err)
 {
-    __attribute__((cleanup(fd_list_clear))) struct fd_list trees = {.n = 0};
+    struct fd_list trees = {.n = 0};
 
     if (run->level == CARREL_LEVEL_NS) {
-        if (run->host.can_lease && (open_trees(run, &trees, err) < 0))
+        if (run->host.can_lease && (collect_trees(run, &trees, err) < 0))
             return -1;
         if (identity_write_maps(&run->identity, live->pid, err) < 0)
             return -1;

@@ -19,6 +19,14 @@ int mount_clone(int fd, bool recursive)
     return tree < 0 ? -errno : tree;
 }
 
+int mount_clone_path(const char *path, bool recursive)
+{
+    unsigned flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC;
+    int tree = open_tree(AT_FDCWD, path, recursive ? flags | AT_RECURSIVE : flags);
+
+    return tree < 0 ? -errno : tree;
+}
+
 int mount_set(int tree, uint64_t attrs, bool recursive, int idmap_userns)
 {
     struct mount_attr change = {.attr_set = attrs, .propagation = MS_PRIVATE};

@@ -5,8 +5,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A private, detached copy of the mount tree at `fd` (any file or directory). */
+/* A private, detached copy of the mount tree at `fd` (any file or directory), or at a path. */
 int mount_clone(int fd, bool recursive);
+int mount_clone_path(const char *path, bool recursive);
 /* Sets MOUNT_ATTR_* flags, and makes the tree private. `idmap_userns` >= 0 also idmaps it. */
 int mount_set(int tree, uint64_t attrs, bool recursive, int idmap_userns);
 
