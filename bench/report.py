@@ -3,6 +3,7 @@
 
 IDENTITIES = {"root": "as root", "user": "as an ordinary user"}
 MODES = {"tight": "back to back", "spaced": "starts 300 ms apart on average"}
+BUSY = 0.05  # above this share of the machine taken by other work, its cpu time says nothing about us
 COLUMNS = (  # heading, key, format
     ("n", "n", "d"), ("p50 ms", "p50_ms", ".2f"), ("p99 ms", "p99_ms", ".2f"), ("gone ms", "gone_ms", ".2f"),
     ("cpu ms", "cpu_ms", ".2f"), ("machine ms", "machine_ms", ".2f"), ("× bare", "vs_bare", ".2f"),
@@ -14,8 +15,15 @@ LEGEND = """\
 - cpu: user and system time of the program and all its descendants, mean per start.
 - machine: cpu time of the whole machine per start, with the kernel's own threads (they take namespaces down
   after the program has ended), less what the machine does when nothing is started. Not given when other work
-  kept the machine busy, nor for spaced starts.
+  kept the machine busy, nor for spaced starts, nor for the engine.
 - × bare, × bwrap: the median divided by that of the bare start and of bubblewrap with the same mounts."""
+
+ROWS = """\
+All rows start the same `/bin/true` with the same environment, in turns within one run. "Same mounts" are the {mounts}
+that `carrel run --explain` prints; bubblewrap also gets the same namespaces (it has no time namespace),
+`--new-session` and `--die-with-parent`, but no seccomp filter, resource limits or Landlock, which Carrel always
+applies, and the files of `/etc` and `/proc` that Carrel writes itself are prepared for it beforehand.
+`carrel_run()` is the same sandbox made by a program with libcarrel in it, nothing prepared ahead."""
 
 
 def cell(result, key, form):
@@ -44,17 +52,17 @@ def groups(figures):
 def summary(figures):
     """One sentence per group: the two ratios that Carrel is built to."""
     for identity, mode, results in groups(figures):
-        by_name = {r["row"]: r for r in results if "why" not in r}
-        if "carrel" in by_name and "bwrap" in by_name:
-            carrel = by_name["carrel"]
-            yield (f"{IDENTITIES[identity]}, {MODES[mode]}: `carrel run` takes {carrel['vs_bare']:.2f} × a bare start "
-                   f"and is {1 / carrel['vs_bwrap']:.2f} × as fast as bubblewrap with the same mounts")
+        rows = {r["row"]: r for r in results if "why" not in r}
+        if {"engine", "carrel", "bwrap"} <= rows.keys():
+            yield (f"{IDENTITIES[identity]}, {MODES[mode]}: a fresh sandbox takes {rows['engine']['vs_bare']:.2f} × a "
+                   f"bare start in the engine and {rows['carrel']['vs_bare']:.2f} × as `carrel run`, which is "
+                   f"{1 / rows['carrel']['vs_bwrap']:.2f} × as fast as bubblewrap with the same mounts")
 
 
 def machine_line(figures):
     m = figures["machine"]
-    return (f"{m['cpus']} cpus ({m['cpu']}), {m['memory_gib']} GiB, Linux {m['kernel']}, workspaces on {m['filesystem']}, "
-            f"bubblewrap {figures['versions'].get('bwrap', 'not installed')}")
+    return (f"{m['cpus']} cpus ({m['cpu']}), {m['memory_gib']} GiB, Linux {m['kernel']}, workspaces on "
+            f"{m['filesystem']}, bubblewrap {figures['versions'].get('bwrap', 'not installed')}")
 
 
 def print_terminal(figures):
@@ -75,19 +83,17 @@ def print_terminal(figures):
         print(sentence.replace("`", ""))
     for note in figures["notes"]:
         print("note:", note)
+    if any((r.get("background") or 0) > BUSY for r in figures["results"]):
+        print("note: other work kept the machine busy; run it again when it is quiet")
 
 
 def markdown(figures):
     text = ["<!-- Made by bench/run --write-docs from measured figures: do not edit. -->", "# Benchmarks", "",
-            f"`{figures['command']}` on {machine_line(figures)}. Figures of one machine compare with each other, not with "
-            "those of another.", "", "In short:", ""]
+            f"`{figures['command']}` on {machine_line(figures)}. Figures of one machine compare with each other, not",
+            "with those of another.", "", "In short:", ""]
     text += [f"- {sentence}" for sentence in summary(figures)]
-    text += ["", "## What the columns mean", "", LEGEND, "", "## Rows", "",
-             "All rows start the same `/bin/true` with the same environment, in turns within one run. "
-             f"\"Same mounts\" are the {figures['mounts']} that `carrel run --explain` prints; bubblewrap also gets the same "
-             "namespaces, `--new-session` and `--die-with-parent`, but no seccomp filter, limits or Landlock, which Carrel "
-             "always applies."]
-    text += [note for note in figures["notes"]]
+    text += ["", "## What the columns mean", "", LEGEND, "", "## Rows", "", ROWS.format(mounts=figures["mounts"])]
+    text += figures["notes"]
     for identity, mode, results in groups(figures):
         text += ["", f"## {IDENTITIES[identity][0].upper()}{IDENTITIES[identity][1:]}, {MODES[mode]}", ""]
         lines = table(results)

@@ -34,6 +34,7 @@ class Row:
     label: str
     argv: list = None
     why: str = ""
+    engine: bool = False  # measured by enginebench, not by starting argv
     every: int = 1  # takes part in every nth round: slow tools must not eat the time of the others
 
 
@@ -43,7 +44,12 @@ class Place:
     base: pathlib.Path
     identity: dict  # for subprocess: user, group, extra_groups
     root: bool
-    carrel: pathlib.Path = None
+    programs: pathlib.Path  # where run put enginebench, carrel and carrel-init, those that there are
+
+    @property
+    def carrel(self):
+        path = self.programs / "carrel"
+        return path if path.exists() else None
 
     @property
     def workspace(self):
@@ -159,8 +165,8 @@ def proot_row(place):
     if not proot:
         return Row("proot", "proot", why="not installed: apt-get install proot")
     binds = [word for d in (*SYSTEM, "/proc", "/dev") for word in ("-b", d)]
-    return Row("proot", "proot (no isolation, paths only)", [proot, "-r", str(place.bwrap_workspace), *binds, "-w", "/", TRUE],
-               every=2)
+    command = [proot, "-r", str(place.bwrap_workspace), *binds, "-w", "/", TRUE]
+    return Row("proot", "proot (no isolation, paths only)", command, every=2)
 
 
 def runc_configuration(place, environment):
@@ -209,6 +215,10 @@ def runsc_row(place):
                every=10)
 
 
+def engine_arguments(place):
+    return [str(place.programs / "carrel-init"), str(place.workspace)]
+
+
 def all_rows(place):
     """Returns (rows, environment, number of mounts, notes on what is not alike between the rows)."""
     workspace = ["--workspace", str(place.workspace)]
@@ -222,7 +232,9 @@ def all_rows(place):
     rows = [Row("bare", "posix_spawn of true, no sandbox", [TRUE])]
     if place.carrel:
         run = [str(place.carrel), "run"]
-        rows += [Row("carrel", "carrel run --workspace W -- true", [*run, *workspace, "--", TRUE]),
+        engine = [str(place.programs / "enginebench"), "1", "0", "1"]
+        rows += [Row("engine", "carrel_run() in a living process", engine + engine_arguments(place), engine=True),
+                 Row("carrel", "carrel run --workspace W -- true", [*run, *workspace, "--", TRUE]),
                  Row("carrel-cwd", "carrel run -- true (directory at /work)", [*run, "--", TRUE])]
     else:
         rows.append(Row("carrel", "carrel run", why="not built: run make"))

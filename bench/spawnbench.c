@@ -6,9 +6,9 @@
  *
  * Each round goes through the rows in turn, so that drift of the machine meets all alike. A row
  * takes part in every EVERYth round and is started BLOCK times in it.
- *   GAP_US 0   the starts of a block follow one another at once; before and after each block the
- *              machine gets 60 ms to finish what was left behind (the kernel takes network
- *              namespaces down in the background), so that no row pays for another
+ *   GAP_US 0   the starts of a block follow one another at once; after each block the machine gets
+ *              60 ms to finish what is left over (the kernel takes network namespaces down in
+ *              the background), so that no row pays for another
  *   GAP_US n   starts lie n microseconds apart on average, exponentially distributed from SEED
  *
  * Standard input, output and error of the children are pipes, as with any program that runs
@@ -19,25 +19,19 @@
  * gone. CPU_US is user + system time of the child and all its descendants. IDLE_TICKS covers all
  * cpus and gives, against WALL_NS, the whole machine's cpu time, kernel threads included.
  */
-#include <err.h>
-#include <errno.h>
 #include <fcntl.h>
-#include <math.h>
 #include <signal.h>
 #include <spawn.h>
-#include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "pace.h"
 
 enum {
     MAX_ROWS = 32,
-    EXIT_OWN = 125,
 };
 
 static const int64_t settle_ns = 60000000;
@@ -71,32 +65,6 @@ struct bench {
     int drain[2]; /* read ends of the children's output pipes */
 };
 
-static int64_t now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
-static void sleep_until(int64_t when)
-{
-    struct timespec t = {.tv_sec = when / 1000000000, .tv_nsec = when % 1000000000};
-
-    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) == EINTR)
-        ;
-}
-
-/* Exponential gap in ns. xorshift64*: the same on every machine, unlike rand(). */
-static int64_t next_gap(struct bench *b)
-{
-    b->random ^= b->random >> 12;
-    b->random ^= b->random << 25;
-    b->random ^= b->random >> 27;
-    double unit = (double)((b->random * 0x2545F4914F6CDD1DULL) >> 11) / 9007199254740992.0;
-    return (int64_t)(-log(1.0 - unit) * (double)b->gap_us * 1000.0);
-}
-
 /* Idle + iowait of all cpus: exact in a tickless kernel, where busy time is only sampled. */
 static int64_t idle_ticks(void)
 {
@@ -111,12 +79,6 @@ static int64_t idle_ticks(void)
     for (int i = 0; i < 5; i++)
         field[i] = strtoll(at, &at, 10);
     return field[3] + field[4];
-}
-
-static int64_t cpu_of(const struct rusage *u)
-{
-    return (u->ru_utime.tv_sec + u->ru_stime.tv_sec) * INT64_C(1000000) + u->ru_utime.tv_usec +
-           u->ru_stime.tv_usec;
 }
 
 static void drain_output(struct bench *b)
@@ -160,7 +122,6 @@ static void start_once(struct bench *b, int row, int index)
 /* Row -1 runs nothing, to learn what the machine does by itself. */
 static void tight_block(struct bench *b, int row)
 {
-    sleep_until(now() + settle_ns);
     int64_t idle = idle_ticks();
     int64_t begin = now();
     long starts = row < 0 ? 0 : b->block;
@@ -186,7 +147,7 @@ static void run_rounds(struct bench *b)
                 continue;
             }
             for (int i = 0; i < b->block; i++) {
-                due += next_gap(b);
+                due += next_gap(&b->random, b->gap_us);
                 sleep_until(due);
                 start_once(b, row, i);
             }
@@ -207,19 +168,6 @@ static void print_results(const struct bench *b)
     }
     if (fflush(stdout) != 0)
         err(EXIT_OWN, "write the results");
-}
-
-static long number(const char *text)
-{
-    char *end;
-
-    errno = 0;
-    long n = strtol(text, &end, 10);
-    if (errno || end == text || *end || n < 0) {
-        errno = EINVAL;
-        err(EXIT_OWN, "%s", text);
-    }
-    return n;
 }
 
 /* Cuts argv at each ":::" into rows; the separators become the NULL that ends a row's argv. */
@@ -267,7 +215,7 @@ int main(int argc, char **argv)
     b.rounds = number(argv[1]);
     b.block = number(argv[2]);
     b.gap_us = number(argv[3]);
-    b.random = (uint64_t)number(argv[4]) * 2 + 1; /* xorshift must not start at 0 */
+    b.random = seed_of(argv[4]);
     parse_rows(&b, argv + 5);
 
     size_t blocks = (size_t)b.rounds * (size_t)(b.row_count + 1);

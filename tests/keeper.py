@@ -127,15 +127,20 @@ def describe(pid):
         return f"process {pid}"
 
 
+def may_be_ours(entry):
+    """Without a view of our own: other programs come and go in /tmp, and other people's Carrel."""
+    try:
+        return "carrel" in entry.name and entry.stat(follow_symlinks=False).st_uid == os.getuid()
+    except FileNotFoundError:
+        return False
+
+
 def traces(private):
-    """Mounts, cgroups and files. A network namespace needs no look of its own: only a mount, a process or a descriptor
-    of a process can hold one."""
+    """Mounts and files. A network namespace needs no look of its own: only a mount, a process or a descriptor of a
+    process can hold one. Cgroups that a test makes are below its own, see Group."""
     found = {f"mount {line}" for line in mounts()}
-    for parent in cgroup_folders():
-        found |= {f"cgroup {parent}/{name}" for name in os.listdir(parent) if name.startswith("carrel")}
     for folder in filter(os.path.isdir, ("/tmp", "/dev/shm", "/run")):
-        # In a view of our own every name counts. Elsewhere other programs come and go, and only our names do.
-        found |= {f"file {folder}/{name}" for name in os.listdir(folder) if private or "carrel" in name}
+        found |= {f"file {entry.path}" for entry in os.scandir(folder) if private or may_be_ours(entry)}
     return found - {"file /run/carrel"}  # the leases of uid ranges stay, as documented
 
 
@@ -232,6 +237,7 @@ class Keeper:
             log = os.open(self.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
             for number, fd in enumerate((os.open("/dev/null", os.O_RDONLY), log, log)):
                 os.dup2(fd, number)
+            os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # of whoever started us
             for number in (signal.SIGTERM, signal.SIGALRM, signal.SIGPIPE, signal.SIGINT):
                 signal.signal(number, signal.SIG_DFL)
             os.umask(0o022)

@@ -32,11 +32,19 @@ int err_wrap(struct err *err, const char *format, ...)
     return -1;
 }
 
+static const char *system_words(int os_errno)
+{
+#ifdef __GLIBC__
+    return strerrordesc_np(os_errno);
+#else
+    return strerror(os_errno); /* a constant of the library's, as the above */
+#endif
+}
+
 const char *err_text(const struct err *err, char *text, unsigned long size)
 {
-    const char *system_words = err->os_errno ? strerrordesc_np(err->os_errno) : NULL;
+    const char *words = err->os_errno ? system_words(err->os_errno) : NULL;
 
-    snprintf(text, size, "%s%s%s", err->msg, system_words ? ": " : "",
-             system_words ? system_words : "");
+    snprintf(text, size, "%s%s%s", err->msg, words ? ": " : "", words ? words : "");
     return text;
 }

@@ -8,7 +8,6 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "carrel.h"
-#include "policy/policy.h"
 
 enum { CLI_FAILED = 125, CLI_MAX_MOUNTS = 64, CLI_MAX_ENV = 1024 };
 
@@ -26,6 +25,7 @@ struct run_options {
     bool explain;
     bool help;
     bool no_tty;
+    char init_path[4096];
     struct arena arena;
 };
 
@@ -36,7 +36,15 @@ void run_options_clear(struct run_options *options);
 /* The verbs: argv[0] is the verb; each returns the exit status. */
 int cli_run(int argc, char **argv);
 int cli_doctor(int argc, char **argv);
-/* Finds carrel-init beside this program or where it was installed; NULL: the built-in place. */
-const char *cli_init_path(char *path, size_t size);
+/* A run that needs JSON: done in carrel-full, handed over to it in carrel. */
+int cli_run_full(struct run_options *options, char **argv);
+
+/* Parts of a run that both programs share. */
+int cli_open_files(struct run_options *options);
+int cli_call(struct run_options *options, struct carrel_result *ret);
+void cli_print_end(const struct carrel_result *result);
+
+/* Finds a part of Carrel beside this program or where it was installed; NULL: nowhere. */
+const char *cli_find(const char *part, char *path, size_t size);
 /* Prints "carrel: message" on stderr and returns 125. */
 int cli_fail(const char *message);

@@ -26,7 +26,7 @@ int cli_doctor(int argc, char **argv)
         return fputs(help, stdout) < 0 ? CLI_FAILED : 0;
     if (argc > 1 && !json)
         return cli_fail("doctor takes no argument but --json");
-    const char *init = cli_init_path(init_path, sizeof(init_path));
+    const char *init = cli_find("carrel-init", init_path, sizeof(init_path));
     /* As in run: a chroot stands in the way of root only until it is made a root of its own. */
     int works = carrel_doctor(json ? CARREL_JSON : CARREL_TEXT, init, &text, &error);
     if (works == 1 && geteuid() == 0 && carrel_leave_chroot() == 0) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* carrel: finds the verb and runs it. */
+/* carrel: finds the verb and runs it, or the program that has it. Small and static: what it loads
+ * decides what a run costs. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -24,27 +25,27 @@ static const struct {
     {"version", cli_version, "print the version"},
 };
 
-int cli_fail(const char *message)
+/* Replaces this program by carrel-full, with the same arguments. */
+static int exec_full(char **argv)
 {
-    fprintf(stderr, "carrel: %s\n", message);
-    return CLI_FAILED;
+    char path[4096];
+
+    if (!cli_find("carrel-full", path, sizeof(path)))
+        return cli_fail("carrel-full, a part of Carrel, is missing; reinstall Carrel");
+    execv(path, argv);
+    return cli_fail("carrel-full, a part of Carrel, cannot be executed; reinstall Carrel");
 }
 
-const char *cli_init_path(char *path, size_t size)
+int cli_run_full(struct run_options *options, char **argv)
 {
-    static const char *const places[] = {"/carrel-init", "/../libexec/carrel/carrel-init"};
-    ssize_t n = readlink("/proc/self/exe", path, size - 64);
+    (void)options;
+    return exec_full(argv - 1);
+}
 
-    if (n <= 0)
-        return NULL;
-    path[n] = '\0';
-    char *slash = strrchr(path, '/');
-    for (size_t i = 0; slash && i < sizeof(places) / sizeof(places[0]); i++) {
-        snprintf(slash, size - (size_t)(slash - path), "%s", places[i]);
-        if (access(path, X_OK) == 0)
-            return path;
-    }
-    return NULL;
+int cli_doctor(int argc, char **argv)
+{
+    (void)argc;
+    return exec_full(argv - 1);
 }
 
 static int cli_help(int argc, char **argv)

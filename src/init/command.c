@@ -16,6 +16,7 @@
 #include "base/weak.h"
 #include "init/box.h"
 #include "sandbox/wire.h"
+#include "sys/process.h"
 
 struct start {
     const struct command *command;
@@ -47,7 +48,7 @@ static int run_child(void *argument)
         return give_up(start, "take the terminal");
     for (int fd = 3; weak("close-fds") && fd < 64; fd++)
         (void)fcntl(fd, F_SETFD, 0);
-    if (!weak("close-fds") && close_range(3, ~0U, CLOSE_RANGE_CLOEXEC) < 0)
+    if (!weak("close-fds") && process_close_from(3, CLOSE_AT_EXEC) < 0)
         return give_up(start, "close inherited files");
     if (chdir(command->cwd) < 0)
         return give_up(start, "enter the working directory");

@@ -25,6 +25,7 @@
 #include "base/fd.h"
 #include "init/box.h"
 #include "sys/path.h"
+#include "sys/process.h"
 #include "sys/uapi.h"
 
 /* Situation: the uid is the host's, unmapped where a range is leased; all capabilities in the new
@@ -126,7 +127,7 @@ int stage_close_files(struct box *box, struct err *err)
     }
     box->root = box->prepared = box->null_cover = box->empty_cover = -1;
     box->tree_count = box->trees_used = 0;
-    if (close_range(first, ~0U, 0) < 0)
+    if (process_close_from(first, CLOSE_NOW) < 0)
         return err_set(err, ERR_IO, errno, "close inherited files");
     return 0;
 }

@@ -244,7 +244,7 @@ static int make_cover(struct box *box, int source, const char *name, struct err 
     scoped_fd int tree = mount_clone(source, false);
     int where = tree < 0 ? tree : path_open_beneath(box->prepared, name, O_PATH, 1);
     int r = where < 0 ? where
-                      : mount_set(tree, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC,
+                      : mount_set(tree, MOUNT_RDONLY | MOUNT_NOSUID | MOUNT_NOEXEC,
                                   false, -1);
 
     if (r == 0)

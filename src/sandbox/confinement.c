@@ -2,6 +2,7 @@
 /* Writes the part of the setup that takes things away: namespaces, limits, Landlock, filter. */
 #include <sched.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/weak.h"
@@ -53,7 +54,7 @@ static void write_limits(struct run *run)
     for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
         struct rlimit now;
         int which = limits[i].which;
-        if (getrlimit((__rlimit_resource_t)which, &now) < 0)
+        if (syscall(SYS_prlimit64, 0, which, NULL, &now) < 0)
             continue;
         run->setup.limit_mask |= 1U << which;
         run->setup.limits[which].hard = least(limits[i].hard, now.rlim_max);

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "sandbox/explain.h"
-
+/* carrel_explain: prints a prepared run, everything that would be done and what this host cannot
+ * give. */
 #include <jansson.h>
-#include <linux/mount.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "carrel.h"
 #include "sandbox/filter.h"
+#include "sandbox/run.h"
+#include "sys/mount.h"
 #include "sys/uapi.h"
 
 static const char *const kind_names[OP_KIND_COUNT_] = {
@@ -50,7 +52,7 @@ static json_t *explain_mounts(const struct run *run)
             json_object_set_new(m, "target", json_string(target));
             free(target);
         }
-        json_object_set_new(m, "read_only", json_boolean(op->attrs & MOUNT_ATTR_RDONLY));
+        json_object_set_new(m, "read_only", json_boolean(op->attrs & MOUNT_RDONLY));
         if (op->kind == OP_TMPFS)
             json_object_set_new(m, "bytes", json_integer((json_int_t)op->bytes));
         json_array_append_new(mounts, m);
@@ -265,7 +267,7 @@ static void text_all(struct buf *b, json_t *all)
     text_list(b, "\nwhat this does not give\n  ", json_object_get(all, "not_given"), "\n  ");
 }
 
-int explain(const struct run *run, enum carrel_format format, char **ret_text, struct err *err)
+static int explain(const struct run *run, enum carrel_format format, char **ret_text, struct err *err)
 {
     json_t *all = explain_all(run);
     scoped_buf struct buf b;
@@ -285,4 +287,22 @@ int explain(const struct run *run, enum carrel_format format, char **ret_text, s
     *ret_text = b.p;
     b.p = NULL;
     return 0;
+}
+
+int carrel_explain(const struct carrel_spec *spec, enum carrel_format format, char **ret_text,
+                   struct carrel_error *error)
+{
+    struct err err = {0};
+    struct run *run = malloc(sizeof(*run));
+
+    if (!run) {
+        err_set(&err, ERR_LIMIT, 0, "out of memory");
+        return run_report(&err, error);
+    }
+    int r = run_prepare(run, spec, true, &err);
+    if (r == 0)
+        r = explain(run, format, ret_text, &err);
+    run_clear(run);
+    free(run);
+    return r < 0 ? run_report(&err, error) : 0;
 }

@@ -8,6 +8,7 @@
  * a filter with it costs more than the rest of a sandbox. */
 #include "sandbox/filter.h"
 
+#include <asm/unistd.h>
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -21,7 +22,6 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 
 #if defined(__x86_64__)
 #define NATIVE_ARCH AUDIT_ARCH_X86_64
@@ -58,10 +58,10 @@ struct rule {
 
 static const struct rule rules[] = {
 #define ALLOW_NUMBER(name, number)             {#name, number, FILTER_ALLOWED, NULL, {0, 0}},
-#define ALLOW(name)                            {#name, SYS_##name, FILTER_ALLOWED, NULL, {0, 0}},
-#define REFUSE(name)                           {#name, SYS_##name, FILTER_REFUSED, NULL, {0, 0}},
+#define ALLOW(name)                            {#name, __NR_##name, FILTER_ALLOWED, NULL, {0, 0}},
+#define REFUSE(name)                           {#name, __NR_##name, FILTER_REFUSED, NULL, {0, 0}},
 #define CHECK_NUMBER(name, number, check, a, b) {#name, number, FILTER_CHECKED, check, {a, b}},
-#define CHECK(name, check, a, b)               {#name, SYS_##name, FILTER_CHECKED, check, {a, b}},
+#define CHECK(name, check, a, b)               {#name, __NR_##name, FILTER_CHECKED, check, {a, b}},
 #include "sandbox/syscalls.def"
 };
 

@@ -1,55 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sandbox/procfiles.h"
 
+#include <fcntl.h>
 #include <string.h>
 #include <sys/random.h>
 #include <time.h>
-#ifdef __x86_64__
-#include <sys/platform/x86.h>
-#endif
+#include <unistd.h>
 
-#ifdef __x86_64__
-/* Flags that programs look for in /proc/cpuinfo: name, and where cpuid has it (leaf index of the
- * C library's copy, register, bit). */
-static const struct {
-    const char *name;
-    unsigned char leaf;
-    unsigned char reg; /* eax ebx ecx edx */
-    unsigned char bit;
-} flags[] = {
-    {"fpu", 0, 3, 0},       {"tsc", 0, 3, 4},       {"cx8", 0, 3, 8},
-    {"sep", 0, 3, 11},      {"cmov", 0, 3, 15},     {"clflush", 0, 3, 19},
-    {"mmx", 0, 3, 23},      {"fxsr", 0, 3, 24},     {"sse", 0, 3, 25},
-    {"sse2", 0, 3, 26},     {"ht", 0, 3, 28},       {"pni", 0, 2, 0},
-    {"pclmulqdq", 0, 2, 1}, {"ssse3", 0, 2, 9},     {"fma", 0, 2, 12},
-    {"cx16", 0, 2, 13},     {"sse4_1", 0, 2, 19},   {"sse4_2", 0, 2, 20},
-    {"movbe", 0, 2, 22},    {"popcnt", 0, 2, 23},   {"aes", 0, 2, 25},
-    {"xsave", 0, 2, 26},    {"avx", 0, 2, 28},      {"f16c", 0, 2, 29},
-    {"rdrand", 0, 2, 30},   {"bmi1", 1, 1, 3},      {"avx2", 1, 1, 5},
-    {"bmi2", 1, 1, 8},      {"erms", 1, 1, 9},      {"avx512f", 1, 1, 16},
-    {"avx512dq", 1, 1, 17}, {"rdseed", 1, 1, 18},   {"adx", 1, 1, 19},
-    {"avx512cd", 1, 1, 28}, {"sha_ni", 1, 1, 29},   {"avx512bw", 1, 1, 30},
-    {"avx512vl", 1, 1, 31}, {"lahf_lm", 2, 2, 0},   {"abm", 2, 2, 5},
-    {"syscall", 2, 3, 11},  {"nx", 2, 3, 20},       {"pdpe1gb", 2, 3, 26},
-    {"rdtscp", 2, 3, 27},   {"lm", 2, 3, 29},
-};
+#include "base/fd.h"
 
+/* The line of the first processor that says what instructions there are: any program can ask the
+ * processor itself, and some look for it here. */
 static void add_features(struct buf *b)
 {
-    buf_str(b, "flags\t\t:");
-    for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++) {
-        const struct cpuid_feature *leaf = __x86_get_cpuid_feature_leaf(flags[i].leaf);
-        if (leaf->cpuid_array[flags[i].reg] & (1U << flags[i].bit))
-            buf_printf(b, " %s", flags[i].name);
+    static const char *const names[] = {"\nflags\t", "\nFeatures\t"};
+    char text[8192];
+    scoped_fd int fd = open("/proc/cpuinfo", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof(text) - 1);
+
+    text[n > 0 ? n : 0] = '\0';
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        const char *line = strstr(text, names[i]);
+        if (line)
+            buf_add(b, line + 1, strcspn(line + 1, "\n") + 1);
     }
-    buf_str(b, "\n");
 }
-#else
-static void add_features(struct buf *b)
-{
-    buf_str(b, "Features\t: fp asimd\n");
-}
-#endif
 
 static char *into_arena(struct arena *arena, struct buf *b)
 {
@@ -61,8 +36,8 @@ char *procfile_cpuinfo(struct arena *arena, const struct host *host)
     scoped_buf struct buf features;
     scoped_buf struct buf b;
 
-    buf_init(&features, 4096);
-    buf_init(&b, 256 * 1024);
+    buf_init(&features, 8192);
+    buf_init(&b, 1UL << 20);
     add_features(&features);
     if (buf_done(&features) < 0)
         return NULL;

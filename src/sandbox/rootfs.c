@@ -2,7 +2,6 @@
 /* Writes the mount operations of a sandbox: what its file tree is made of. Nothing is mounted here. */
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/mount.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,13 +20,13 @@
 
 static uint64_t system_attrs(void)
 {
-    return (weak("ro") ? 0 : MOUNT_ATTR_RDONLY) | (weak("nosuid") ? 0 : MOUNT_ATTR_NOSUID) |
-           (weak("nodev") ? 0 : MOUNT_ATTR_NODEV);
+    return (weak("ro") ? 0 : MOUNT_RDONLY) | (weak("nosuid") ? 0 : MOUNT_NOSUID) |
+           (weak("nodev") ? 0 : MOUNT_NODEV);
 }
 
 static uint64_t data_attrs(void)
 {
-    return system_attrs() & ~(uint64_t)MOUNT_ATTR_RDONLY;
+    return system_attrs() & ~(uint64_t)MOUNT_RDONLY;
 }
 
 /* NULL when the setup is full; callers that add many look once, at the end. */
@@ -256,7 +255,7 @@ static int add_etc_files(struct run *run, struct err *err)
 
 static int add_etc(struct run *run, struct err *err)
 {
-    uint64_t attrs = system_attrs() | MOUNT_ATTR_NOEXEC;
+    uint64_t attrs = system_attrs() | MOUNT_NOEXEC;
     char path[64];
 
     uint32_t at_top = top(run, "etc");
@@ -313,7 +312,7 @@ static int add_covers(struct run *run, enum op_kind kind, const char *const *nam
         struct op *op = add(run, kind, "", names[i]);
         if (!op)
             return -1;
-        op->attrs = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
+        op->attrs = MOUNT_RDONLY | MOUNT_NOSUID | MOUNT_NODEV | MOUNT_NOEXEC;
         op->mode = mode;
     }
     return 0;
@@ -348,7 +347,7 @@ static int add_proc_files(struct run *run, struct err *err)
 
     for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
         if (!add_file(run, files[i].name, files[i].content) ||
-            !add_show(run, files[i].name, files[i].target, system_attrs() | MOUNT_ATTR_NOEXEC))
+            !add_show(run, files[i].name, files[i].target, system_attrs() | MOUNT_NOEXEC))
             return full(err);
     }
     return 0;
@@ -364,7 +363,7 @@ static int add_proc(struct run *run, struct err *err)
     if (!op)
         return full(err);
     op->flags = at_top;
-    op->attrs = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
+    op->attrs = MOUNT_NOSUID | MOUNT_NODEV | MOUNT_NOEXEC;
     if (!weak("proc-masks") && add_proc_covers(run, err) < 0)
         return -1;
     if (!weak("proc-own") && add_proc_files(run, err) < 0)
@@ -386,7 +385,7 @@ static int add_dev_nodes(struct run *run, struct err *err)
 
     for (size_t i = 0; i < sizeof(dev_nodes) / sizeof(dev_nodes[0]); i++) {
         snprintf(path, sizeof(path), "/%s", dev_nodes[i]);
-        if (add_bind(run, path, dev_nodes[i], MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, 0, err) < 0)
+        if (add_bind(run, path, dev_nodes[i], MOUNT_NOSUID | MOUNT_NOEXEC, 0, err) < 0)
             return -1;
     }
     return 0;
@@ -411,7 +410,7 @@ static int add_dev(struct run *run, struct err *err)
     for (size_t i = 0; i < sizeof(links) / sizeof(links[0]); i++)
         (void)add(run, OP_LINK, links[i][1], links[i][0]);
     struct op *show = add_show(run, "dev", "dev",
-                               MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
+                               MOUNT_RDONLY | MOUNT_NOSUID | MOUNT_NOEXEC);
     if (!show)
         return full(err);
     show->flags = at_top;
@@ -421,9 +420,9 @@ static int add_dev(struct run *run, struct err *err)
     struct op *shm = add_tmpfs(run, "dev/shm", tmp_bytes(run), 01777);
     if (!pts || !shm)
         return full(err);
-    pts->attrs = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC;
+    pts->attrs = MOUNT_NOSUID | MOUNT_NOEXEC;
     pts->gid = run->setup.gid; /* the only group sure to be mapped */
-    shm->attrs |= MOUNT_ATTR_NOEXEC;
+    shm->attrs |= MOUNT_NOEXEC;
     return 0;
 }
 

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "sandbox/explain.h"
 
 #define ARENA_BYTES (16UL << 20)
 
@@ -96,7 +95,7 @@ void run_clear(struct run *run)
     arena_clear(&run->arena);
 }
 
-static int report(const struct err *err, struct carrel_error *error)
+int run_report(const struct err *err, struct carrel_error *error)
 {
     _Static_assert((int)ERR_IO == (int)CARREL_ERROR_IO, "public codes follow the internal ones");
     error->code = (enum carrel_error_code)err->code;
@@ -113,7 +112,7 @@ int carrel_run(const struct carrel_spec *spec, struct carrel_result *ret, struct
     *ret = (struct carrel_result){0};
     if (!run) {
         err_set(&err, ERR_LIMIT, 0, "out of memory");
-        return report(&err, error);
+        return run_report(&err, error);
     }
     int r = run_prepare(run, spec, false, &err);
     if (r == 0)
@@ -122,7 +121,7 @@ int carrel_run(const struct carrel_spec *spec, struct carrel_result *ret, struct
         workspace_unmake(run);
     run_clear(run);
     free(run);
-    return r < 0 ? report(&err, error) : 0;
+    return r < 0 ? run_report(&err, error) : 0;
 }
 
 void carrel_result_clear(struct carrel_result *result)
@@ -130,22 +129,4 @@ void carrel_result_clear(struct carrel_result *result)
     free(result->out);
     free(result->err);
     *result = (struct carrel_result){0};
-}
-
-int carrel_explain(const struct carrel_spec *spec, enum carrel_format format, char **ret_text,
-                   struct carrel_error *error)
-{
-    struct err err = {0};
-    struct run *run = malloc(sizeof(*run));
-
-    if (!run) {
-        err_set(&err, ERR_LIMIT, 0, "out of memory");
-        return report(&err, error);
-    }
-    int r = run_prepare(run, spec, true, &err);
-    if (r == 0)
-        r = explain(run, format, ret_text, &err);
-    run_clear(run);
-    free(run);
-    return r < 0 ? report(&err, error) : 0;
 }

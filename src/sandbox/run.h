@@ -35,6 +35,8 @@ struct run {
 /* run.c: checks the spec and fills everything above; touches nothing on disk. */
 int run_prepare(struct run *run, const struct carrel_spec *spec, bool dry, struct err *err);
 void run_clear(struct run *run);
+/* Turns an error into the public one; returns -1. */
+int run_report(const struct err *err, struct carrel_error *error);
 
 /* rootfs.c: the mount operations. */
 int rootfs_write(struct run *run, struct err *err);

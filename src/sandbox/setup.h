@@ -33,7 +33,7 @@ enum op_flags {
 struct op {
     enum op_kind kind;
     uint32_t flags;
-    uint64_t attrs; /* MOUNT_ATTR_* */
+    uint64_t attrs; /* MOUNT_RDONLY and the like */
     const char *source;
     const char *target; /* relative to the new root (or to the prepared files); "" is the root */
     uint64_t bytes;

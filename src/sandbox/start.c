@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/pidfd.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -26,6 +25,7 @@
 #include "sandbox/wire.h"
 #include "sys/message.h"
 #include "sys/mount.h"
+#include "sys/process.h"
 
 #ifndef CARREL_INIT_PATH
 #define CARREL_INIT_PATH "/usr/local/libexec/carrel/carrel-init"
@@ -52,7 +52,7 @@ void live_clear(struct live *live)
 {
     scope_close(&live->socket);
     if (live->pid > 0) {
-        (void)pidfd_send_signal(live->pidfd, SIGKILL, NULL, 0);
+        (void)process_kill(live->pidfd);
         while (waitpid(live->pid, NULL, 0) < 0 && errno == EINTR)
             ;
     }
@@ -352,7 +352,7 @@ void live_kill(struct live *live, const struct run *run)
     if (run->level == CARREL_LEVEL_DIR)
         (void)shutdown(live->socket, SHUT_RDWR);
     else if (live->pidfd >= 0)
-        (void)pidfd_send_signal(live->pidfd, SIGKILL, NULL, 0);
+        (void)process_kill(live->pidfd);
 }
 
 int live_explain_death(const struct live *live, struct err *err)

@@ -3,40 +3,61 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/mount.h>
 #include <linux/stat.h>
+#include <stddef.h>
 #include <stdio.h>
-#include <sys/mount.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/fd.h"
 
+_Static_assert(MOUNT_RDONLY == MOUNT_ATTR_RDONLY && MOUNT_NOSUID == MOUNT_ATTR_NOSUID &&
+                   MOUNT_NODEV == MOUNT_ATTR_NODEV && MOUNT_NOEXEC == MOUNT_ATTR_NOEXEC,
+               "the kernel's values");
+
+#define PROPAGATION_PRIVATE (1U << 18) /* MS_PRIVATE */
+
+/* By number: not every C library has these calls. */
+static int call(long result)
+{
+    return result < 0 ? -errno : (int)result;
+}
+
 int mount_clone(int fd, bool recursive)
 {
     unsigned flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH;
-    int tree = open_tree(fd, "", recursive ? flags | AT_RECURSIVE : flags);
 
-    return tree < 0 ? -errno : tree;
+    return call(syscall(SYS_open_tree, fd, "", recursive ? flags | AT_RECURSIVE : flags));
 }
 
 int mount_clone_path(const char *path, bool recursive)
 {
     unsigned flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC;
-    int tree = open_tree(AT_FDCWD, path, recursive ? flags | AT_RECURSIVE : flags);
 
-    return tree < 0 ? -errno : tree;
+    return call(syscall(SYS_open_tree, AT_FDCWD, path, recursive ? flags | AT_RECURSIVE : flags));
 }
 
 int mount_set(int tree, uint64_t attrs, bool recursive, int idmap_userns)
 {
-    struct mount_attr change = {.attr_set = attrs, .propagation = MS_PRIVATE};
+    struct mount_attr change = {.attr_set = attrs, .propagation = PROPAGATION_PRIVATE};
 
     if (idmap_userns >= 0) {
         change.attr_set |= MOUNT_ATTR_IDMAP;
         change.userns_fd = (uint64_t)(unsigned)idmap_userns;
     }
     unsigned flags = AT_EMPTY_PATH | (recursive ? AT_RECURSIVE : 0);
-    return mount_setattr(tree, "", flags, &change, sizeof(change)) < 0 ? -errno : 0;
+    return call(syscall(SYS_mount_setattr, tree, "", flags, &change, sizeof(change)));
+}
+
+static int new_fs(const char *type)
+{
+    return (int)syscall(SYS_fsopen, type, FSOPEN_CLOEXEC);
+}
+
+static int configure(int fs, unsigned command, const char *key, const char *value)
+{
+    return (int)syscall(SYS_fsconfig, fs, command, key, value, 0);
 }
 
 static int set_number(int fs, const char *key, uint64_t value)
@@ -44,7 +65,7 @@ static int set_number(int fs, const char *key, uint64_t value)
     char text[32];
 
     snprintf(text, sizeof(text), "%lu", value);
-    return fsconfig(fs, FSCONFIG_SET_STRING, key, text, 0);
+    return configure(fs, FSCONFIG_SET_STRING, key, text);
 }
 
 static int set_mode(int fs, unsigned mode)
@@ -52,20 +73,19 @@ static int set_mode(int fs, unsigned mode)
     char text[16];
 
     snprintf(text, sizeof(text), "%o", mode);
-    return fsconfig(fs, FSCONFIG_SET_STRING, "mode", text, 0);
+    return configure(fs, FSCONFIG_SET_STRING, "mode", text);
 }
 
 static int finish(int fs, uint64_t attrs)
 {
-    if (fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
+    if (configure(fs, FSCONFIG_CMD_CREATE, NULL, NULL) < 0)
         return -errno;
-    int tree = fsmount(fs, FSMOUNT_CLOEXEC, (unsigned)attrs);
-    return tree < 0 ? -errno : tree;
+    return call(syscall(SYS_fsmount, fs, FSMOUNT_CLOEXEC, (unsigned)attrs));
 }
 
 int mount_new_tmpfs(const struct tmpfs_options *o)
 {
-    scoped_fd int fs = fsopen("tmpfs", FSOPEN_CLOEXEC);
+    scoped_fd int fs = new_fs("tmpfs");
 
     if (fs < 0)
         return -errno;
@@ -78,24 +98,24 @@ int mount_new_tmpfs(const struct tmpfs_options *o)
 
 int mount_new_proc(bool hide_others, uint64_t attrs)
 {
-    scoped_fd int fs = fsopen("proc", FSOPEN_CLOEXEC);
+    scoped_fd int fs = new_fs("proc");
 
     if (fs < 0)
         return -errno;
-    if (hide_others && fsconfig(fs, FSCONFIG_SET_STRING, "hidepid", "invisible", 0) < 0)
+    if (hide_others && configure(fs, FSCONFIG_SET_STRING, "hidepid", "invisible") < 0)
         return -errno;
     return finish(fs, attrs);
 }
 
 int mount_new_devpts(unsigned gid, uint64_t attrs)
 {
-    scoped_fd int fs = fsopen("devpts", FSOPEN_CLOEXEC);
+    scoped_fd int fs = new_fs("devpts");
 
     if (fs < 0)
         return -errno;
-    if (fsconfig(fs, FSCONFIG_SET_FLAG, "newinstance", NULL, 0) < 0 ||
-        fsconfig(fs, FSCONFIG_SET_STRING, "ptmxmode", "0666", 0) < 0 ||
-        fsconfig(fs, FSCONFIG_SET_STRING, "mode", "0620", 0) < 0 ||
+    if (configure(fs, FSCONFIG_SET_FLAG, "newinstance", NULL) < 0 ||
+        configure(fs, FSCONFIG_SET_STRING, "ptmxmode", "0666") < 0 ||
+        configure(fs, FSCONFIG_SET_STRING, "mode", "0620") < 0 ||
         set_number(fs, "gid", gid) < 0)
         return -errno;
     return finish(fs, attrs);
@@ -105,7 +125,7 @@ int mount_attach(int tree, int where)
 {
     unsigned flags = MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH;
 
-    return move_mount(tree, "", where, "", flags) < 0 ? -errno : 0;
+    return call(syscall(SYS_move_mount, tree, "", where, "", flags));
 }
 
 uint64_t mount_id(int fd)

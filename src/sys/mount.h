@@ -5,10 +5,18 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* The kernel's MOUNT_ATTR_*: its header and the C library's cannot be included together. */
+enum {
+    MOUNT_RDONLY = 1,
+    MOUNT_NOSUID = 2,
+    MOUNT_NODEV = 4,
+    MOUNT_NOEXEC = 8,
+};
+
 /* A private, detached copy of the mount tree at `fd` (any file or directory), or at a path. */
 int mount_clone(int fd, bool recursive);
 int mount_clone_path(const char *path, bool recursive);
-/* Sets MOUNT_ATTR_* flags, and makes the tree private. `idmap_userns` >= 0 also idmaps it. */
+/* Sets MOUNT_* flags, and makes the tree private. `idmap_userns` >= 0 also idmaps it. */
 int mount_set(int tree, uint64_t attrs, bool recursive, int idmap_userns);
 
 struct tmpfs_options {

@@ -26,10 +26,9 @@ numbers = {  # calls newer than Debian 12's headers
     "lsm_list_modules": 461, "mseal": 462, "setxattrat": 463, "getxattrat": 464, "listxattrat": 465,
     "removexattrat": 466, "open_tree_attr": 467, "file_getattr": 468, "file_setattr": 469,
 }
-for header in glob.glob("/usr/include/*/asm/unistd_64.h") + ["/usr/include/asm-generic/unistd.h"]:
+for header in glob.glob("/usr/include/*/asm/unistd_64.h") or ["/usr/include/asm-generic/unistd.h"]:
     found = re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)", open(header).read())
     numbers |= {name: int(number) for name, number in found}
-    break
 names = {number: name for name, number in numbers.items()}
 
 def spell(some):

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # ATTACK 14: type into the caller's terminal by TIOCSTI, also with a bit above the 32; TIOCLINUX, TIOCSETD
 # MUST: EPERM on every descriptor and terminal in reach, and nothing typed in the outer terminal
-# CONTROL: seccomp,landlock
+# CONTROL: seccomp
 
 # shellcheck source=/dev/null
 . "$TESTLIB"

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # ATTACK 20: open /proc/PID/exe of Carrel's helper in a loop, to write over it once nobody runs it (CVE-2019-5736)
 # MUST: EACCES, ENOENT or ETXTBSY; the helper's hash stays
-# CONTROL: dumpable,hidepid
-# CONTROL-root: dumpable,hidepid,caps,ids
+# CONTROL-root: caps,ids
+# CONTROL-user: dumpable
 
 # shellcheck source=/dev/null
 . "$TESTLIB"

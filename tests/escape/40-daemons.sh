@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # ATTACK 40: ignore SIGTERM, leave the session by double fork, close or hold the pipes, and outlive the command
 # MUST: all gone when Carrel has returned, and soon after Carrel itself was killed
-# CONTROL: ns-pid,parent-death
+# CONTROL: ns-pid
 
 # shellcheck source=/dev/null
 . "$TESTLIB"

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # ATTACK 41: chains of processes that each live only long enough to make the next, so that every list of them is stale
 # MUST: not one more is born once Carrel has returned
-# CONTROL: ns-pid,parent-death
+# CONTROL: ns-pid
 
 # shellcheck source=/dev/null
 . "$TESTLIB"

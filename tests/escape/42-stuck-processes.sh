@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # ATTACK 42: be stopped, traced or waiting in vfork when the end comes
 # MUST: all gone when Carrel has returned
-# CONTROL: ns-pid,parent-death
+# CONTROL: ns-pid
 
 # shellcheck source=/dev/null
 . "$TESTLIB"

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # ATTACK 45: crash, with the limit on core files raised as far as it goes
 # MUST: no core file, and no dump handed to a program of the host
-# CONTROL: rlimits,dumpable
+# CONTROL: rlimits
 
 # shellcheck source=/dev/null
 . "$TESTLIB"

@@ -11,7 +11,8 @@ victim=$TMP/victim
 
 plant() { # KIND PATH
     case $1 in
-        symlink) ln -s "$victim" "$2" ;;
+        link-inside) mkdir "$WS/elsewhere" && ln -s elsewhere "$2" ;;
+        link-outside) ln -s "$victim" "$2" ;;
         dangling) ln -s /nowhere/at/all "$2" ;;
         file) echo precious >"$2" ;;
         fifo) mkfifo "$2" ;;
@@ -26,7 +27,7 @@ picture() {
 
 for name in usr proc dev etc tmp .cache bin lib; do
     [ -e "/$name" ] || [ "$name" = .cache ] || continue
-    for kind in symlink dangling file fifo full; do
+    for kind in link-inside link-outside dangling file fifo full; do
         case $kind$name in fulltmp | full.cache) continue ;; esac # covered, what they hold stays
         rm -rf "$WS" "$victim"
         mkdir "$WS" "$victim"

@@ -15,7 +15,7 @@ import sys
 import unittest
 
 sys.path.insert(0, os.path.join(os.environ["SRC"], "tests", "integration"))
-from carreltest import CARREL, PATIENCE, CarrelTest, host_state, read  # noqa: E402
+from carreltest import CARREL, PATIENCE, CarrelTest, confinement, host_state, read  # noqa: E402
 
 # What makes the boundary, and an error the kernel might really answer.
 BOUNDARY = {
@@ -90,10 +90,11 @@ class FailingSystemCalls(CarrelTest):
             if name in ("execve", "execveat") and done.returncode in (126, 127) and line:
                 return None
             return f"status {done.returncode}, stderr {done.stderr!r}"
-        if read(self.marker) != want:
-            if done.returncode == 99 or (name in ("write", "openat") and not read(self.marker)):
+        got = confinement(self.marker)
+        if got != want:
+            if done.returncode == 99 or (name in ("write", "openat") and not got):
                 return None  # the probe's own call was hit
-            return f"the command ran less confined:\n{difference(want, read(self.marker))}"
+            return f"the command ran less confined:\n{difference(want, got)}"
         # The command ran in full confinement, but telling its end may have failed.
         if done.returncode in (0, 99) or (done.returncode == 125 and line):
             return None
@@ -102,7 +103,7 @@ class FailingSystemCalls(CarrelTest):
     def test_no_failing_call_weakens_the_sandbox(self):
         table = dict(BOUNDARY, **(LONG if os.environ.get("LONG") else {}))
         counts = self.calls_of_setup()
-        want = read(self.marker)
+        want = confinement(self.marker)
         self.assertIn("no_new_privs 1 seccomp 2", want)
         self.assertNotIn("HOST", want)
         state, wrong, tried, refused = host_state(), [], 0, 0

@@ -21,7 +21,7 @@ class NoIdmappedMounts(CarrelTest):
     def on_overlay(self, owner, script):
         """A shell line with the overlay at self.ws."""
         for name in ("lower", "upper"):
-            os.chown(self.path(name), owner, -1)
+            os.chown(self.path(name), owner, owner)
 
         def lay_over():
             private_mounts()
@@ -51,7 +51,7 @@ class NoIdmappedMounts(CarrelTest):
     def test_a_source_of_rw_there_is_held_to_the_same_rule(self):
         other = self.path("other")
         os.mkdir(other)
-        os.chown(other, OWNER, -1)
+        os.chown(other, OWNER, OWNER)
         done = self.on_overlay(OWNER, f"{CARREL} run --workspace {other} --rw {self.ws}:/data -c 'echo x > /data/g' && "
                                       f"stat -c %u {self.ws}/g")
         self.assertEqual(f"{OWNER}\n", self.succeeded(done))

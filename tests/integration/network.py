@@ -1,7 +1,6 @@
 #!/usr/bin/python3 -B
 # SPDX-License-Identifier: Apache-2.0
 """`--net none` is loopback of its own and nothing else; `--net host` is the host's."""
-import http.server
 import os
 import re
 import socket
@@ -17,25 +16,13 @@ CONNECT = ("import socket, sys\n"
 
 
 class Network(CarrelTest):
-    def setUp(self):
-        super().setUp()
-        self.server = http.server.HTTPServer(("127.0.0.1", 0), http.server.SimpleHTTPRequestHandler)
-        self.port = self.server.server_address[1]
-        self.thread = threading.Thread(target=self.server.serve_forever, daemon=True)
-        self.thread.start()
-
-    def tearDown(self):
-        self.server.shutdown()
-        self.server.server_close()
-        super().tearDown()
-
-    def connect(self, *options):
-        return self.ok(*options, "--", PYTHON, "-c", CONNECT.format("127.0.0.1", self.port))
-
     def test_none_is_the_default_and_reaches_nothing_of_the_host(self):
-        self.assertTrue(self.connect("--net", "host").startswith("connected"), "the check itself works")
-        for options in ([], ["--net", "none"]):
-            self.assertTrue(self.connect(*options).startswith("refused"), options)
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            script = CONNECT.format("127.0.0.1", server.getsockname()[1])
+            shown = self.ok("--net", "host", "--", PYTHON, "-c", script)
+            self.assertTrue(shown.startswith("connected"), "the check itself works")
+            for options in ([], ["--net", "none"]):
+                self.assertTrue(self.ok(*options, "--", PYTHON, "-c", script).startswith("refused"), options)
 
     def test_none_has_only_loopback_and_it_is_up(self):
         names = re.findall(r"^ *(\S+):", self.ok("--", "cat", "/proc/net/dev"), re.M)

@@ -71,7 +71,7 @@ class PolicyFile(CarrelTest):
 
     def test_the_error_names_the_key(self):
         for text, word in (('{"netwrok": "none"}', "netwrok"), ('{"limits": {"timout": "1s"}}', "timout"),
-                           ('{"network": 0}', "network"), ('{"env": {"A": 1}}', "A"),
+                           ('{"network": 0}', "network"), ('{"env": {"A": 1}}', "env"),
                            ('{"limits": {"tmp_size": "99999999999999999999"}}', "tmp_size")):
             self.refused("--workspace", self.ws, "--policy", self.policy(text), words=(word,))
 

@@ -23,8 +23,7 @@ static void desk_clear(struct desk *d)
     arena_clear(&d->arena);
 }
 
-#define scoped_desk                                                                                \
-    __attribute__((cleanup(desk_clear))) struct desk d = {.arena = {.max = 1 << 20}}
+#define scoped_desk __attribute__((cleanup(desk_clear))) struct desk d = {.arena = {.max = 1 << 20}}
 
 static int parse(struct desk *d, const char *text)
 {
@@ -52,11 +51,12 @@ TEST(every_key_is_read)
 {
     scoped_desk;
 
-    CHECK(parse(&d, "{\"level\":\"ns\", \"network\":\"host\", \"user\":\"root\","
-                    " \"mounts\":[{\"source\":\"/a\",\"target\":\"/b\",\"writable\":true},"
-                    "             {\"source\":\"/c\"}],"
-                    " \"env\":{\"K\":\"V\",\"E\":\"\"},"
-                    " \"limits\":{\"timeout\":\"30s\",\"tmp_size\":\"64M\",\"max_output\":1000}}") ==
+    CHECK(parse(&d,
+                "{\"level\":\"ns\", \"network\":\"host\", \"user\":\"root\","
+                " \"mounts\":[{\"source\":\"/a\",\"target\":\"/b\",\"writable\":true},"
+                "             {\"source\":\"/c\"}],"
+                " \"env\":{\"K\":\"V\",\"E\":\"\"},"
+                " \"limits\":{\"timeout\":\"30s\",\"tmp_size\":\"64M\",\"max_output\":1000}}") ==
           0);
     CHECK(d.policy.level == CARREL_LEVEL_NS);
     CHECK(d.policy.net == CARREL_NET_HOST);
@@ -95,7 +95,7 @@ static const struct {
 } refused[] = {
     /* not an object, not JSON */
     {"", "line 1"},
-    {"null", "object"},
+    {"null", "line 1"},
     {"[]", "object"},
     {"\"ns\"", "line 1"},
     {"{", "line 1"},
@@ -204,7 +204,7 @@ TEST(what_is_not_understood_in_full_is_refused_in_words)
         CHECK_FOR(refused[i].text, parse(&d, refused[i].text) < 0);
         CHECK_FOR(refused[i].text, d.err.code == ERR_INVALID);
         CHECK_FOR(d.err.msg, strncmp(d.err.msg, "policy: ", 8) == 0);
-        CHECK_FOR(d.err.msg, strstr(d.err.msg, refused[i].says) || refused[i].text[0] == '"');
+        CHECK_FOR(d.err.msg, strstr(d.err.msg, refused[i].says) != NULL);
     }
     return 0;
 }
@@ -351,9 +351,8 @@ TEST(what_was_not_asked_for_comes_from_the_policy)
 
 TEST(an_empty_policy_allows_the_defaults_and_nothing_wider)
 {
-    static const struct carrel_spec wider[] = {{.level = CARREL_LEVEL_DIR},
-                                               {.net = CARREL_NET_HOST},
-                                               {.user = CARREL_USER_ROOT}};
+    static const struct carrel_spec wider[] = {
+        {.level = CARREL_LEVEL_DIR}, {.net = CARREL_NET_HOST}, {.user = CARREL_USER_ROOT}};
     scoped_desk;
 
     CHECK(apply(&d, "{}") == 0);
@@ -434,12 +433,14 @@ TEST(limits_are_lowered_never_raised)
 
     for (size_t i = 0; i < LENGTH(limits); i++) {
         uint64_t most = limits[i].policy_value;
+
         const struct {
             uint64_t asked;
             int result;
             uint64_t becomes;
-        } cases[] = {{0, 0, most},   {1, 0, 1},          {most - 1, 0, most - 1},
+        } cases[] = {{0, 0, most},    {1, 0, 1},         {most - 1, 0, most - 1},
                      {most, 0, most}, {most + 1, -1, 0}, {1ULL << 60, -1, 0}};
+
         for (size_t j = 0; j < LENGTH(cases); j++) {
             scoped_desk;
             uint64_t *field = (uint64_t *)((char *)&d.spec + limits[i].field);

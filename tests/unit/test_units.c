@@ -33,10 +33,10 @@ static const struct reading sizes[] = {
     {"1152921504606846977", -ERANGE, UNTOUCHED},
     {"1048577T", -ERANGE, UNTOUCHED},
     {"18446744073709551615", -ERANGE, UNTOUCHED},
-    {"18446744073709551616", -ERANGE, UNTOUCHED},    /* 2^64 would be 0 if it wrapped */
-    {"18446744073709551617", -ERANGE, UNTOUCHED},    /* ... and 1 */
-    {"16777217T", -ERANGE, UNTOUCHED},               /* product is 2^64 + 2^40 */
-    {"17592186044417M", -ERANGE, UNTOUCHED},         /* product is 2^64 + 2^20 */
+    {"18446744073709551616", -ERANGE, UNTOUCHED}, /* 2^64 would be 0 if it wrapped */
+    {"18446744073709551617", -ERANGE, UNTOUCHED}, /* ... and 1 */
+    {"16777217T", -ERANGE, UNTOUCHED},            /* product is 2^64 + 2^40 */
+    {"17592186044417M", -ERANGE, UNTOUCHED},      /* product is 2^64 + 2^20 */
     {"99999999999999999999999", -ERANGE, UNTOUCHED},
     {"", -EINVAL, UNTOUCHED},
     {"0", -EINVAL, UNTOUCHED},
@@ -70,7 +70,7 @@ static const struct reading durations[] = {
     {"1152921504606846977ms", -ERANGE, UNTOUCHED},
     {"1152921504606847s", -ERANGE, UNTOUCHED},
     {"18446744073709552s", -ERANGE, UNTOUCHED}, /* product wraps to 384 ms */
-    {"5124095576031h", -ERANGE, UNTOUCHED}, /* wraps too */
+    {"5124095576031h", -ERANGE, UNTOUCHED},     /* wraps too */
     {"99999999999999999999s", -ERANGE, UNTOUCHED},
     {"", -EINVAL, UNTOUCHED},
     {"30", -EINVAL, UNTOUCHED}, /* seconds to some, milliseconds to others */

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <stdio.h>
+#include <unistd.h>
 
 struct unit_test {
     const char *name;
@@ -60,6 +61,7 @@ int main(void)
     int passed = 0;
     int failed = 0;
 
+    (void)alarm(300);                       /* a test that never ends has failed */
     (void)setvbuf(stdout, NULL, _IOLBF, 0); /* what was printed is seen even after a crash */
     for (struct unit_test *test = unit_first; test; test = test->next) {
         int result = test->run();

@@ -49,21 +49,21 @@ static void write_system(char **args)
 static void mount_old(char **args)
 {
     (void)args;
-    mkdir("/here", 0755);
-    refused("mount tmpfs on /here", mount("none", "/here", "tmpfs", 0, NULL), EPERM);
-    refused("mount proc on /here", mount("none", "/here", "proc", 0, NULL), EPERM);
-    refused("mount sysfs on /here", mount("none", "/here", "sysfs", 0, NULL), EPERM);
-    refused("mount overlay on /here", mount("none", "/here", "overlay", 0, "lowerdir=/usr:/etc"),
-            EPERM);
-    refused("bind /tmp on /here", mount("/tmp", "/here", NULL, MS_BIND, NULL), EPERM);
-    refused("bind / on /here recursively", mount("/", "/here", NULL, MS_BIND | MS_REC, NULL),
-            EPERM);
+    mkdir("/tmp/here", 0755);
+    refused("mount tmpfs on /tmp/here", mount("none", "/tmp/here", "tmpfs", 0, NULL), EPERM);
+    refused("mount proc on /tmp/here", mount("none", "/tmp/here", "proc", 0, NULL), EPERM);
+    refused("mount sysfs on /tmp/here", mount("none", "/tmp/here", "sysfs", 0, NULL), EPERM);
+    refused("mount overlay on /tmp/here",
+            mount("none", "/tmp/here", "overlay", 0, "lowerdir=/usr:/etc"), EPERM);
+    refused("bind /tmp on /tmp/here", mount("/tmp", "/tmp/here", NULL, MS_BIND, NULL), EPERM);
+    refused("bind / on /tmp/here recursively",
+            mount("/", "/tmp/here", NULL, MS_BIND | MS_REC, NULL), EPERM);
     refused("bind /tmp over /usr", mount("/tmp", "/usr", NULL, MS_BIND, NULL), EPERM);
     refused("remount /usr writable", mount(NULL, "/usr", NULL, MS_BIND | MS_REMOUNT, NULL), EPERM);
     refused("remount /proc/sys writable",
             mount(NULL, "/proc/sys", NULL, MS_BIND | MS_REMOUNT, NULL), EPERM);
     refused("make / shared", mount(NULL, "/", NULL, MS_REC | MS_SHARED, NULL), EPERM);
-    refused("move /proc", mount("/proc", "/here", NULL, MS_MOVE, NULL), EPERM);
+    refused("move /proc", mount("/proc", "/tmp/here", NULL, MS_MOVE, NULL), EPERM);
 }
 
 /* The mount calls of Linux 5.2 and later, by which filters written for mount() were passed by
@@ -112,14 +112,14 @@ static void cgroup(char **args)
                                               "cpu",    "freezer", "none,name=x"};
 
     (void)args;
-    mkdir("/here", 0755);
+    mkdir("/tmp/here", 0755);
     for (size_t i = 0; i < sizeof(controllers) / sizeof(controllers[0]); i++) {
         char what[64];
         snprintf(what, sizeof(what), "mount cgroup %s", controllers[i]);
-        refused(what, mount("none", "/here", "cgroup", 0, controllers[i]), EPERM);
+        refused(what, mount("none", "/tmp/here", "cgroup", 0, controllers[i]), EPERM);
     }
-    refused("mount cgroup2", mount("none", "/here", "cgroup2", 0, NULL), EPERM);
-    refused("write release_agent", open("/here/release_agent", O_WRONLY | O_CLOEXEC), ENOENT);
+    refused("mount cgroup2", mount("none", "/tmp/here", "cgroup2", 0, NULL), EPERM);
+    refused("write release_agent", open("/tmp/here/release_agent", O_WRONLY | O_CLOEXEC), ENOENT);
     if (opendir("/sys/fs/cgroup") != NULL)
         escaped("/sys/fs/cgroup is there");
 }

@@ -91,25 +91,31 @@ static void try_clone(char **args)
     threads_still_work();
 }
 
+static void enter(const char *what, int fd, unsigned long kind)
+{
+    if (fd < 0)
+        return;
+    refused(what, setns(fd, (int)kind), EPERM);
+    close(fd);
+}
+
 static void try_setns(char **args)
 {
-    char path[64];
     int all =
         CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS;
-    int pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0);
+    char path[64];
 
     (void)args;
     for (size_t i = 0; i < KINDS; i++) {
         snprintf(path, sizeof(path), "/proc/self/ns/%s", kinds[i].file);
-        int fd = open(path, O_RDONLY | O_CLOEXEC);
-        refused(path, setns(fd, 0), EPERM);
+        enter(path, open(path, O_RDONLY | O_CLOEXEC), 0);
         snprintf(path, sizeof(path), "/proc/1/ns/%s", kinds[i].file);
-        fd = open(path, O_RDONLY | O_CLOEXEC);
-        refused(path, setns(fd, 0), EPERM);
+        enter(path, open(path, O_RDONLY | O_CLOEXEC), 0);
         snprintf(path, sizeof(path), "pidfd, %s", kinds[i].file);
-        refused(path, setns(pidfd, (int)kinds[i].flag), EPERM);
+        enter(path, (int)syscall(SYS_pidfd_open, getpid(), 0), kinds[i].flag);
     }
-    refused("pidfd, all", setns(pidfd, all), EPERM);
+    enter("pidfd, all", (int)syscall(SYS_pidfd_open, getpid(), 0), (unsigned long)all);
+    refused("no descriptor at all", setns(-1, 0), EPERM);
 }
 
 static const struct attack attacks[] = {

@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The program to mark setuid or give file capabilities: says what running it has gained.
+ * The program to mark setuid or give file capabilities: says what running it has gained. With an
+ * argument it first drops every capability it has and becomes that program, so that whatever is
+ * there afterwards came from the file.
  */
 #include "probe.h"
 
+#include <linux/capability.h>
+#include <linux/securebits.h>
 #include <sys/auxv.h>
+#include <sys/prctl.h>
 
 static unsigned long long capabilities(const char *field)
 {
@@ -22,7 +27,22 @@ static unsigned long long capabilities(const char *field)
     return set;
 }
 
-int main(void)
+static void become(char *program)
+{
+    struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct none[2] = {0};
+    char *const arguments[] = {program, NULL};
+
+    prctl(PR_SET_SECUREBITS, SECBIT_NOROOT, 0, 0,
+          0); /* else any program gives uid 0 capabilities */
+    prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
+    if (syscall(SYS_capset, &head, none) < 0)
+        unclear("drop capabilities");
+    execv(program, arguments);
+    unclear(program);
+}
+
+int main(int argc, char **argv)
 {
     uid_t real_uid;
     uid_t uid;
@@ -31,6 +51,8 @@ int main(void)
     gid_t gid;
     gid_t saved_gid;
 
+    if (argc > 1)
+        become(argv[1]);
     if (getresuid(&real_uid, &uid, &saved_uid) < 0 || getresgid(&real_gid, &gid, &saved_gid) < 0)
         unclear("getresuid");
     printf("uid %u/%u/%u gid %u/%u/%u secure %lu\n", real_uid, uid, saved_uid, real_gid, gid,

@@ -7,6 +7,8 @@
 #include "probe.h"
 
 #include <fcntl.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 
 static void climb(void)
@@ -29,21 +31,39 @@ static void look_for(const char *how, const char *secret)
 
 /* With a descriptor of a directory held from before, chroot() into another one leaves that
  * descriptor outside. */
-static void chroot_escape(char **args)
+static void chroot_away(const char *secret)
 {
     int before = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
-    climb();
-    look_for("cd .. a hundred times", args[0]);
-
-    mkdir("/cage", 0755);
-    refused("chroot", chroot("/cage"), EPERM);
+    mkdir("/tmp/cage", 0755);
+    refused("chroot", chroot("/tmp/cage"), EPERM);
     if (fchdir(before) < 0)
         unclear("fchdir");
     climb();
-    look_for("chroot, fchdir, cd ..", args[0]);
+    look_for("chroot, fchdir, cd ..", secret);
     if (chroot(".") == 0)
-        look_for("chroot, fchdir, cd .., chroot .", args[0]);
+        look_for("chroot, fchdir, cd .., chroot .", secret);
+}
+
+/* Where the new root only covers the old one, taking it off and entering the namespace anew leads
+ * to what is below. */
+static void uncover(const char *secret)
+{
+    int namespace = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
+
+    for (int i = 0; i < 4; i++) {
+        refused("unmount /", umount2("/", MNT_DETACH), EPERM);
+        refused("enter the mount namespace anew", setns(namespace, CLONE_NEWNS), EPERM);
+        look_for("unmount /, setns", secret);
+    }
+}
+
+static void chroot_escape(char **args)
+{
+    climb();
+    look_for("cd .. a hundred times", args[0]);
+    chroot_away(args[0]);
+    uncover(args[0]);
 }
 
 static void try_directory(const char *directory, const char *secret)

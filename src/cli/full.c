@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* carrel-full: the verbs and options that need JSON. The command `carrel` execs it; both have the same
+ * options, help and behaviour. */
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "cli/encode.h"
+#include "policy/policy.h"
+
+static const char *const reasons[] = {
+    [CARREL_ENDED_EXIT] = "exit",     [CARREL_ENDED_SIGNAL] = "signal",
+    [CARREL_ENDED_TIMEOUT] = "timeout", [CARREL_ENDED_OUTPUT] = "output",
+    [CARREL_ENDED_OOM] = "oom",
+};
+
+static void print_json(const struct carrel_result *result)
+{
+    json_t *usage = json_pack("{s:f, s:f, s:I}", "cpu_user_ms", result->usage.cpu_user_ms,
+                              "cpu_system_ms", result->usage.cpu_system_ms, "peak_rss_bytes",
+                              (json_int_t)result->usage.peak_rss_bytes);
+    json_t *object = json_pack("{s:i}", "exit_code", result->exit_code);
+
+    json_object_set_new(object, "signal",
+                        result->signal ? json_integer(result->signal) : json_null());
+    json_object_set_new(object, "reason", json_string(reasons[result->reason]));
+    json_object_set_new(object, "timed_out",
+                        json_boolean(result->reason == CARREL_ENDED_TIMEOUT));
+    json_object_set_new(object, "oom_killed", json_boolean(result->reason == CARREL_ENDED_OOM));
+    encode_bytes(object, "stdout", result->out, result->out_size);
+    if (result->note[0])
+        encode_bytes(object, "stderr", result->note, strlen(result->note));
+    else
+        encode_bytes(object, "stderr", result->err, result->err_size);
+    json_object_set_new(object, "truncated", json_boolean(result->truncated));
+    json_object_set_new(object, "duration_ms", json_real(result->duration_ms));
+    json_object_set_new(object, "usage", usage);
+    json_object_set_new(object, "level",
+                        json_string(result->level == CARREL_LEVEL_DIR ? "dir" : "ns"));
+    json_object_set_new(object, "denials", json_array());
+    json_dumpf(object, stdout, JSON_REAL_PRECISION(6));
+    fputc('\n', stdout);
+    json_decref(object);
+}
+
+static int explain_it(const struct run_options *options)
+{
+    struct carrel_error error = {0};
+    char *text = NULL;
+
+    if (carrel_explain(&options->spec, options->json ? CARREL_JSON : CARREL_TEXT, &text, &error) < 0)
+        return cli_fail(error.message);
+    fputs(text, stdout);
+    free(text);
+    return fflush(stdout) == 0 ? 0 : CLI_FAILED;
+}
+
+static int load_policy(struct run_options *options, struct err *err)
+{
+    struct policy *policy = arena_alloc(&options->arena, sizeof(*policy));
+
+    if (!policy)
+        return err_set(err, ERR_LIMIT, 0, "out of memory");
+    if (policy_load(policy, &options->arena, options->policy_path, err) < 0)
+        return -1;
+    return policy_apply(policy, &options->arena, &options->spec, err);
+}
+
+int cli_run_full(struct run_options *options, char **argv)
+{
+    char text[512];
+    struct err err = {0};
+    struct carrel_result result;
+
+    (void)argv;
+    if (options->policy_path && load_policy(options, &err) < 0)
+        return cli_fail(err_text(&err, text, sizeof(text)));
+    int status = cli_open_files(options);
+    if (status != 0)
+        return status;
+    if (options->explain)
+        return explain_it(options);
+    options->spec.capture = options->json;
+    status = cli_call(options, &result);
+    if (status != 0)
+        return status;
+    if (options->json)
+        print_json(&result);
+    else
+        cli_print_end(&result);
+    status = result.exit_code;
+    carrel_result_clear(&result);
+    if (fflush(stdout) != 0)
+        return cli_fail("write the result: standard output cannot be written");
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc >= 2 && strcmp(argv[1], "run") == 0)
+        return cli_run(argc - 1, argv + 1);
+    if (argc >= 2 && strcmp(argv[1], "doctor") == 0)
+        return cli_doctor(argc - 1, argv + 1);
+    return cli_fail("carrel-full is a part of carrel; run 'carrel help'");
+}

@@ -1,0 +1,561 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sandbox/filter: the BPF program is built, checked as the kernel would, and interpreted for every
+ * number there is. What it must answer is written down here a second time, from what each call can
+ * do, not from syscalls.def: a change of the filter has to be made in both places. */
+#include "unit.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+
+#include "sandbox/filter.h"
+
+#define ALLOW   SECCOMP_RET_ALLOW
+#define NO(e)   (SECCOMP_RET_ERRNO | (e))
+#define KILL    SECCOMP_RET_KILL_PROCESS
+#define INVALID 0xdeadU
+
+enum {
+    NUMBERS = 1100
+};
+
+#if defined(__x86_64__)
+#define NATIVE AUDIT_ARCH_X86_64
+#else
+#define NATIVE AUDIT_ARCH_AARCH64
+#endif
+
+/* --- an interpreter for the few instructions the program may have --- */
+
+static uint32_t load(const struct seccomp_data *data, uint32_t offset)
+{
+    uint32_t word;
+
+    memcpy(&word, (const char *)data + offset, sizeof(word));
+    return word;
+}
+
+static bool jump_is_taken(uint16_t code, uint32_t a, uint32_t k)
+{
+    switch (BPF_OP(code)) {
+    case BPF_JEQ:
+        return a == k;
+    case BPF_JGE:
+        return a >= k;
+    case BPF_JGT:
+        return a > k;
+    default:
+        return (a & k) != 0; /* BPF_JSET: the program has been checked */
+    }
+}
+
+static uint32_t interpret(const struct setup *s, const struct seccomp_data *data)
+{
+    uint32_t a = 0;
+
+    for (uint32_t at = 0; at < s->filter_length; at++) {
+        uint16_t code = s->filter[at].code;
+        uint32_t k = s->filter[at].k;
+        switch (BPF_CLASS(code)) {
+        case BPF_LD:
+            a = load(data, k);
+            break;
+        case BPF_ALU:
+            a &= k;
+            break;
+        case BPF_JMP:
+            at += jump_is_taken(code, a, k) ? s->filter[at].jt : s->filter[at].jf;
+            break;
+        case BPF_RET:
+            return k;
+        default:
+            return INVALID;
+        }
+    }
+    return INVALID;
+}
+
+static bool instruction_is_known(uint16_t code, uint32_t k)
+{
+    switch (code) {
+    case BPF_LD | BPF_W | BPF_ABS:
+        return k % 4 == 0 && k + 4 <= sizeof(struct seccomp_data);
+    case BPF_ALU | BPF_AND | BPF_K:
+    case BPF_JMP | BPF_JEQ | BPF_K:
+    case BPF_JMP | BPF_JGE | BPF_K:
+    case BPF_JMP | BPF_JGT | BPF_K:
+    case BPF_JMP | BPF_JSET | BPF_K:
+    case BPF_RET | BPF_K:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* As bpf_check_classic and seccomp_check_filter would. */
+static bool program_is_sound(const struct setup *s)
+{
+    if (s->filter_length == 0 || s->filter_length > BPF_MAXINSNS)
+        return false;
+    for (uint32_t i = 0; i < s->filter_length; i++) {
+        if (!instruction_is_known(s->filter[i].code, s->filter[i].k))
+            return false;
+        if (BPF_CLASS(s->filter[i].code) == BPF_JMP &&
+            (i + 1 + s->filter[i].jt >= s->filter_length ||
+             i + 1 + s->filter[i].jf >= s->filter_length))
+            return false;
+    }
+    return BPF_CLASS(s->filter[s->filter_length - 1].code) == BPF_RET;
+}
+
+/* --- what must be answered --- */
+
+/* Calls that reach past every namespace, or that only an attack needs: EPERM. */
+static const int refused[] = {
+    SYS_unshare,
+    SYS_setns,
+    SYS_mount,
+    SYS_umount2,
+    SYS_pivot_root,
+    SYS_chroot,
+    SYS_bpf,
+    SYS_perf_event_open,
+    SYS_userfaultfd,
+    SYS_keyctl,
+    SYS_add_key,
+    SYS_request_key,
+    SYS_ptrace,
+    SYS_process_vm_readv,
+    SYS_process_vm_writev,
+    SYS_process_madvise,
+    SYS_kcmp,
+    SYS_pidfd_getfd,
+    SYS_kexec_load,
+    SYS_kexec_file_load,
+    SYS_init_module,
+    SYS_finit_module,
+    SYS_delete_module,
+    SYS_reboot,
+    SYS_swapon,
+    SYS_swapoff,
+    SYS_acct,
+    SYS_quotactl,
+    SYS_quotactl_fd,
+    SYS_syslog,
+    SYS_settimeofday,
+    SYS_clock_settime,
+    SYS_adjtimex,
+    SYS_clock_adjtime,
+    SYS_lookup_dcookie,
+    SYS_nfsservctl,
+    SYS_vhangup,
+    SYS_open_by_handle_at,
+    SYS_name_to_handle_at,
+    SYS_fanotify_init,
+    SYS_fanotify_mark,
+    SYS_sethostname,
+    SYS_setdomainname,
+    SYS_move_pages,
+    SYS_mbind,
+    SYS_set_mempolicy,
+    SYS_set_mempolicy_home_node,
+    SYS_migrate_pages,
+#ifdef __x86_64__
+    SYS_iopl,
+    SYS_ioperm,
+    SYS_uselib,
+    SYS__sysctl,
+    SYS_modify_ldt,
+#endif
+};
+
+/* Calls whose arguments a filter cannot see or that go around it, and a whole way to mount: they do
+ * not exist inside. Programs then fall back. */
+static const int absent[] = {
+    SYS_clone3,
+    SYS_openat2,
+    SYS_io_uring_setup,
+    SYS_io_uring_enter,
+    SYS_io_uring_register,
+    SYS_open_tree,
+    SYS_move_mount,
+    SYS_fsopen,
+    SYS_fsconfig,
+    SYS_fsmount,
+    SYS_fspick,
+    SYS_mount_setattr,
+    SYS_memfd_secret,
+    457 /* statmount */,
+    458 /* listmount */,
+    459 /* lsm_get_self_attr */,
+    460 /* lsm_set_self_attr */,
+    461 /* lsm_list_modules */,
+    467 /* open_tree_attr */,
+#ifdef __x86_64__
+    SYS_ustat,
+    SYS_sysfs,
+    SYS_create_module,
+    SYS_get_kernel_syms,
+    SYS_query_module,
+    SYS_getpmsg,
+    SYS_putpmsg,
+    SYS_afs_syscall,
+    SYS_tuxcall,
+    SYS_security,
+    SYS_epoll_ctl_old,
+    SYS_epoll_wait_old,
+    SYS_vserver,
+#endif
+};
+
+/* The last number that anybody has looked at; between these two x86-64 has none. */
+enum {
+    LAST_KNOWN = 466,
+    GAP_FIRST = 335,
+    GAP_LAST = 423
+};
+
+struct call {
+    uint32_t arg[6]; /* low halves: all that the kernel looks at in these */
+    bool no_unix_sockets;
+};
+
+static uint32_t on_clone(const struct call *c)
+{
+    /* CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET */
+    return c->arg[0] & 0x7e020000 ? NO(EPERM) : ALLOW;
+}
+
+static uint32_t on_ioctl(const struct call *c)
+{
+    switch (c->arg[1]) {
+    case 0x5412:     /* TIOCSTI */
+    case 0x541c:     /* TIOCLINUX */
+    case 0x5423:     /* TIOCSETD */
+    case 0x40806685: /* FS_IOC_ENABLE_VERITY */
+    case 0x800c6613: /* FS_IOC_SET_ENCRYPTION_POLICY */
+        return NO(EPERM);
+    default:
+        return ALLOW;
+    }
+}
+
+static uint32_t on_mode(uint32_t mode)
+{
+    return mode & 06000 ? NO(EPERM) : ALLOW;
+}
+
+static uint32_t on_open(uint32_t flags, uint32_t mode)
+{
+    /* O_TMPFILE's own bit counts alone: without O_DIRECTORY the kernel refuses it anyway. */
+    bool creates = flags & (O_CREAT | (O_TMPFILE & ~O_DIRECTORY));
+
+    return creates ? on_mode(mode) : ALLOW;
+}
+
+static uint32_t on_mknod(uint32_t mode)
+{
+    uint32_t type = mode & 0170000;
+
+    return type == 0020000 || type == 0060000 ? NO(EPERM) : on_mode(mode);
+}
+
+static uint32_t on_socket(const struct call *c)
+{
+    switch (c->arg[0]) {
+    case 1: /* AF_UNIX */
+        return c->no_unix_sockets ? NO(EAFNOSUPPORT) : ALLOW;
+    case 2:  /* AF_INET */
+    case 10: /* AF_INET6 */
+        return ALLOW;
+    case 16: /* AF_NETLINK */
+        return c->arg[2] == 0 ? ALLOW : NO(EPROTONOSUPPORT);
+    default:
+        return NO(EAFNOSUPPORT);
+    }
+}
+
+static uint32_t on_personality(const struct call *c)
+{
+    uint32_t p = c->arg[0];
+
+    return p == 0 || p == 8 || p == 0x20000 || p == 0x20008 || p == 0xffffffff ? ALLOW : NO(EPERM);
+}
+
+static uint32_t on_seccomp(const struct call *c)
+{
+    bool listens = c->arg[0] == 1 && (c->arg[1] & 8); /* SET_MODE_FILTER, FLAG_NEW_LISTENER */
+
+    return listens ? NO(EPERM) : ALLOW;
+}
+
+static bool is_in(const int *list, size_t n, int number)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (list[i] == number)
+            return true;
+    }
+    return false;
+}
+
+/* INVALID: not one of the calls that are decided by their arguments. */
+static uint32_t expect_by_arguments(int number, const struct call *c)
+{
+    switch (number) {
+    case SYS_clone:
+        return on_clone(c);
+    case SYS_ioctl:
+        return on_ioctl(c);
+    case SYS_openat:
+        return on_open(c->arg[2], c->arg[3]);
+#ifdef __x86_64__
+    case SYS_open:
+        return on_open(c->arg[1], c->arg[2]);
+    case SYS_creat:
+    case SYS_chmod:
+        return on_mode(c->arg[1]);
+    case SYS_mknod:
+        return on_mknod(c->arg[1]);
+#endif
+    case SYS_fchmod:
+        return on_mode(c->arg[1]);
+    case SYS_fchmodat:
+    case 452: /* fchmodat2 */
+        return on_mode(c->arg[2]);
+    case SYS_mknodat:
+        return on_mknod(c->arg[2]);
+    case SYS_socket:
+        return on_socket(c);
+    case SYS_socketpair:
+        return c->arg[0] == 1 ? ALLOW : NO(EAFNOSUPPORT);
+    case SYS_prctl:
+        return c->arg[0] == 35 /* PR_SET_MM */ ? NO(EPERM) : ALLOW;
+    case SYS_personality:
+        return on_personality(c);
+    case SYS_seccomp:
+        return on_seccomp(c);
+    default:
+        return INVALID;
+    }
+}
+
+static uint32_t expect(int number, const struct call *c)
+{
+    uint32_t decided = expect_by_arguments(number, c);
+
+    if (decided != INVALID)
+        return decided;
+    if (is_in(refused, LENGTH(refused), number))
+        return NO(EPERM);
+    if (is_in(absent, LENGTH(absent), number) || number > LAST_KNOWN)
+        return NO(ENOSYS);
+#ifdef __x86_64__
+    if (number >= GAP_FIRST && number <= GAP_LAST)
+        return NO(ENOSYS);
+#endif
+    return ALLOW;
+}
+
+/* --- argument patterns --- */
+
+/* Values that mean something to one of the calls above; each is put in every argument. */
+static const uint32_t values[] = {
+    0,           1,
+    2,           3,
+    8,           10,
+    16,          17,
+    35,          38,
+    40,          0xffffffff,
+    0x80000000,  0x10000,
+    0x20000,     0x20008,
+    0x40000,     0x400000,
+    0x800000, /* personality */
+    0x00020000,  0x02000000,
+    0x04000000,  0x08000000,
+    0x10000000,  0x20000000,
+    0x40000000,  0x80, /* clone */
+    0x5412,      0x541c,
+    0x5423,      0x5401,
+    0x40806685,  0x800c6613, /* ioctl */
+    0644,        02644,
+    04644,       06777,
+    01777,       0020666,
+    0060666,     0100644,
+    0104755,     0010600,
+    0140000, /* modes */
+    O_CREAT,     O_CREAT | O_WRONLY,
+    O_TMPFILE,   O_TMPFILE | O_RDWR,
+    O_DIRECTORY, /* open */
+};
+
+static const uint64_t high_halves[] = {0, 1, 0xffffffff, 0x80000000};
+
+static struct setup setup;
+
+static bool answers_as_expected(int number, const struct call *c, uint64_t high)
+{
+    struct seccomp_data data = {.nr = number, .arch = NATIVE};
+
+    for (int i = 0; i < 6; i++)
+        data.args[i] = high << 32 | c->arg[i];
+    uint32_t got = interpret(&setup, &data);
+    uint32_t wanted = expect(number, c);
+    if (got != wanted)
+        printf("    number %d(%#x, %#x, %#x, %#x) high %#lx: answers %#x, must answer %#x\n",
+               number, c->arg[0], c->arg[1], c->arg[2], c->arg[3], (unsigned long)high, got,
+               wanted);
+    return got == wanted;
+}
+
+static bool all_patterns_agree(int number, bool no_unix_sockets)
+{
+    for (size_t i = 0; i < LENGTH(values); i++) {
+        for (size_t j = 0; j < LENGTH(values); j++) {
+            struct call c = {.no_unix_sockets = no_unix_sockets};
+            for (int n = 0; n < 6; n++)
+                c.arg[n] = n % 2 ? values[j] : values[i];
+            for (size_t h = 0; h < LENGTH(high_halves); h++) {
+                if (!answers_as_expected(number, &c, high_halves[h]))
+                    return false;
+            }
+            /* Neighbours of the same kind too: flags and mode of openat are arguments 2 and 3. */
+            c.arg[2] = values[j];
+            if (!answers_as_expected(number, &c, 0))
+                return false;
+        }
+    }
+    return true;
+}
+
+static void build(bool no_unix_sockets)
+{
+    struct filter_options options = {.no_unix_sockets = no_unix_sockets};
+
+    memset(&setup, 0, sizeof(setup));
+    filter_build(&setup, &options);
+}
+
+/* --- the tests --- */
+
+TEST(the_program_is_one_the_kernel_takes)
+{
+    for (int i = 0; i < 2; i++) {
+        build(i != 0);
+        CHECK(program_is_sound(&setup));
+    }
+    return 0;
+}
+
+TEST(every_number_with_every_argument_pattern_is_answered_as_written_down_here)
+{
+    for (int i = 0; i < 2; i++) {
+        build(i != 0);
+        for (int number = 0; number <= NUMBERS; number++)
+            CHECK(all_patterns_agree(number, i != 0));
+    }
+    return 0;
+}
+
+TEST(numbers_far_beyond_the_known_do_not_exist)
+{
+    static const int far[] = {LAST_KNOWN + 1, 4096, 0xffff, 0x10000, 0x3fffffff};
+
+    build(false);
+    for (size_t i = 0; i < LENGTH(far); i++) {
+        struct seccomp_data data = {.nr = far[i], .arch = NATIVE};
+        CHECK(interpret(&setup, &data) == NO(ENOSYS));
+    }
+    return 0;
+}
+
+TEST(x32_calls_kill)
+{
+    build(false);
+    for (int number = 0; number <= NUMBERS; number++) {
+        struct seccomp_data data = {.nr = number | 0x40000000, .arch = NATIVE};
+        CHECK(interpret(&setup, &data) == KILL);
+    }
+    struct seccomp_data last = {.nr = -1, .arch = NATIVE};
+    CHECK(interpret(&setup, &last) == KILL);
+    struct seccomp_data lowest = {.nr = -0x7fffffff - 1, .arch = NATIVE};
+    CHECK(interpret(&setup, &lowest) == KILL);
+    return 0;
+}
+
+TEST(calls_of_any_other_architecture_kill)
+{
+    static const uint32_t foreign[] = {AUDIT_ARCH_I386,     AUDIT_ARCH_ARM,   AUDIT_ARCH_PPC64,
+                                       AUDIT_ARCH_RISCV64,  AUDIT_ARCH_S390X, 0,
+                                       NATIVE ^ 0x80000000, NATIVE ^ 1,       0xffffffff};
+
+    build(false);
+    for (size_t i = 0; i < LENGTH(foreign); i++) {
+        for (int number = 0; number <= NUMBERS; number++) {
+            struct seccomp_data data = {.nr = number, .arch = foreign[i]};
+            CHECK(interpret(&setup, &data) == KILL);
+        }
+    }
+    return 0;
+}
+
+/* CVE-2019-10063: a bit above the 32 that the kernel looks at changed the answer. */
+TEST(high_bits_of_an_argument_change_nothing)
+{
+    struct seccomp_data data = {.nr = SYS_ioctl, .arch = NATIVE};
+
+    build(false);
+    for (int bit = 32; bit < 64; bit++) {
+        data.args[1] = 0x5412 | 1ULL << bit;
+        CHECK(interpret(&setup, &data) == NO(EPERM));
+    }
+    return 0;
+}
+
+/* --- what --explain shows is what is enforced --- */
+
+struct tally {
+    unsigned of[3];
+    bool clone3_named;
+};
+
+static void count(void *context, const char *name, enum filter_answer answer)
+{
+    struct tally *tally = context;
+
+    tally->of[answer]++;
+    if (strcmp(name, "clone3") == 0)
+        tally->clone3_named = true;
+}
+
+TEST(the_listed_calls_are_as_many_as_the_program_knows)
+{
+    struct tally tally = {0};
+    const struct call zero = {0};
+    unsigned allowed = 0;
+    unsigned not_permitted = 0;
+    unsigned checked = 0;
+
+    build(false);
+    filter_visit(count, &tally);
+    for (int number = 0; number <= NUMBERS; number++) {
+        struct seccomp_data data = {.nr = number, .arch = NATIVE};
+        uint32_t answer = interpret(&setup, &data);
+        if (expect_by_arguments(number, &zero) != INVALID)
+            checked++;
+        else if (answer == ALLOW)
+            allowed++;
+        else if (answer == NO(EPERM))
+            not_permitted++;
+    }
+    CHECK(tally.of[FILTER_ALLOWED] == allowed);
+    CHECK(tally.of[FILTER_CHECKED] == checked);
+    CHECK(tally.of[FILTER_REFUSED] == not_permitted);
+    CHECK(!tally.clone3_named);
+    return 0;
+}
