@@ -35,7 +35,7 @@ class Row:
     argv: list = None
     why: str = ""
     engine: bool = False  # measured by enginebench, not by starting argv
-    every: int = 1  # takes part in every nth round: slow tools must not eat the time of the others
+    every: int = 1  # takes part in every nth lap: slow tools must not eat the time of the others
 
 
 @dataclasses.dataclass

@@ -2,10 +2,10 @@
 /*
  * Times starts of programs: from just before posix_spawn() until the child has been reaped.
  *
- *   spawnbench ROUNDS BLOCK GAP_US SEED ::: EVERY COMMAND [ARG...] [::: EVERY COMMAND ...]
+ *   spawnbench ROUNDS BLOCK GAP_US SEED ::: COMMAND [ARG...] [::: COMMAND [ARG...]]...
  *
- * Each round goes through the rows in turn, so that drift of the machine meets all alike. A row
- * takes part in every EVERYth round and is started BLOCK times in it.
+ * Each round goes through the rows in turn, so that drift of the machine meets all alike, and
+ * starts each BLOCK times.
  *   GAP_US 0   the starts of a block follow one another at once; after each block the machine gets
  *              60 ms to finish what is left over (the kernel takes network namespaces down in
  *              the background), so that no row pays for another
@@ -36,11 +36,6 @@ enum {
 
 static const int64_t settle_ns = 60000000;
 
-struct row {
-    long every;
-    char **argv;
-};
-
 struct start {
     int row, index, status;
     int64_t wall, gone, cpu;
@@ -53,7 +48,7 @@ struct block {
 };
 
 struct bench {
-    struct row rows[MAX_ROWS];
+    char **rows[MAX_ROWS]; /* the argv of each */
     int row_count;
     long rounds, block, gap_us;
     uint64_t random;
@@ -95,7 +90,7 @@ static void start_once(struct bench *b, int row, int index)
     struct start *s = &b->starts[b->start_count++];
     struct rusage usage;
     pid_t pid;
-    char **argv = b->rows[row].argv;
+    char **argv = b->rows[row];
 
     int64_t begin = now();
     int r = posix_spawn(&pid, argv[0], &b->stdio, NULL, argv, environ);
@@ -134,14 +129,13 @@ static void tight_block(struct bench *b, int row)
 
 static void run_rounds(struct bench *b)
 {
+    start_once(b, 0, 0); /* what this process does for the first time is not part of any start */
+    b->start_count = 0;
     int64_t due = now();
-
     for (long round = 0; round < b->rounds; round++) {
         if (b->gap_us == 0)
             tight_block(b, -1);
         for (int row = 0; row < b->row_count; row++) {
-            if (round % b->rows[row].every != 0)
-                continue;
             if (b->gap_us == 0) {
                 tight_block(b, row);
                 continue;
@@ -174,19 +168,15 @@ static void print_results(const struct bench *b)
 static void parse_rows(struct bench *b, char **argv)
 {
     while (*argv) {
-        if (strcmp(*argv, ":::") != 0 || b->row_count == MAX_ROWS || !argv[1] || !argv[2]) {
+        if (strcmp(*argv, ":::") != 0 || b->row_count == MAX_ROWS || !argv[1]) {
             errno = EINVAL;
             err(EXIT_OWN, "%s", *argv);
         }
-        struct row *row = &b->rows[b->row_count++];
-        *row = (struct row){.every = number(argv[1]), .argv = argv + 2};
-        if (row->every == 0)
-            row->every = 1;
-        for (argv += 2; *argv && strcmp(*argv, ":::") != 0; argv++)
-            ;
+        *argv++ = NULL;
+        b->rows[b->row_count++] = argv;
+        while (*argv && strcmp(*argv, ":::") != 0)
+            argv++;
     }
-    for (int i = 1; i < b->row_count; i++)
-        b->rows[i].argv[-2] = NULL;
 }
 
 static void prepare_stdio(struct bench *b)
@@ -208,8 +198,8 @@ int main(int argc, char **argv)
 {
     struct bench b = {0};
 
-    if (argc < 8) {
-        fputs("usage: spawnbench ROUNDS BLOCK GAP_US SEED ::: EVERY COMMAND [ARG...]...\n", stderr);
+    if (argc < 7) {
+        fputs("usage: spawnbench ROUNDS BLOCK GAP_US SEED ::: COMMAND [ARG...]...\n", stderr);
         return EXIT_OWN;
     }
     b.rounds = number(argv[1]);

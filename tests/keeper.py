@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keeps one test: runs it as one identity, sees what it leaves behind, ends all of it.
 
-Each test is kept by a process of its own, in a mount namespace of its own where root allows that, and in a cgroup of its
-own where one can be made. Neither is needed to see everything: the keeper is the subreaper of its test, so that whatever the
-test orphans becomes the keeper's child.
+Each test is kept by a process of its own, in a mount namespace of its own where root allows that, and in a cgroup of
+its own where one can be made. Neither is needed to see every process: the keeper is the subreaper of its test, so that
+whatever the test orphans becomes the keeper's child.
 """
 
 import ctypes
@@ -41,9 +41,9 @@ def can_unshare(flags):
     return os.waitpid(pid, 0)[1] == 0
 
 
-def read(path):
+def read(path, limit=-1):
     with open(path, encoding="utf-8", errors="replace") as file:
-        return file.read()
+        return file.read(limit)
 
 
 def write(path, text):
@@ -59,7 +59,7 @@ def mounts():
 
 
 def cgroup_folders():
-    """Our own folder in the hierarchies that serve us: v2, which can kill a group, and v1 pids, which can stop forks."""
+    """Our own folder in the hierarchies that serve us: v2, which kills a group, and v1 pids, which stops forks."""
     own = {}
     for line in read("/proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
@@ -88,6 +88,13 @@ class Group:
 
     def folders(self):
         return [folder for top in self.tops for folder, _, _ in os.walk(top)]
+
+    def enter(self):
+        for top in self.tops:
+            try:
+                write(f"{top}/cgroup.procs", "0")
+            except OSError:
+                pass  # made, but not to be entered from where we are: as good as none
 
     def pids(self):
         return {int(line) for folder in self.folders() for line in read(f"{folder}/cgroup.procs").split()}
@@ -232,8 +239,7 @@ class Keeper:
         """The forked child turns into the test."""
         try:
             os.setsid()
-            for top in group.tops:
-                write(f"{top}/cgroup.procs", "0")
+            group.enter()
             log = os.open(self.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
             for number, fd in enumerate((os.open("/dev/null", os.O_RDONLY), log, log)):
                 os.dup2(fd, number)

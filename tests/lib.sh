@@ -72,8 +72,8 @@ attack() {
     fi
 }
 
-# judge COMMAND…: runs an attack and ends the test by what it printed: "ESCAPED: …" for each way out it found, or, as its
-# last line, "contained". A crash, an unstarted sandbox or silence is neither.
+# judge COMMAND…: runs an attack and ends the test by what it printed: "ESCAPED: …" for each way out it found, or, as
+# its last line, "contained". A crash, an unstarted sandbox or silence is neither.
 judge() {
     local output status=0
     output=$("$@" 2>&1) || status=$?
@@ -112,7 +112,7 @@ eventually() {
 }
 
 # on_victim PROBE ATTACK: sets the probe on a process of the host that has the very uid of the sandbox there, so that no
-# permission stands between them. The sandbox runs first, for its uid to be seen; then the victim is made and named to it.
+# permission stands between them. The sandbox runs first, for its uid to be seen; then the victim is made, and named.
 on_victim() {
     local mark=victim-$$-$RANDOM uid victim become=()
     mkfifo "$TMP/orders"

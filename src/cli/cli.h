@@ -46,5 +46,7 @@ void cli_print_end(const struct carrel_result *result);
 
 /* Finds a part of Carrel beside this program or where it was installed; NULL: nowhere. */
 const char *cli_find(const char *part, char *path, size_t size);
-/* Prints "carrel: message" on stderr and returns 125. */
+/* Prints "carrel: message" on stderr, as one line. */
+void cli_say(const char *message);
+/* The same, and returns 125. */
 int cli_fail(const char *message);

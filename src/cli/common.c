@@ -5,9 +5,23 @@
 
 #include "cli/cli.h"
 
+/* One line, whatever names it holds: a newline or an escape sequence in a file name must not pass for
+ * something Carrel said. */
+void cli_say(const char *message)
+{
+    fputs("carrel: ", stderr);
+    for (const unsigned char *c = (const unsigned char *)message; *c; c++) {
+        if (*c < 0x20 || *c == 0x7f)
+            fprintf(stderr, "\\x%02x", *c);
+        else
+            fputc(*c, stderr);
+    }
+    fputc('\n', stderr);
+}
+
 int cli_fail(const char *message)
 {
-    fprintf(stderr, "carrel: %s\n", message);
+    cli_say(message);
     return CLI_FAILED;
 }
 

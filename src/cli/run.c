@@ -50,14 +50,13 @@ static const char help[] =
 void cli_print_end(const struct carrel_result *result)
 {
     if (result->note[0])
-        fprintf(stderr, "carrel: %s\n", result->note);
+        cli_say(result->note);
     else if (result->reason == CARREL_ENDED_TIMEOUT)
-        fputs("carrel: the time limit was reached and everything was ended (--timeout)\n", stderr);
+        cli_say("the time limit was reached and everything was ended (--timeout)");
     else if (result->reason == CARREL_ENDED_OUTPUT)
-        fputs("carrel: the output limit was reached and everything was ended (--max-output)\n",
-              stderr);
+        cli_say("the output limit was reached and everything was ended (--max-output)");
     else if (result->reason == CARREL_ENDED_OOM)
-        fputs("carrel: the kernel ended the command for lack of memory\n", stderr);
+        cli_say("the kernel ended the command for lack of memory");
 }
 
 /* Signals that a terminal or a service manager sends are the command's to handle. */

@@ -300,8 +300,8 @@ static int narrow_reach(const struct policy *policy, struct carrel_spec *spec, s
         spec->level = policy->level;
     if (spec->user == CARREL_USER_DEFAULT)
         spec->user = policy->user;
-    if (spec->net == CARREL_NET_DEFAULT && spec->level != CARREL_LEVEL_DIR)
-        spec->net = policy->net;
+    if (spec->net == CARREL_NET_DEFAULT)
+        spec->net = policy->net; /* "none" at level dir is refused later: it could not be kept */
     return 0;
 }
 

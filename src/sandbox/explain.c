@@ -136,6 +136,8 @@ static json_t *explain_missing(const struct run *run)
             json_array_append_new(missing, json_string(not_isolated[i]));
         return missing;
     }
+    json_array_append_new(missing, json_string("no limit on memory, processor time and disk space: "
+                                               "only on the size of /tmp, /.cache and /dev/shm"));
     if (!(run->setup.namespaces & CLONE_NEWTIME))
         json_array_append_new(missing, json_string("no time namespace: uptime is the host's"));
     if (run->host.landlock_abi < CARREL_LANDLOCK_ABI_SCOPES)

@@ -64,7 +64,7 @@ class CPython(CarrelTest):
                 os.setresuid(ORDINARY, ORDINARY, ORDINARY)
 
         return self.start([PYTHON, "-B", "-c", self.program, module, *cases], cwd=here, preexec_fn=become_ordinary,
-                          env=dict(self.env, HOME=here, PWD=here), start_new_session=True)
+                          env=dict(self.env, HOME=here, PWD=here))
 
     def start_inside(self, module, *cases):
         os.makedirs(f"{self.ws}/{module}", exist_ok=True)
@@ -75,13 +75,14 @@ class CPython(CarrelTest):
         """Starts it with its errors going to a file, and sees to it that it does not outlive a failed test."""
         errors = tempfile.TemporaryFile("w+", dir=self.dir, errors="replace")
         process = subprocess.Popen(command, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors,
-                                   **kwargs)
+                                   start_new_session=True, **kwargs)
         self.running.append((process, errors))
         return process, errors
 
     def tearDown(self):
         for process, errors in self.running:
-            process.kill()
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             process.stdout.close()
             errors.close()

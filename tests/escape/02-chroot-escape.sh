@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# ATTACK 2: climb with cd .. a hundred times; chroot away from a directory that is still open and climb from there; unmount /
+# ATTACK 2: climb with cd .. a hundred times; chroot away from an open directory and climb from there; unmount /
 # MUST: chroot is EPERM, and / stays /
 # CONTROL: pivot,caps,seccomp
 # CONTROL-root: pivot,caps,seccomp,ids

@@ -4,8 +4,8 @@
 # MUST: all of them stay in the sandbox's own root
 # CONTROL: outside
 #
-# No control of ours can be left out to see this succeed: whatever a link of /proc leads to, the kernel stops ".." at the
-# root of the process that asks. What shows that the attack is a real one is running it outside.
+# No control of ours can be left out to see this succeed: whatever a link of /proc leads to, the kernel stops ".." at
+# the root of the process that asks. What shows that the attack is a real one is running it outside.
 
 # shellcheck source=/dev/null
 . "$TESTLIB"

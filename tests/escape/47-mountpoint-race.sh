@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# ATTACK 47: exchange the workspace's usr, proc and etc with links and full directories in a loop while 100 sandboxes start
+# ATTACK 47: exchange the workspace's usr, proc, etc with links and full directories in a loop while 100 sandboxes start
 # MUST: no mount outside the tree, nothing made behind the links, no start in which /proc lacks its masks
 # CONTROL: mountpoint-check
 # TIMEOUT: 180

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# ATTACK 84: watch the host by fanotify on whole mounts; take all inotify instances, which are counted for the caller, too
+# ATTACK 84: watch the host by fanotify on whole mounts; take all inotify instances, which count for the caller, too
 # MUST: fanotify is EPERM; inotify works on the sandbox's own files, meets a limit, and the caller still gets instances
 # CONTROL: seccomp
 

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The messages that pid 1 reads: the first byte chooses setup or command, the rest is the message.
+ * What is accepted must, written again, give the same bytes: nothing is ignored or read twice. */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sandbox/wire.h"
+
+enum { POINTERS = 1024 };
+
+static struct setup setup;
+
+#ifdef PLANTED_BUG
+/* Deliberately wrong: an index that is one too large for some ids. tests/fuzz/planted must find it. */
+static void plant(const struct setup *s)
+{
+    static const char *volatile names[8];
+
+    if (s->op_count && s->ops[0].kind == OP_TMPFS)
+        (void)names[s->uid % 9];
+}
+#else
+#define plant(s) ((void)0)
+#endif
+
+static void try_setup(char *bytes, size_t n)
+{
+    memset(&setup, 0, sizeof(setup));
+    if (wire_decode_setup(&setup, bytes, n) < 0)
+        return;
+    plant(&setup);
+    char *again = malloc(n);
+    if (wire_encode_setup(&setup, again, n) != n || memcmp(again, bytes, n) != 0)
+        abort();
+    free(again);
+}
+
+static void try_command(char *bytes, size_t n)
+{
+    static const char *pointers[POINTERS];
+    struct command command = {0};
+
+    if (wire_decode_command(&command, pointers, POINTERS, bytes, n) < 0)
+        return;
+    if (command.argv[command.argc] || command.env[command.envc])
+        abort();
+    char *again = malloc(n);
+    if (wire_encode_command(&command, again, n) != n || memcmp(again, bytes, n) != 0)
+        abort();
+    free(again);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    if (size < 2)
+        return 0;
+    char *exact = malloc(size - 1); /* the message is read in place: not one byte beyond it */
+    memcpy(exact, data + 1, size - 1);
+    if (data[0] & 1)
+        try_command(exact, size - 1);
+    else
+        try_setup(exact, size - 1);
+    free(exact);
+    return 0;
+}
