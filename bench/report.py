@@ -19,11 +19,11 @@ LEGEND = """\
 - × bare, × bwrap: the median divided by that of the bare start and of bubblewrap with the same mounts."""
 
 ROWS = """\
-All rows start the same `/bin/true` with the same environment, in turns within one run. "Same mounts" are the {mounts}
-that `carrel run --explain` prints; bubblewrap also gets the same namespaces (it has no time namespace),
-`--new-session` and `--die-with-parent`, but no seccomp filter, resource limits or Landlock, which Carrel always
-applies, and the files of `/etc` and `/proc` that Carrel writes itself are prepared for it beforehand.
-`carrel_run()` is the same sandbox made by a program with libcarrel in it, nothing prepared ahead."""
+All rows start the same `/bin/true` with the same environment, in turns within one run. "Same mounts" are those
+that `carrel run --explain` prints, {mounts} on this machine; bubblewrap also gets the same namespaces (it has no
+time namespace), `--new-session` and `--die-with-parent`, but no seccomp filter, resource limits or Landlock,
+which Carrel always applies, and the files of `/etc` and `/proc` that Carrel writes itself are prepared for it
+beforehand. `carrel_run()` is the same sandbox made by a program with libcarrel in it, nothing prepared ahead."""
 
 
 def cell(result, key, form):
@@ -56,7 +56,24 @@ def summary(figures):
         if {"engine", "carrel", "bwrap"} <= rows.keys():
             yield (f"{IDENTITIES[identity]}, {MODES[mode]}: a fresh sandbox takes {rows['engine']['vs_bare']:.2f} × a "
                    f"bare start in the engine and {rows['carrel']['vs_bare']:.2f} × as `carrel run`, which is "
-                   f"{1 / rows['carrel']['vs_bwrap']:.2f} × as fast as bubblewrap with the same mounts")
+                   f"{1 / rows['carrel']['vs_bwrap']:.2f} × as fast as bubblewrap with the same mounts"
+                   + minimal(rows))
+
+
+def minimal(rows):
+    """For those who would give bubblewrap less to do."""
+    if "bwrap-minimal" not in rows:
+        return ""
+    ratio = rows["bwrap-minimal"]["p50_ms"] / rows["carrel"]["p50_ms"]
+    return f" and {ratio:.2f} × as fast as with system directories and /proc only"
+
+
+def notes(figures):
+    busiest = max((r.get("background") or 0 for r in figures["results"]), default=0)
+    if busiest > BUSY:
+        return [*figures["notes"], f"Other work took up to {busiest:.0%} of the machine meanwhile: times are too long, "
+                "ratios rough. Run it again when the machine is quiet."]
+    return figures["notes"]
 
 
 def machine_line(figures):
@@ -81,10 +98,8 @@ def print_terminal(figures):
     print()
     for sentence in summary(figures):
         print(sentence.replace("`", ""))
-    for note in figures["notes"]:
+    for note in notes(figures):
         print("note:", note)
-    if any((r.get("background") or 0) > BUSY for r in figures["results"]):
-        print("note: other work kept the machine busy; run it again when it is quiet")
 
 
 def markdown(figures):
@@ -93,7 +108,8 @@ def markdown(figures):
             "with those of another.", "", "In short:", ""]
     text += [f"- {sentence}" for sentence in summary(figures)]
     text += ["", "## What the columns mean", "", LEGEND, "", "## Rows", "", ROWS.format(mounts=figures["mounts"])]
-    text += figures["notes"]
+    for note in notes(figures):
+        text += ["", note]
     for identity, mode, results in groups(figures):
         text += ["", f"## {IDENTITIES[identity][0].upper()}{IDENTITIES[identity][1:]}, {MODES[mode]}", ""]
         lines = table(results)

@@ -15,6 +15,7 @@ import os
 import pathlib
 import shutil
 import subprocess
+import sys
 
 TRUE = "/bin/true"
 # Used when there is no build of Carrel yet: what a minimal root needs.
@@ -24,7 +25,7 @@ SYSTEM = [d for d in ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/libx32", "/li
 DEV_BY_BWRAP = {"/dev", "/dev/pts", "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom",
                 "/dev/tty", "/dev/ptmx", "/dev/fd", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/console"}
 # `bwrap --proc` binds these read-only by itself.
-PROC_BY_BWRAP = {"/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus"}
+PROC_BY_BWRAP = {"/proc/sysrq-trigger", "/proc/irq", "/proc/bus"}
 
 
 @dataclasses.dataclass
@@ -44,7 +45,7 @@ class Place:
     base: pathlib.Path
     identity: dict  # for subprocess: user, group, extra_groups
     root: bool
-    programs: pathlib.Path  # where run put enginebench, carrel and carrel-init, those that there are
+    programs: pathlib.Path  # where run put the measuring programs and, if built, Carrel's
 
     @property
     def carrel(self):
@@ -78,11 +79,14 @@ class Place:
 
 
 def explained(place, options):
-    """The setup that Carrel prints for a run with these options, or None."""
+    """The setup that Carrel prints for a run with these options; None when there is no Carrel."""
     if not place.carrel:
         return None
-    text, _ = place.try_out([str(place.carrel), "run", *options, "--explain", "--json", "--", TRUE], dict(os.environ))
-    return json.loads(text) if text else None
+    command = [str(place.carrel), "run", *options, "--explain", "--json", "--", TRUE]
+    text, why = place.try_out(command, dict(os.environ))
+    if why:  # going on would compare with other mounts
+        sys.exit(f"bench: {' '.join(command)}: {why}")
+    return json.loads(text)
 
 
 def assumed(place):
@@ -220,7 +224,7 @@ def engine_arguments(place):
 
 
 def all_rows(place):
-    """Returns (rows, environment, number of mounts, notes on what is not alike between the rows)."""
+    """Returns (rows, environment, mounts seen inside Carrel, notes on what is not alike between rows)."""
     workspace = ["--workspace", str(place.workspace)]
     setup = explained(place, workspace)
     notes = [] if setup else ["There is no build of Carrel: bubblewrap has assumed mounts."]
@@ -230,8 +234,8 @@ def all_rows(place):
     if same.not_given:
         notes.append("bubblewrap does without: " + ", ".join(same.not_given) + ".")
     rows = [Row("bare", "posix_spawn of true, no sandbox", [TRUE])]
+    run = [str(place.carrel), "run"]
     if place.carrel:
-        run = [str(place.carrel), "run"]
         engine = [str(place.programs / "enginebench"), "1", "0", "1"]
         rows += [Row("engine", "carrel_run() in a living process", engine + engine_arguments(place), engine=True),
                  Row("carrel", "carrel run --workspace W -- true", [*run, *workspace, "--", TRUE]),
@@ -246,4 +250,5 @@ def all_rows(place):
             _, why = place.try_out(row.argv, environment)
             if why:
                 row.argv, row.why = None, "does not work here: " + why
-    return rows, environment, len(setup["mounts"]), notes
+    seen = place.try_out([*run, *workspace, "--", "/bin/cat", "/proc/self/mountinfo"], environment)[0] or ""
+    return rows, environment, len(seen.splitlines()), notes

@@ -173,6 +173,11 @@ def on_alarm(*_):
     raise TimedOut
 
 
+def on_term(*_):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one must not interrupt the cleaning up
+    sys.exit(FAIL)
+
+
 def reap():
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
@@ -198,7 +203,8 @@ class Keeper:
         libc("prctl", PR_SET_CHILD_SUBREAPER, 1)
         libc("prctl", PR_SET_PDEATHSIG, signal.SIGTERM)
         signal.signal(signal.SIGALRM, on_alarm)
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(FAIL))
+        signal.signal(signal.SIGTERM, on_term)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the run tells us to stop
         if self.private:
             private_view(self.base)
         if self.test.kind != "escape":

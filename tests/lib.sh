@@ -97,6 +97,16 @@ marked() {
     return 0
 }
 
+# gone WORD WHEN: nobody so marked is left; else ends them, and the test.
+gone() {
+    local left
+    left=$(marked "$1")
+    [ -n "$left" ] || return 0
+    # shellcheck disable=SC2086  # one word for each process
+    kill -KILL $left 2>/dev/null || true
+    escaped "$2, these lived on: ${left//$'\n'/ }"
+}
+
 alive() { # PID
     grep -qs '^State:.[^ZX]' "/proc/$1/status"
 }

@@ -14,7 +14,8 @@ cp "$(dirname "$CARREL")/carrel" "$(dirname "$CARREL")/carrel-init" "$TMP/bin/"
 chmod 755 "$TMP/bin/"*
 before=$(cat "$TMP/bin/"* | sha256sum)
 CARREL=$TMP/bin/carrel
-output=$(attack -- helpers exe 2>&1) || true
-printf '%s\n' "$output"
-[ "$(cat "$TMP/bin/"* | sha256sum)" = "$before" ] || escaped "the helper was written over"
-judge printf '%s\n' "$output"
+overwrite() {
+    attack -- helpers exe
+    [ "$(cat "$TMP/bin/"* | sha256sum)" = "$before" ] || echo "ESCAPED: the helper was written over"
+}
+judge overwrite

@@ -14,32 +14,30 @@ none_left() {
     [ -z "$(marked "$mark")" ]
 }
 
-check() {
-    local left
-    left=$(marked "$mark")
-    [ -n "$left" ] || return 0
-    # shellcheck disable=SC2086  # one word for each process
-    kill -KILL $left 2>/dev/null || true
-    escaped "$1, these lived on: ${left//$'\n'/ }"
-}
-
 all_there() {
     [ "$(marked "$mark" | wc -l)" -ge 5 ]
 }
 
 inside -- /linger daemons "$mark"
-check "after the command's end"
+gone "$mark" "after the command's end"
 
 status=0
 inside --timeout 1s -- /linger daemons-and-stay "$mark" || status=$?
-check "after the deadline"
+gone "$mark" "after the deadline"
 [ $status = 124 ] || unclear "the deadline ended it with $status"
+
+# The first of a signal is the command's to handle, and these ignore it; the same again is meant for Carrel.
+ends_by() { # SIGNAL
+    kill -"$1" "$engine" 2>/dev/null
+    sleep 0.1
+    ! alive "$engine"
+}
 
 for signal in TERM HUP KILL; do
     "$CARREL" run --level ns --workspace "$WS" -- /linger daemons-and-stay "$mark" &
     engine=$!
     eventually all_there || unclear "the attack did not start"
-    kill -$signal $engine
+    eventually ends_by $signal || unclear "SIG$signal does not end Carrel"
     wait $engine || true
-    eventually none_left || check "after SIG$signal to Carrel"
+    eventually none_left || gone "$mark" "after SIG$signal to Carrel"
 done

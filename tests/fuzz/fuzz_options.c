@@ -1,40 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The command line of `carrel run`: one word per line of the input. */
-#include <stdint.h>
-#include <stdlib.h>
+#include "fuzz.h"
+
 #include <string.h>
 
 #include "cli/cli.h"
 
-enum { MAX_WORDS = 1200 };
+enum {
+    MAX_WORDS = 1200
+};
 
 static struct run_options options;
-
-static void check(bool holds)
-{
-    if (!holds)
-        abort();
-}
 
 static void check_parsed(const struct run_options *o)
 {
     const struct carrel_spec *spec = &o->spec;
 
-    check(o->help || (spec->argv && spec->argv[0]));
-    check(spec->mount_count <= CLI_MAX_MOUNTS && o->env_count <= CLI_MAX_ENV);
-    check(spec->env && !spec->env[o->env_count]);
+    MUST(o->help || (spec->argv && spec->argv[0]));
+    MUST(spec->mount_count <= CLI_MAX_MOUNTS && o->env_count <= CLI_MAX_ENV);
+    MUST(spec->env && !spec->env[o->env_count]);
     for (size_t i = 0; i < o->env_count; i++)
-        check(strchr(spec->env[i], '=') > spec->env[i]);
+        MUST(strchr(spec->env[i], '=') > spec->env[i]);
     for (size_t i = 0; i < spec->mount_count; i++) {
         const struct carrel_mount *m = &spec->mounts[i];
-        check(m->source && *m->source);
-        check(m->target ? m->target[0] == '/' : m->source[0] == '/');
+        MUST(m->source && *m->source);
+        MUST(m->target ? m->target[0] == '/' : m->source[0] == '/');
     }
-    check(!spec->cwd || spec->cwd[0] == '/');
-    check(!(spec->create && !spec->workspace) && !(spec->at && spec->workspace));
+    MUST(!spec->cwd || spec->cwd[0] == '/');
+    MUST(!(spec->create && !spec->workspace) && !(spec->at && spec->workspace));
 }
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -52,7 +46,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (run_options_parse(&options, count, words, &err) == 0)
         check_parsed(&options);
     else
-        check(err.code != ERR_NONE && err.msg[0] && memchr(err.msg, '\0', sizeof(err.msg)));
+        MUST(err.code != ERR_NONE && err.msg[0] && memchr(err.msg, '\0', sizeof(err.msg)));
     run_options_clear(&options);
     for (int i = 0; i < count; i++)
         free(words[i]);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Policy files. The first byte chooses what the caller asks for; the rest is the file. Whatever the
  * file says, what comes out is bounded, and never wider than both sides agree to. */
-#include <stdint.h>
-#include <stdlib.h>
+#include "fuzz.h"
+
 #include <string.h>
 
 #include "policy/policy.h"
@@ -11,24 +11,18 @@
 
 static struct policy policy;
 
-static void check(bool holds)
-{
-    if (!holds)
-        abort();
-}
-
 static void check_parsed(const struct policy *p)
 {
-    check(p->mount_count <= POLICY_MAX_MOUNTS && p->env_count <= POLICY_MAX_ENV);
+    MUST(p->mount_count <= POLICY_MAX_MOUNTS && p->env_count <= POLICY_MAX_ENV);
     for (size_t i = 0; i < p->mount_count; i++) {
-        check(p->mounts[i].source && p->mounts[i].source[0] == '/');
-        check(!p->mounts[i].target || p->mounts[i].target[0] == '/');
+        MUST(p->mounts[i].source && p->mounts[i].source[0] == '/');
+        MUST(!p->mounts[i].target || p->mounts[i].target[0] == '/');
     }
     for (size_t i = 0; i < p->env_count; i++) {
         const char *equals = strchr(p->env[i], '=');
-        check(equals && equals != p->env[i]);
+        MUST(equals && equals != p->env[i]);
     }
-    check(p->timeout_ms <= LARGEST && p->tmp_bytes <= LARGEST && p->output_bytes <= LARGEST);
+    MUST(p->timeout_ms <= LARGEST && p->tmp_bytes <= LARGEST && p->output_bytes <= LARGEST);
 }
 
 static struct carrel_spec ask(uint8_t choice)
@@ -48,27 +42,26 @@ static struct carrel_spec ask(uint8_t choice)
 
 static void check_limit(uint64_t got, uint64_t asked, uint64_t allowed)
 {
-    check(!allowed || (got && got <= allowed));
-    check(!asked || got == asked);
+    MUST(!allowed || (got && got <= allowed));
+    MUST(!asked || got == asked);
 }
 
 static void check_applied(const struct policy *p, const struct carrel_spec *asked,
                           const struct carrel_spec *got)
 {
-    check(got->level != CARREL_LEVEL_DIR || p->level == CARREL_LEVEL_DIR);
-    check(got->net != CARREL_NET_HOST || p->net == CARREL_NET_HOST);
-    check(got->user != CARREL_USER_ROOT || p->user == CARREL_USER_ROOT);
+    MUST(got->level != CARREL_LEVEL_DIR || p->level == CARREL_LEVEL_DIR);
+    MUST(got->net != CARREL_NET_HOST || p->net == CARREL_NET_HOST);
+    MUST(got->net == CARREL_NET_NONE || p->net != CARREL_NET_NONE);
+    MUST(got->user != CARREL_USER_ROOT || p->user == CARREL_USER_ROOT);
     check_limit(got->timeout_ms, asked->timeout_ms, p->timeout_ms);
     check_limit(got->tmp_bytes, asked->tmp_bytes, p->tmp_bytes);
     check_limit(got->output_bytes, asked->output_bytes, p->output_bytes);
-    check(got->mount_count == p->mount_count);
+    MUST(got->mount_count == p->mount_count);
     size_t n = 0;
     while (got->env[n])
         n++;
-    check(n == p->env_count + (asked->env ? 2 : 0));
+    MUST(n == p->env_count + (asked->env ? 2 : 0));
 }
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -87,7 +80,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (policy_apply(&policy, &arena, &got, &err) == 0)
             check_applied(&policy, &asked, &got);
     } else {
-        check(err.code == ERR_INVALID && memchr(err.msg, '\0', sizeof(err.msg)));
+        MUST(err.code == ERR_INVALID && memchr(err.msg, '\0', sizeof(err.msg)));
     }
     arena_clear(&arena);
     free(exact);

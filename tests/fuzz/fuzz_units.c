@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sizes and durations: any text in, a number above zero and within bounds out, or nothing. */
-#include <stdint.h>
+#include "fuzz.h"
+
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "policy/units.h"
@@ -17,18 +17,13 @@ static void try_parser(int (*parse)(const char *, uint64_t *), const char *text,
     char plain[32];
 
     if (parse(text, &value) < 0) {
-        if (value != UNTOUCHED)
-            abort();
+        MUST(value == UNTOUCHED);
         return;
     }
-    if (value == 0 || value > LARGEST)
-        abort();
+    MUST(value > 0 && value <= LARGEST);
     snprintf(plain, sizeof(plain), "%lu%s", (unsigned long)value, unit);
-    if (parse(plain, &again) < 0 || again != value)
-        abort();
+    MUST(parse(plain, &again) == 0 && again == value);
 }
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

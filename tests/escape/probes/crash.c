@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Attack by crashing: a core file holds memory, lands where the host says, or is fed to a program
- * that the host's root runs.
+ * that the host's root runs. Where the host has such a program, the kernel asks no limit but one:
+ * at exactly 1 it is not started. So the limit is tried as high as it goes, and low, too.
  */
 #include "probe.h"
 
@@ -9,17 +10,16 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
-int main(void)
+static void crash_at(rlim_t wanted)
 {
-    struct rlimit limit = {.rlim_cur = RLIM_INFINITY, .rlim_max = RLIM_INFINITY};
+    struct rlimit limit;
     int status;
 
     fflush(stdout);
     pid_t pid = fork();
     if (pid == 0) {
-        setrlimit(RLIMIT_CORE, &limit);
         if (getrlimit(RLIMIT_CORE, &limit) == 0) {
-            limit.rlim_cur = limit.rlim_max;
+            limit.rlim_cur = wanted < limit.rlim_max ? wanted : limit.rlim_max;
             setrlimit(RLIMIT_CORE, &limit);
         }
         kill(getpid(), SIGSEGV);
@@ -28,6 +28,13 @@ int main(void)
     if (pid < 0 || waitpid(pid, &status, 0) != pid || !WIFSIGNALED(status))
         unclear("crash");
     if (WCOREDUMP(status))
-        escaped("the kernel dumped core");
+        escaped("the kernel dumped core, with a limit of %llx", (unsigned long long)wanted);
+}
+
+int main(void)
+{
+    crash_at(RLIM_INFINITY);
+    crash_at(1);
+    crash_at(0);
     return verdict();
 }

@@ -15,7 +15,8 @@
 #include <sys/wait.h>
 #include <time.h>
 
-#define LIFE   20
+#define LIFE   60 /* longer than any test waits for them */
+#define STORM  10
 #define CHAINS 8
 
 static void ignore_signals(void)
@@ -86,7 +87,11 @@ static void daemons_and_stay(char **args)
         pause();
 }
 
-static unsigned long *births; /* in a file that the host can read */
+/* In a file that the host can read and write. */
+static struct {
+    unsigned long births;
+    volatile unsigned char stop; /* where nothing else ends the storm, the test does */
+} * shared;
 
 /* Each process of the chain lives only long enough to make the next: a list is out of date when it
  * is read. */
@@ -96,12 +101,12 @@ static void chain(void)
 
     close_pipes();
     clock_gettime(CLOCK_MONOTONIC, &now);
-    time_t end = now.tv_sec + LIFE / 2;
+    time_t end = now.tv_sec + STORM;
     signal(SIGCHLD, SIG_IGN);
-    while (now.tv_sec < end) {
+    while (now.tv_sec < end && !shared->stop) {
         if (fork() > 0)
             _exit(0);
-        __atomic_add_fetch(births, 1, __ATOMIC_RELAXED);
+        __atomic_add_fetch(&shared->births, 1, __ATOMIC_RELAXED);
         clock_gettime(CLOCK_MONOTONIC, &now);
     }
     _exit(0);
@@ -112,8 +117,8 @@ static void storm(char **args)
     int fd = open("/births", O_RDWR | O_CLOEXEC);
 
     (void)args;
-    births = mmap(NULL, sizeof(*births), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (births == MAP_FAILED)
+    shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (shared == MAP_FAILED)
         unclear("/births");
     ignore_signals();
     for (int i = 0; i < CHAINS; i++)
