@@ -111,7 +111,7 @@ $(BUILD)/example: examples/run.c $(BUILD)/libcarrel.a
 	$(CC) $(CFLAGS) -std=gnu17 -Iinclude $< $(BUILD)/libcarrel.a -ljansson -o $@
 
 # --- tests -----------------------------------------------------------------------------------------
-$(BUILD)/probes/%: tests/escape/probes/%.c
+$(BUILD)/probes/%: tests/escape/probes/%.c tests/escape/probes/probe.h
 	@mkdir -p $(@D)
 	$(CC) -std=gnu17 -D_GNU_SOURCE -O1 -g -Wall -Wextra -static $< -o $@
 $(BUILD)/tests/newroot: tests/tools/newroot.c $(BUILD)/libcarrel.a

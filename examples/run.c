@@ -8,7 +8,8 @@
 
 int main(int argc, char **argv)
 {
-    struct carrel_spec spec = {.capture = true, .create = true, .stdin_fd = -1, .timeout_ms = 60000};
+    struct carrel_spec spec = {
+        .capture = true, .create = true, .stdin_fd = -1, .timeout_ms = 60000};
     struct carrel_result result;
     struct carrel_error error;
 

@@ -8,7 +8,8 @@
  *         fprintf(stderr, "%s\n", error.message);
  *
  * A zeroed field means the default, which is always the confined one. Calls block until everything
- * the command started is gone. Several threads may call at once. The caller should ignore SIGPIPE. */
+ * the command started is gone. Several threads may call at once. The caller should ignore SIGPIPE.
+ */
 #pragma once
 
 #include <stdbool.h>
@@ -113,7 +114,8 @@ enum carrel_format {
 };
 
 /* 0 when the command ran (or could not be found inside), -1 when Carrel failed: nothing is left. */
-int carrel_run(const struct carrel_spec *spec, struct carrel_result *ret, struct carrel_error *error);
+int carrel_run(const struct carrel_spec *spec, struct carrel_result *ret,
+               struct carrel_error *error);
 void carrel_result_clear(struct carrel_result *result);
 
 /* What carrel_run would do, in full; does nothing. *ret_text is the caller's to free. */

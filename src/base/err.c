@@ -27,8 +27,8 @@ int err_wrap(struct err *err, const char *format, ...)
     int n = vsnprintf(err->msg, sizeof(err->msg), format, args);
     va_end(args);
     size_t used = n < 0 ? 0 : strnlen(err->msg, sizeof(err->msg) - 1);
-    snprintf(err->msg + used, sizeof(err->msg) - used, ": %.*s",
-             (int)(sizeof(err->msg) - used), inner);
+    snprintf(err->msg + used, sizeof(err->msg) - used, ": %.*s", (int)(sizeof(err->msg) - used),
+             inner);
     return -1;
 }
 

@@ -23,6 +23,7 @@ struct err {
     int os_errno; /* 0 when no system call is to blame */
     char msg[376];
 };
+
 _Static_assert(sizeof(struct err) <= PIPE_BUF, "written to a pipe in one piece");
 
 /* Both return -1, so that `return err_set(...)` reads well. */

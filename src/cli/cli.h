@@ -9,7 +9,11 @@
 #include "base/err.h"
 #include "carrel.h"
 
-enum { CLI_FAILED = 125, CLI_MAX_MOUNTS = 64, CLI_MAX_ENV = 1024 };
+enum {
+    CLI_FAILED = 125,
+    CLI_MAX_MOUNTS = 64,
+    CLI_MAX_ENV = 1024
+};
 
 /* The options of `carrel run`, checked. Everything points into argv or `arena`. */
 struct run_options {

@@ -5,8 +5,8 @@
 
 #include "cli/cli.h"
 
-/* One line, whatever names it holds: a newline or an escape sequence in a file name must not pass for
- * something Carrel said. */
+/* One line, whatever names it holds: a newline or an escape sequence in a file name must not pass
+ * for something Carrel said. */
 void cli_say(const char *message)
 {
     fputs("carrel: ", stderr);

@@ -7,13 +7,14 @@
 
 #include "cli/cli.h"
 
-static const char help[] = "usage: carrel doctor [--json]\n"
-                           "\n"
-                           "Asks the kernel what it offers, tries the isolation levels, and prints the\n"
-                           "one command that mends what is missing. Exit status 0 when level ns works\n"
-                           "here, 1 when it does not.\n"
-                           "\n"
-                           "example: carrel doctor --json\n";
+static const char help[] =
+    "usage: carrel doctor [--json]\n"
+    "\n"
+    "Asks the kernel what it offers, tries the isolation levels, and prints the\n"
+    "one command that mends what is missing. Exit status 0 when level ns works\n"
+    "here, 1 when it does not.\n"
+    "\n"
+    "example: carrel doctor --json\n";
 
 int cli_doctor(int argc, char **argv)
 {

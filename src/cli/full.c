@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* carrel-full: the verbs and options that need JSON. The command `carrel` execs it; both have the same
- * options, help and behaviour. */
+/* carrel-full: the verbs and options that need JSON. The command `carrel` execs it; both have the
+ * same options, help and behaviour. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 #include "policy/policy.h"
 
 static const char *const reasons[] = {
-    [CARREL_ENDED_EXIT] = "exit",     [CARREL_ENDED_SIGNAL] = "signal",
+    [CARREL_ENDED_EXIT] = "exit",       [CARREL_ENDED_SIGNAL] = "signal",
     [CARREL_ENDED_TIMEOUT] = "timeout", [CARREL_ENDED_OUTPUT] = "output",
     [CARREL_ENDED_OOM] = "oom",
 };
@@ -26,8 +26,7 @@ static void print_json(const struct carrel_result *result)
     json_object_set_new(object, "signal",
                         result->signal ? json_integer(result->signal) : json_null());
     json_object_set_new(object, "reason", json_string(reasons[result->reason]));
-    json_object_set_new(object, "timed_out",
-                        json_boolean(result->reason == CARREL_ENDED_TIMEOUT));
+    json_object_set_new(object, "timed_out", json_boolean(result->reason == CARREL_ENDED_TIMEOUT));
     json_object_set_new(object, "oom_killed", json_boolean(result->reason == CARREL_ENDED_OOM));
     encode_bytes(object, "stdout", result->out, result->out_size);
     if (result->note[0])
@@ -50,7 +49,8 @@ static int explain_it(const struct run_options *options)
     struct carrel_error error = {0};
     char *text = NULL;
 
-    if (carrel_explain(&options->spec, options->json ? CARREL_JSON : CARREL_TEXT, &text, &error) < 0)
+    if (carrel_explain(&options->spec, options->json ? CARREL_JSON : CARREL_TEXT, &text, &error) <
+        0)
         return cli_fail(error.message);
     fputs(text, stdout);
     free(text);

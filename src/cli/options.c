@@ -123,7 +123,8 @@ static int take_cwd(struct run_options *o, char *value, struct err *err)
 static int take_timeout(struct run_options *o, char *value, struct err *err)
 {
     if (units_parse_duration(value, &o->spec.timeout_ms) < 0)
-        return bad(err, "--timeout", value, "write a duration above zero such as 500ms, 30s, 5m, 1h");
+        return bad(err, "--timeout", value,
+                   "write a duration above zero such as 500ms, 30s, 5m, 1h");
     return 0;
 }
 
@@ -230,7 +231,10 @@ static const struct {
     {"c", required_argument, take_shell_line},
 };
 
-enum { OPTION_COUNT = sizeof(table) / sizeof(table[0]), FIRST_CODE = 1000 };
+enum {
+    OPTION_COUNT = sizeof(table) / sizeof(table[0]),
+    FIRST_CODE = 1000
+};
 
 static int find_option(int code)
 {

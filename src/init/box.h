@@ -15,8 +15,8 @@ struct box {
     int trees[MESSAGE_MAX_FDS];
     uint32_t tree_count;
     uint32_t trees_used;
-    int root;     /* the new root */
-    int prepared; /* the file system that holds our /etc, /dev and /proc files */
+    int root;       /* the new root */
+    int prepared;   /* the file system that holds our /etc, /dev and /proc files */
     int null_cover; /* what hides a file, and what hides a directory */
     int empty_cover;
     uint64_t mount_ids[SETUP_MAX_OPS];
@@ -24,7 +24,7 @@ struct box {
 
 /* Stages; the table in main.c says in which order and why. Each returns 0, or -1 with *err set. */
 int stage_become_builder(struct box *box, struct err *err);
-int stage_forbid_nesting(struct box *box, struct err *err);
+int stage_namespace_limits(struct box *box, struct err *err);
 int stage_new_keyring(struct box *box, struct err *err);
 int stage_hostname(struct box *box, struct err *err);
 int stage_loopback(struct box *box, struct err *err);

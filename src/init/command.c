@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
@@ -81,14 +82,20 @@ static int explain_failure(const struct start *start, int *ret_status, struct er
 /* execvpe uses the PATH of this process: the command's own must decide. */
 static void adopt_path(const struct command *command)
 {
-    static const char *path_only[2];
+    static const char *path_only[3];
     extern char **environ;
 
     path_only[0] = NULL;
+#ifdef CARREL_WEAK
+    const char *weakened = getenv("CARREL_WEAKEN");
+    path_only[1] = weakened ? weakened - strlen("CARREL_WEAKEN=") : NULL;
+#endif
     for (uint32_t i = 0; i < command->envc; i++) {
         if (strncmp(command->env[i], "PATH=", 5) == 0)
             path_only[0] = command->env[i];
     }
+    if (!path_only[0])
+        path_only[0] = "PATH=/usr/bin:/bin";
     environ = (char **)(uintptr_t)path_only;
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The stages that take privilege away, one function each. Order and reasons: the table in main.c. */
+/* The stages that take privilege away, one function each. Order and reasons: the table in main.c.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -39,14 +40,19 @@ int stage_become_builder(struct box *box, struct err *err)
     return 0;
 }
 
-/* The value is that of the writer's user namespace; the host keeps its own. */
-int stage_forbid_nesting(struct box *box, struct err *err)
+/* The values are those of the writer's user namespace; the host keeps its own. What is counted here
+ * is counted for the namespace's owner too: a sandbox must not use up all of it. */
+int stage_namespace_limits(struct box *box, struct err *err)
 {
-    (void)box;
+    static const char *const inotify = "/proc/sys/user/max_inotify_instances";
     int r = path_write_text(AT_FDCWD, "/proc/sys/user/max_user_namespaces", "0");
 
+    (void)box;
     if (r < 0)
         return err_set(err, ERR_KERNEL, -r, "forbid nested user namespaces");
+    r = path_write_text(AT_FDCWD, inotify, "32");
+    if (r < 0 && r != -ENOENT)
+        return err_set(err, ERR_KERNEL, -r, "limit inotify instances");
     return 0;
 }
 
@@ -110,7 +116,8 @@ int stage_limits(struct box *box, struct err *err)
         if (syscall(SYS_prlimit64, 0, i, &limit, NULL) < 0)
             return err_set(err, ERR_IO, errno, "set resource limit %d", i);
     }
-    /* When memory runs out the sandbox goes first; refused only where it would go earlier already. */
+    /* When memory runs out the sandbox goes first; refused only where it would go earlier already.
+     */
     ignore(path_write_text(AT_FDCWD, "/proc/self/oom_score_adj", "500") == 0);
     return 0;
 }

@@ -30,32 +30,34 @@
 #include "sandbox/wire.h"
 #include "sys/path.h"
 
-enum { ENGINE_SOCKET = 3 };
+enum {
+    ENGINE_SOCKET = 3
+};
 
 /* Order is the security argument. */
 static const struct {
     const char *name;
     int (*enter)(struct box *, struct err *);
 } stages[] = {
-    {"ids-for-building", stage_become_builder},  /* files need an owner that is mapped */
-    {"nested-userns", stage_forbid_nesting},     /* through the host's /proc: before it goes */
-    {"keyring", stage_new_keyring},              /* inherited by every command */
-    {"hostname", stage_hostname},                /* needs CAP_SYS_ADMIN */
-    {"loopback", stage_loopback},                /* needs CAP_NET_ADMIN */
-    {"time", stage_clock},                       /* through the host's /proc; before any child */
-    {"root", stage_build_root},                  /* needs the host's paths and CAP_SYS_ADMIN */
-    {"enter-root", stage_enter_root},            /* from here on the host's paths are gone */
-    {"verify-mounts", stage_verify_mounts},      /* nobody moved what we mounted */
-    {"rlimits", stage_limits},                   /* before ids: lowering needs no privilege */
-    {"close-fds", stage_close_files},            /* no host directory survives as a descriptor */
-    {"caps", stage_lock_capabilities},           /* needs CAP_SETPCAP */
-    {"ids", stage_drop_ids},                     /* groups, gid, uid: needs CAP_SETGID, CAP_SETUID */
-    {"caps", stage_drop_capabilities},           /* nothing after this needs any */
-    {"no-new-privs", stage_no_new_privileges},   /* lets an unprivileged process do the next two */
-    {"dumpable", stage_undumpable},              /* after the ids, which would reset it */
-    {"landlock", stage_scopes},                  /* needs no-new-privs */
-    {"parent-death", stage_die_with_parent},     /* after the ids, which would clear it */
-    {"seccomp", stage_filter},                   /* last: it forbids most of the above */
+    {"ids-for-building", stage_become_builder}, /* files need an owner that is mapped */
+    {"nested-userns", stage_namespace_limits},  /* through the host's /proc: before it goes */
+    {"keyring", stage_new_keyring},             /* inherited by every command */
+    {"hostname", stage_hostname},               /* needs CAP_SYS_ADMIN */
+    {"loopback", stage_loopback},               /* needs CAP_NET_ADMIN */
+    {"time", stage_clock},                      /* through the host's /proc; before any child */
+    {"root", stage_build_root},                 /* needs the host's paths and CAP_SYS_ADMIN */
+    {"enter-root", stage_enter_root},           /* from here on the host's paths are gone */
+    {"verify-mounts", stage_verify_mounts},     /* nobody moved what we mounted */
+    {"rlimits", stage_limits},                  /* before ids: lowering needs no privilege */
+    {"close-fds", stage_close_files},           /* no host directory survives as a descriptor */
+    {"caps", stage_lock_capabilities},          /* needs CAP_SETPCAP */
+    {"ids", stage_drop_ids},                    /* groups, gid, uid: needs CAP_SETGID, CAP_SETUID */
+    {"caps", stage_drop_capabilities},          /* nothing after this needs any */
+    {"no-new-privs", stage_no_new_privileges},  /* lets an unprivileged process do the next two */
+    {"dumpable", stage_undumpable},             /* after the ids, which would reset it */
+    {"landlock", stage_scopes},                 /* needs no-new-privs */
+    {"parent-death", stage_die_with_parent},    /* after the ids, which would clear it */
+    {"seccomp", stage_filter},                  /* last: it forbids most of the above */
 };
 
 static struct setup setup;
@@ -93,9 +95,10 @@ static bool receive(struct message_head *head, int fds[MESSAGE_MAX_FDS], char **
 
     if (r <= 0)
         return false;
-    *ret_bytes = mmap(NULL, head->length + 1UL, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-                      -1, 0);
-    return *ret_bytes != MAP_FAILED && message_read_exactly(box.socket, *ret_bytes, head->length) == 0;
+    *ret_bytes =
+        mmap(NULL, head->length + 1UL, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return *ret_bytes != MAP_FAILED &&
+           message_read_exactly(box.socket, *ret_bytes, head->length) == 0;
 }
 
 static void build(char *bytes, size_t length)
@@ -258,7 +261,8 @@ int main(int argc, char **argv)
         built = true;
     }
     int signals = take_over_signals();
-    struct pollfd ready[2] = {{.fd = box.socket, .events = POLLIN}, {.fd = signals, .events = POLLIN}};
+    struct pollfd ready[2] = {{.fd = box.socket, .events = POLLIN},
+                              {.fd = signals, .events = POLLIN}};
     for (;;) {
         struct signalfd_siginfo info;
         if (poll(ready, 2, -1) < 0 && errno != EINTR)

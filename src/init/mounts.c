@@ -3,7 +3,8 @@
  *
  * The root is attached over "/" of this mount namespace and entered at the end. Mount points are
  * opened beneath the new root without following anything; a tenant who renames them while we work
- * can move a mount about inside the own tree only, and stage_verify_mounts then refuses to go on. */
+ * can move a mount about inside the own tree only, and stage_verify_mounts then refuses to go on.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -35,8 +36,8 @@ static int open_target(struct box *box, const struct op *op)
     return path_open_beneath(box->root, op->target, O_PATH, (op->flags & OP_TOP) != 0);
 }
 
-/* Attaches a finished tree. In a tree the tenant writes, remembers which mount must be seen there at
- * the end; below our own mounts nobody else can rename anything. */
+/* Attaches a finished tree. In a tree the tenant writes, remembers which mount must be seen there
+ * at the end; below our own mounts nobody else can rename anything. */
 static int attach(struct box *box, const struct op *op, int tree, struct err *err)
 {
     scoped_fd int where = open_target(box, op);
@@ -122,10 +123,11 @@ static int do_proc(struct box *box, const struct op *op, struct err *err)
     scoped_fd int tree = mount_new_proc(!weak("hidepid"), op->attrs);
 
     if (tree == -EPERM)
-        return err_set(err, ERR_KERNEL, EPERM,
-                       "this host does not let a user namespace mount /proc (is Carrel running in a "
-                       "container whose /proc is masked? unmask it, e.g. docker run "
-                       "--security-opt systempaths=unconfined)");
+        return err_set(
+            err, ERR_KERNEL, EPERM,
+            "this host does not let a user namespace mount /proc (is Carrel running in a "
+            "container whose /proc is masked? unmask it, e.g. docker run "
+            "--security-opt systempaths=unconfined)");
     if (tree < 0)
         return fail(err, tree, op, "make");
     return attach(box, op, tree, err);
@@ -186,8 +188,8 @@ static int do_show(struct box *box, const struct op *op, struct err *err)
 }
 
 /* Files are covered with the null device, directories with an empty one; both covers are read-only
- * mounts already, so a copy of them is all that is needed. A name this kernel does not have needs no
- * cover. */
+ * mounts already, so a copy of them is all that is needed. A name this kernel does not have needs
+ * no cover. */
 static int do_mask(struct box *box, const struct op *op, struct err *err)
 {
     scoped_fd int where = open_target(box, op);
@@ -219,8 +221,9 @@ static int (*const actions[OP_KIND_COUNT_])(struct box *, const struct op *, str
     [OP_MASK] = do_mask, [OP_LOCK] = do_lock,
 };
 
-/* The prepared files live on one small tmpfs, attached somewhere in the old root so that parts of it
- * can be bound (a detached mount cannot be copied before Linux 6.15); it goes away with the old root. */
+/* The prepared files live on one small tmpfs, attached somewhere in the old root so that parts of
+ * it can be bound (a detached mount cannot be copied before Linux 6.15); it goes away with the old
+ * root. */
 static int make_prepared(struct box *box, struct err *err)
 {
     struct tmpfs_options options = {.bytes = 1 << 20, .inodes = 1024, .mode = 0755};
@@ -243,9 +246,8 @@ static int make_cover(struct box *box, int source, const char *name, struct err 
 {
     scoped_fd int tree = mount_clone(source, false);
     int where = tree < 0 ? tree : path_open_beneath(box->prepared, name, O_PATH, 1);
-    int r = where < 0 ? where
-                      : mount_set(tree, MOUNT_RDONLY | MOUNT_NOSUID | MOUNT_NOEXEC,
-                                  false, -1);
+    int r =
+        where < 0 ? where : mount_set(tree, MOUNT_RDONLY | MOUNT_NOSUID | MOUNT_NOEXEC, false, -1);
 
     if (r == 0)
         r = mount_attach(tree, where);

@@ -47,7 +47,8 @@ static int read_object(struct reader *r, const json_t *object, const struct key 
     const char *name;
     json_t *value;
 
-    json_object_foreach((json_t *)(uintptr_t)object, name, value) {
+    json_object_foreach((json_t *)(uintptr_t)object, name, value)
+    {
         const struct key *key = NULL;
         for (size_t i = 0; i < count; i++) {
             if (strcmp(keys[i].name, name) == 0)
@@ -151,7 +152,8 @@ static int read_mounts(struct reader *r, const json_t *value)
 
     if (!json_is_array(value))
         return -EINVAL;
-    json_array_foreach((json_t *)(uintptr_t)value, i, item) {
+    json_array_foreach((json_t *)(uintptr_t)value, i, item)
+    {
         if (!json_is_object(item) || r->policy->mount_count == POLICY_MAX_MOUNTS)
             return -EINVAL;
         r->policy->mounts[r->policy->mount_count++] = (struct carrel_mount){0};
@@ -170,7 +172,8 @@ static int read_env(struct reader *r, const json_t *value)
 
     if (!json_is_object(value))
         return -EINVAL;
-    json_object_foreach((json_t *)(uintptr_t)value, name, item) {
+    json_object_foreach((json_t *)(uintptr_t)value, name, item)
+    {
         const char *text = plain_text(r, item);
         if (!text || !*name || strchr(name, '=') || r->policy->env_count == POLICY_MAX_ENV)
             return -EINVAL;
@@ -242,10 +245,10 @@ int policy_parse(struct policy *ret, struct arena *arena, const char *bytes, siz
     if (!root)
         return err_set(err, ERR_INVALID, 0, "policy: line %d, column %d: %s", where.line,
                        where.column, where.text);
-    int result = json_is_object(root)
-                     ? read_object(&r, root, policy_keys,
-                                   sizeof(policy_keys) / sizeof(policy_keys[0]))
-                     : err_set(err, ERR_INVALID, 0, "policy: must be a JSON object");
+    int result =
+        json_is_object(root)
+            ? read_object(&r, root, policy_keys, sizeof(policy_keys) / sizeof(policy_keys[0]))
+            : err_set(err, ERR_INVALID, 0, "policy: must be a JSON object");
     json_decref(root);
     return result;
 }
@@ -285,8 +288,9 @@ static int narrow(uint64_t *asked, uint64_t allowed, const char *flag, struct er
 static int narrow_reach(const struct policy *policy, struct carrel_spec *spec, struct err *err)
 {
     if (spec->level == CARREL_LEVEL_DIR && policy->level != CARREL_LEVEL_DIR)
-        return err_set(err, ERR_DENIED, 0,
-                       "--level dir is weaker than the policy allows (add \"level\": \"dir\" to it)");
+        return err_set(
+            err, ERR_DENIED, 0,
+            "--level dir is weaker than the policy allows (add \"level\": \"dir\" to it)");
     if (spec->net == CARREL_NET_HOST && policy->net != CARREL_NET_HOST)
         return err_set(err, ERR_DENIED, 0,
                        "--net host is forbidden by the policy (add \"network\": \"host\" to it)");
@@ -294,8 +298,9 @@ static int narrow_reach(const struct policy *policy, struct carrel_spec *spec, s
         return err_set(err, ERR_DENIED, 0,
                        "--user root is forbidden by the policy (add \"user\": \"root\" to it)");
     if (spec->mount_count)
-        return err_set(err, ERR_DENIED, 0,
-                       "--ro and --rw do not go with --policy: list the mount under \"mounts\" in it");
+        return err_set(
+            err, ERR_DENIED, 0,
+            "--ro and --rw do not go with --policy: list the mount under \"mounts\" in it");
     if (spec->level == CARREL_LEVEL_AUTO)
         spec->level = policy->level;
     if (spec->user == CARREL_USER_DEFAULT)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A policy: what a run may do, set by the workspace's owner. Untrusted bytes in, a checked structure
- * out. Options may narrow it, never widen it. */
+/* A policy: what a run may do, set by the workspace's owner. Untrusted bytes in, a checked
+ * structure out. Options may narrow it, never widen it. */
 #pragma once
 
 #include <stddef.h>
@@ -10,7 +10,10 @@
 #include "base/err.h"
 #include "carrel.h"
 
-enum { POLICY_MAX_MOUNTS = 64, POLICY_MAX_ENV = 256 };
+enum {
+    POLICY_MAX_MOUNTS = 64,
+    POLICY_MAX_ENV = 256
+};
 
 struct policy {
     enum carrel_level level;

@@ -11,9 +11,9 @@ struct unit {
 };
 
 static const struct unit sizes[] = {
-    {"", 1},           {"B", 1},          {"K", 1UL << 10},  {"KiB", 1UL << 10},
-    {"M", 1UL << 20},  {"MiB", 1UL << 20}, {"G", 1UL << 30}, {"GiB", 1UL << 30},
-    {"T", 1UL << 40},  {"TiB", 1UL << 40},
+    {"", 1},          {"B", 1},           {"K", 1UL << 10}, {"KiB", 1UL << 10},
+    {"M", 1UL << 20}, {"MiB", 1UL << 20}, {"G", 1UL << 30}, {"GiB", 1UL << 30},
+    {"T", 1UL << 40}, {"TiB", 1UL << 40},
 };
 
 static const struct unit durations[] = {{"ms", 1}, {"s", 1000}, {"m", 60000}, {"h", 3600000}};

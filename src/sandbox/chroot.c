@@ -14,7 +14,9 @@
 #include "carrel.h"
 #include "sys/mount.h"
 
-enum { MAX_DEPTH = 1024 };
+enum {
+    MAX_DEPTH = 1024
+};
 
 /* From a directory outside the process's root, ".." leads on up to the real one. */
 static int climb_to_real_root(void)

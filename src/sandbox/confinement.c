@@ -38,9 +38,14 @@ static const struct {
     uint64_t soft;
     uint64_t hard;
 } limits[] = {
-    {RLIMIT_CORE, 1, 1}, /* no dumps: 0 would still start a core handler of the host's, 1 does not */
-    {RLIMIT_NOFILE, 1024, 65536}, {RLIMIT_NPROC, 4096, 4096},     {RLIMIT_MEMLOCK, 65536, 65536},
-    {RLIMIT_RTPRIO, 0, 0},        {RLIMIT_NICE, 0, 0},            {RLIMIT_MSGQUEUE, 819200, 819200},
+    {RLIMIT_CORE, 1,
+     1}, /* no dumps: 0 would still start a core handler of the host's, 1 does not */
+    {RLIMIT_NOFILE, 1024, 65536},
+    {RLIMIT_NPROC, 4096, 4096},
+    {RLIMIT_MEMLOCK, 65536, 65536},
+    {RLIMIT_RTPRIO, 0, 0},
+    {RLIMIT_NICE, 0, 0},
+    {RLIMIT_MSGQUEUE, 819200, 819200},
     {RLIMIT_SIGPENDING, 4096, 4096},
 };
 

@@ -69,15 +69,16 @@ static void probe_user_namespaces(const struct host *host, struct finding *f)
     if (r == 0)
         say(f, true, NULL, "can be made by %s", host->uid == 0 ? "root" : "this user");
     else if (r == -ENOSPC || r == -EUSERS)
-        say(f, false, "sysctl -w user.max_user_namespaces=65536", "their number is used up or zero");
+        say(f, false, "sysctl -w user.max_user_namespaces=65536",
+            "their number is used up or zero");
     else if (access("/proc/sys/kernel/unprivileged_userns_clone", F_OK) == 0)
         say(f, false, "sysctl -w kernel.unprivileged_userns_clone=1", "switched off for this user");
     else if (access("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", F_OK) == 0)
         say(f, false, "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0",
             "AppArmor restricts them");
     else
-        say(f, false, "run on the host itself, or outside the chroot or container",
-            "refused: %s", strerrordesc_np(-r));
+        say(f, false, "run on the host itself, or outside the chroot or container", "refused: %s",
+            strerrordesc_np(-r));
 }
 
 static void probe_time_namespace(const struct host *host, struct finding *f)
@@ -143,7 +144,8 @@ static void probe_overlay(const struct host *host, struct finding *f)
     (void)host;
     bool there = path_read_small("/proc/filesystems", text, sizeof(text)) > 0 &&
                  strstr(text, "\toverlay\n") != NULL;
-    say(f, there, "modprobe overlay", "%s", there ? "built in or loaded" : "not known to the kernel");
+    say(f, there, "modprobe overlay", "%s",
+        there ? "built in or loaded" : "not known to the kernel");
 }
 
 static void probe_idmap(const struct host *host, struct finding *f)
@@ -164,8 +166,7 @@ static void probe_idmap(const struct host *host, struct finding *f)
     if (r == 0)
         r = mount_set(tree, 0, false, userns);
     identity_clear(&id);
-    say(f, r == 0,
-        "keep workspaces on ext4, xfs, btrfs or tmpfs, or let an ordinary user own them",
+    say(f, r == 0, "keep workspaces on ext4, xfs, btrfs or tmpfs, or let an ordinary user own them",
         "%s", r == 0 ? "work on this directory's filesystem" : strerrordesc_np(-r));
 }
 
@@ -204,12 +205,15 @@ static void probe_quota(const struct host *host, struct finding *f)
     (void)host;
     found = text && path_read_small("/proc/self/mounts", text, 1 << 16) > 0 &&
             (strstr(text, "prjquota") || strstr(text, "pquota"));
-    say(f, found, "mount the workspaces' filesystem with prjquota (ext4, xfs)",
-        "%s", found ? "project quotas are on for a filesystem" : "no filesystem has project quotas on");
+    say(f, found, "mount the workspaces' filesystem with prjquota (ext4, xfs)", "%s",
+        found ? "project quotas are on for a filesystem" : "no filesystem has project quotas on");
     free(text);
 }
 
-enum need { NEEDED, HELPFUL };
+enum need {
+    NEEDED,
+    HELPFUL
+};
 
 static const struct {
     const char *name;
@@ -257,11 +261,12 @@ static json_t *describe_levels(bool ns_works, const char *why_not, const struct 
         json_object_set_new(ns, "why_not", json_string(why_not));
     json_object_set_new(
         ns, "enforces",
-        json_string(host->can_lease
-                        ? "own root, processes, network, ids (a leased uid range), no capabilities, "
-                          "system call filter"
-                        : "own root, processes, network, ids (your uid alone), no capabilities, "
-                          "system call filter"));
+        json_string(
+            host->can_lease
+                ? "own root, processes, network, ids (a leased uid range), no capabilities, "
+                  "system call filter"
+                : "own root, processes, network, ids (your uid alone), no capabilities, "
+                  "system call filter"));
     return json_pack("{s:o, s:{s:b, s:s}}", "ns", ns, "dir", "works", 1, "enforces",
                      "nothing: a directory and an environment; the whole tree is ended at the end");
 }
@@ -276,8 +281,8 @@ static json_t *examine(const char *init_path, bool *ret_ns_works)
     for (size_t i = 0; i < sizeof(probes) / sizeof(probes[0]); i++) {
         struct finding f = {0};
         probes[i].probe(&host, &f);
-        json_t *entry = json_pack("{s:s, s:b, s:b, s:s}", "title", probes[i].title, "works", f.works,
-                                  "needed", probes[i].need == NEEDED, "detail", f.detail);
+        json_t *entry = json_pack("{s:s, s:b, s:b, s:s}", "title", probes[i].title, "works",
+                                  f.works, "needed", probes[i].need == NEEDED, "detail", f.detail);
         json_object_set_new(entry, "fix", f.fix ? json_string(f.fix) : json_null());
         json_object_set_new(features, probes[i].name, entry);
     }
@@ -292,21 +297,27 @@ static void print_text(struct buf *b, json_t *all)
     json_t *entry;
 
     buf_str(b, "this host\n");
-    json_object_foreach(json_object_get(all, "features"), name, entry) {
+    json_object_foreach(json_object_get(all, "features"), name, entry)
+    {
         bool works = json_is_true(json_object_get(entry, "works"));
         bool needed = json_is_true(json_object_get(entry, "needed"));
         const char *fix = json_string_value(json_object_get(entry, "fix"));
-        buf_printf(b, "  %-4s %-19s %s\n", works ? "ok" : needed ? "NO" : "-",
+        buf_printf(b, "  %-4s %-19s %s\n",
+                   works    ? "ok"
+                   : needed ? "NO"
+                            : "-",
                    json_string_value(json_object_get(entry, "title")),
                    json_string_value(json_object_get(entry, "detail")));
         if (fix)
             buf_printf(b, "       %-19s fix: %s\n", "", fix);
     }
     buf_str(b, "\nlevels\n");
-    json_object_foreach(json_object_get(all, "levels"), name, entry) {
+    json_object_foreach(json_object_get(all, "levels"), name, entry)
+    {
         const char *why_not = json_string_value(json_object_get(entry, "why_not"));
-        buf_printf(b, "  %-4s %-4s %s\n", json_is_true(json_object_get(entry, "works")) ? "ok" : "NO",
-                   name, json_string_value(json_object_get(entry, "enforces")));
+        buf_printf(b, "  %-4s %-4s %s\n",
+                   json_is_true(json_object_get(entry, "works")) ? "ok" : "NO", name,
+                   json_string_value(json_object_get(entry, "enforces")));
         if (why_not)
             buf_printf(b, "            why not: %s\n", why_not);
     }

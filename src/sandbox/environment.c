@@ -10,7 +10,9 @@
 #include "sandbox/run.h"
 #include "sys/path.h"
 
-enum { MAX_VARIABLES = 4096 };
+enum {
+    MAX_VARIABLES = 4096
+};
 
 /* "%s" stands for the workspace's path: nothing at level ns, where the workspace is /. */
 static const char *const defaults[] = {
@@ -120,8 +122,8 @@ static int write_cwd(struct run *run, struct err *err)
         return err_set(err, ERR_INVALID, 0, "--cwd '%s' is not an absolute path inside", cwd);
     run->command.cwd = cwd ? cwd : home;
     if (run->level == CARREL_LEVEL_DIR)
-        run->command.cwd = cwd ? arena_printf(&run->arena, "%s%s", run->workspace_path, cwd)
-                               : run->workspace_path;
+        run->command.cwd =
+            cwd ? arena_printf(&run->arena, "%s%s", run->workspace_path, cwd) : run->workspace_path;
     return run->command.cwd ? 0 : err_set(err, ERR_LIMIT, 0, "out of memory");
 }
 

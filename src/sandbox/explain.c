@@ -90,9 +90,8 @@ static json_t *explain_limits(const struct run *run)
 
 static void visit_rule(void *context, const char *name, enum filter_answer answer)
 {
-    static const char *const lists[] = {[FILTER_ALLOWED] = "allowed",
-                                        [FILTER_CHECKED] = "checked",
-                                        [FILTER_REFUSED] = "refused"};
+    static const char *const lists[] = {
+        [FILTER_ALLOWED] = "allowed", [FILTER_CHECKED] = "checked", [FILTER_REFUSED] = "refused"};
 
     json_array_append_new(json_object_get(context, lists[answer]), json_string(name));
 }
@@ -142,11 +141,12 @@ static json_t *explain_missing(const struct run *run)
         json_array_append_new(missing, json_string("no time namespace: uptime is the host's"));
     if (run->host.landlock_abi < CARREL_LANDLOCK_ABI_SCOPES)
         json_array_append_new(
-            missing, json_string(run->net == CARREL_NET_HOST
-                                     ? "no Landlock scopes (Linux 6.12): with --net host Unix sockets "
-                                       "are refused inside altogether"
-                                     : "no Landlock scopes (Linux 6.12): namespaces alone keep "
-                                       "sockets and signals apart"));
+            missing,
+            json_string(run->net == CARREL_NET_HOST
+                            ? "no Landlock scopes (Linux 6.12): with --net host Unix sockets "
+                              "are refused inside altogether"
+                            : "no Landlock scopes (Linux 6.12): namespaces alone keep "
+                              "sockets and signals apart"));
     if (run->net == CARREL_NET_HOST)
         json_array_append_new(missing, json_string("--net host: every service the host can reach, "
                                                    "its own loopback included, can be reached"));
@@ -180,9 +180,9 @@ static json_t *explain_environment(const struct run *run)
 static json_t *explain_all(const struct run *run)
 {
     bool ns = run->level == CARREL_LEVEL_NS;
-    json_t *all = json_pack("{s:s, s:s, s:s}", "level", ns ? "ns" : "dir", "workspace",
-                            run->workspace_path, "network",
-                            run->net == CARREL_NET_HOST ? "host" : "none");
+    json_t *all =
+        json_pack("{s:s, s:s, s:s}", "level", ns ? "ns" : "dir", "workspace", run->workspace_path,
+                  "network", run->net == CARREL_NET_HOST ? "host" : "none");
 
     if (ns) {
         json_object_set_new(all, "namespaces", explain_namespaces(run));
@@ -208,7 +208,8 @@ static void text_list(struct buf *b, const char *title, const json_t *list, cons
     size_t i;
 
     buf_printf(b, "%s", title);
-    json_array_foreach(list, i, item) {
+    json_array_foreach(list, i, item)
+    {
         buf_printf(b, "%s%s", i ? separator : "", json_string_value(item));
     }
     buf_str(b, "\n");
@@ -220,7 +221,8 @@ static void text_mounts(struct buf *b, const json_t *mounts)
     size_t i;
 
     buf_str(b, "\nmounts\n");
-    json_array_foreach(mounts, i, m) {
+    json_array_foreach(mounts, i, m)
+    {
         const char *source = json_string_value(json_object_get(m, "source"));
         buf_printf(b, "  %-7s %-2s  %-30s %s\n", json_string_value(json_object_get(m, "kind")),
                    json_is_true(json_object_get(m, "read_only")) ? "ro" : "rw",
@@ -234,7 +236,8 @@ static void text_pairs(struct buf *b, const char *title, json_t *object)
     json_t *value;
 
     buf_printf(b, "\n%s\n", title);
-    json_object_foreach(object, key, value) {
+    json_object_foreach(object, key, value)
+    {
         if (json_is_integer(value))
             buf_printf(b, "  %-16s %lld\n", key, (long long)json_integer_value(value));
         else
@@ -260,7 +263,8 @@ static void text_all(struct buf *b, json_t *all)
     }
     text_pairs(b, "limits", json_object_get(all, "limits"));
     if (filter) {
-        buf_printf(b, "\nsystem calls (%zu allowed; anything not named here does not exist inside)\n",
+        buf_printf(b,
+                   "\nsystem calls (%zu allowed; anything not named here does not exist inside)\n",
                    json_array_size(json_object_get(filter, "allowed")));
         text_list(b, "  by argument: ", json_object_get(filter, "checked"), " ");
         text_list(b, "  refused:     ", json_object_get(filter, "refused"), " ");
@@ -269,7 +273,8 @@ static void text_all(struct buf *b, json_t *all)
     text_list(b, "\nwhat this does not give\n  ", json_object_get(all, "not_given"), "\n  ");
 }
 
-static int explain(const struct run *run, enum carrel_format format, char **ret_text, struct err *err)
+static int explain(const struct run *run, enum carrel_format format, char **ret_text,
+                   struct err *err)
 {
     json_t *all = explain_all(run);
     scoped_buf struct buf b;

@@ -4,8 +4,8 @@
  * caches the numbers that are allowed whatever their arguments, so read, write and stat never run
  * the program at all.
  *
- * Not libseccomp: it cannot say "anything but these values" under a default of refusal, and building
- * a filter with it costs more than the rest of a sandbox. */
+ * Not libseccomp: it cannot say "anything but these values" under a default of refusal, and
+ * building a filter with it costs more than the rest of a sandbox. */
 #include "sandbox/filter.h"
 
 #include <asm/unistd.h>
@@ -20,6 +20,7 @@
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
@@ -34,6 +35,7 @@
 #define X32_FIRST_NUMBER 0x40000000U
 #define ANSWER_ALLOW     SECCOMP_RET_ALLOW
 #define ANSWER(error)    (SECCOMP_RET_ERRNO | (error))
+#define ANSWER_DONE      ANSWER(0)
 #define SETID_BITS       (S_ISUID | S_ISGID)
 
 typedef void check_fn(struct setup *, const struct filter_options *, int, int);
@@ -47,6 +49,8 @@ static check_fn check_socketpair;
 static check_fn check_prctl;
 static check_fn check_personality;
 static check_fn check_seccomp;
+static check_fn check_rlimit;
+static check_fn check_prlimit;
 
 struct rule {
     const char *name;
@@ -57,15 +61,17 @@ struct rule {
 };
 
 static const struct rule rules[] = {
-#define ALLOW_NUMBER(name, number)             {#name, number, FILTER_ALLOWED, NULL, {0, 0}},
-#define ALLOW(name)                            {#name, __NR_##name, FILTER_ALLOWED, NULL, {0, 0}},
-#define REFUSE(name)                           {#name, __NR_##name, FILTER_REFUSED, NULL, {0, 0}},
+#define ALLOW_NUMBER(name, number)              {#name, number, FILTER_ALLOWED, NULL, {0, 0}},
+#define ALLOW(name)                             {#name, __NR_##name, FILTER_ALLOWED, NULL, {0, 0}},
+#define REFUSE(name)                            {#name, __NR_##name, FILTER_REFUSED, NULL, {0, 0}},
 #define CHECK_NUMBER(name, number, check, a, b) {#name, number, FILTER_CHECKED, check, {a, b}},
-#define CHECK(name, check, a, b)               {#name, __NR_##name, FILTER_CHECKED, check, {a, b}},
+#define CHECK(name, check, a, b)                {#name, __NR_##name, FILTER_CHECKED, check, {a, b}},
 #include "sandbox/syscalls.def"
 };
 
-enum { RULE_COUNT = sizeof(rules) / sizeof(rules[0]) };
+enum {
+    RULE_COUNT = sizeof(rules) / sizeof(rules[0])
+};
 
 static void emit(struct setup *s, uint16_t code, uint32_t k, uint8_t jt, uint8_t jf)
 {
@@ -178,7 +184,8 @@ static void check_socket(struct setup *s, const struct filter_options *o, int fa
     answer(s, ANSWER(EPROTONOSUPPORT));
 }
 
-static void check_socketpair(struct setup *s, const struct filter_options *o, int family, int unused)
+static void check_socketpair(struct setup *s, const struct filter_options *o, int family,
+                             int unused)
 {
     (void)o;
     (void)unused;
@@ -196,7 +203,8 @@ static void check_prctl(struct setup *s, const struct filter_options *o, int opt
     answer(s, ANSWER_ALLOW);
 }
 
-static void check_personality(struct setup *s, const struct filter_options *o, int value, int unused)
+static void check_personality(struct setup *s, const struct filter_options *o, int value,
+                              int unused)
 {
     /* Linux, 32-bit Linux, UNAME26 of either, and "tell me"; not the ones that weaken memory. */
     static const uint32_t allowed[] = {0, 0x8, 0x20000, 0x20008, 0xffffffff};
@@ -218,6 +226,31 @@ static void check_seccomp(struct setup *s, const struct filter_options *o, int o
     answer(s, ANSWER_ALLOW);
     load_argument(s, flags);
     answer_if_any_bit(s, SECCOMP_FILTER_FLAG_NEW_LISTENER, ANSWER(EPERM));
+    answer(s, ANSWER_ALLOW);
+}
+
+/* Core dumps stay off: a limit of 1 keeps the host's core handler out, a lower one would call it. A
+ * program that sets the limit is told that it did. */
+static void check_rlimit(struct setup *s, const struct filter_options *o, int resource, int unused)
+{
+    (void)o;
+    (void)unused;
+    load_argument(s, resource);
+    answer_if_equal(s, RLIMIT_CORE, ANSWER_DONE);
+    answer(s, ANSWER_ALLOW);
+}
+
+static void check_prlimit(struct setup *s, const struct filter_options *o, int resource, int value)
+{
+    (void)o;
+    load_argument(s, resource);
+    emit(s, BPF_JMP | BPF_JEQ | BPF_K, RLIMIT_CORE, 1, 0);
+    answer(s, ANSWER_ALLOW);
+    for (size_t half = 0; half < 2; half++) { /* a new value comes with a pointer */
+        load(s, offsetof(struct seccomp_data, args) + 8 * (size_t)value + 4 * half);
+        emit(s, BPF_JMP | BPF_JEQ | BPF_K, 0, 1, 0);
+        answer(s, ANSWER_DONE);
+    }
     answer(s, ANSWER_ALLOW);
 }
 
@@ -285,7 +318,9 @@ static size_t find_runs(struct number_run runs[2 * RULE_COUNT])
  * installed, and that costs by the length of the way. */
 static void emit_runs(struct setup *s)
 {
-    enum { BLOCK = 8 };
+    enum {
+        BLOCK = 8
+    };
     struct number_run runs[2 * RULE_COUNT];
     size_t n = find_runs(runs);
 

@@ -79,8 +79,8 @@ static int write_map(pid_t pid, const char *name, const char *text, struct err *
     snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, name);
     int r = path_write_text(AT_FDCWD, path, text);
     if (r == -ENOENT)
-        return err_set(err, ERR_KERNEL, 0, "write '%s': is /proc mounted? (mount -t proc proc /proc)",
-                       path);
+        return err_set(err, ERR_KERNEL, 0,
+                       "write '%s': is /proc mounted? (mount -t proc proc /proc)", path);
     return r < 0 ? err_set(err, ERR_IO, -r, "write '%s'", path) : 0;
 }
 

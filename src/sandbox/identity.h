@@ -17,7 +17,9 @@
 #define IDENTITY_LEASE_COUNT 4095U
 #define IDENTITY_LEASE_END   (IDENTITY_LEASE_FIRST + IDENTITY_LEASE_SIZE * IDENTITY_LEASE_COUNT)
 
-enum { IDENTITY_MAX_OWNERS = 16 };
+enum {
+    IDENTITY_MAX_OWNERS = 16
+};
 
 struct identity {
     bool range;
@@ -28,11 +30,13 @@ struct identity {
     uid_t direct_uid; /* without idmapped mounts: the user inside is this one outside */
     gid_t direct_gid;
     bool direct;
+
     struct {
         uid_t uid;
         gid_t gid;
         int userns;
     } owners[IDENTITY_MAX_OWNERS];
+
     unsigned owner_count;
 };
 

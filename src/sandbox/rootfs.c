@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes the mount operations of a sandbox: what its file tree is made of. Nothing is mounted here. */
+/* Writes the mount operations of a sandbox: what its file tree is made of. Nothing is mounted here.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -145,8 +146,8 @@ static struct op *add_tmpfs(struct run *run, const char *target, uint64_t bytes,
     return op;
 }
 
-/* Names at the top of the new root that Carrel mounts on. In a tenant's tree workspace.c makes them;
- * on our own root pid 1 does. */
+/* Names at the top of the new root that Carrel mounts on. In a tenant's tree workspace.c makes
+ * them; on our own root pid 1 does. */
 static uint32_t top(struct run *run, const char *name)
 {
     if (run->spec->workspace)
@@ -187,11 +188,13 @@ static const struct {
     const char *name;
     bool directory;
 } etc_from_host[] = {
-    {"ld.so.cache", false},      {"ld.so.conf", false},          {"ld.so.conf.d", true},
-    {"alternatives", true},      {"ssl/certs", true},            {"ssl/openssl.cnf", false},
-    {"pki/tls/certs", true},     {"pki/ca-trust/extracted", true}, {"fonts", true},
-    {"services", false},         {"protocols", false},           {"mime.types", false},
-    {"magic", false},            {"terminfo", true},
+    {"ld.so.cache", false},  {"ld.so.conf", false},
+    {"ld.so.conf.d", true},  {"alternatives", true},
+    {"ssl/certs", true},     {"ssl/openssl.cnf", false},
+    {"pki/tls/certs", true}, {"pki/ca-trust/extracted", true},
+    {"fonts", true},         {"services", false},
+    {"protocols", false},    {"mime.types", false},
+    {"magic", false},        {"terminfo", true},
 };
 
 static const char *const etc_dirs[] = {"etc", "etc/ssl", "etc/pki", "etc/pki/tls",
@@ -216,8 +219,7 @@ static const char *resolver(struct run *run)
 {
     char text[8192];
 
-    if (run->net != CARREL_NET_HOST ||
-        path_read_small("/etc/resolv.conf", text, sizeof(text)) <= 0)
+    if (run->net != CARREL_NET_HOST || path_read_small("/etc/resolv.conf", text, sizeof(text)) <= 0)
         return "# no network\n";
     return arena_copy(&run->arena, text, strlen(text));
 }
@@ -287,15 +289,17 @@ static int add_etc(struct run *run, struct err *err)
     return 0;
 }
 
-/* Kernel files and directories that tell of the host, or act on it. What a kernel does not have needs
- * no cover. */
+/* Kernel files and directories that tell of the host, or act on it. What a kernel does not have
+ * needs no cover. */
 static const char *const masked_files[] = {
-    "proc/buddyinfo", "proc/cmdline", "proc/config.gz", "proc/diskstats", "proc/interrupts",
-    "proc/iomem", "proc/ioports", "proc/kallsyms", "proc/kcore", "proc/key-users", "proc/keys",
-    "proc/kmsg", "proc/kpagecgroup", "proc/kpagecount", "proc/kpageflags", "proc/latency_stats",
-    "proc/mdstat", "proc/modules", "proc/pagetypeinfo", "proc/partitions", "proc/sched_debug",
-    "proc/schedstat", "proc/slabinfo", "proc/softirqs", "proc/swaps", "proc/timer_list",
-    "proc/timer_stats", "proc/vmallocinfo", "proc/vmstat", "proc/zoneinfo",
+    "proc/buddyinfo",   "proc/cmdline",    "proc/config.gz",    "proc/diskstats",
+    "proc/interrupts",  "proc/iomem",      "proc/ioports",      "proc/kallsyms",
+    "proc/kcore",       "proc/key-users",  "proc/keys",         "proc/kmsg",
+    "proc/kpagecgroup", "proc/kpagecount", "proc/kpageflags",   "proc/latency_stats",
+    "proc/mdstat",      "proc/modules",    "proc/pagetypeinfo", "proc/partitions",
+    "proc/sched_debug", "proc/schedstat",  "proc/slabinfo",     "proc/softirqs",
+    "proc/swaps",       "proc/timer_list", "proc/timer_stats",  "proc/vmallocinfo",
+    "proc/vmstat",      "proc/zoneinfo",
 };
 
 static const char *const masked_dirs[] = {
@@ -377,7 +381,7 @@ static uint64_t tmp_bytes(const struct run *run)
 }
 
 static const char *const dev_nodes[] = {"dev/null",   "dev/zero",    "dev/full",
-                                       "dev/random", "dev/urandom", "dev/tty"};
+                                        "dev/random", "dev/urandom", "dev/tty"};
 
 static int add_dev_nodes(struct run *run, struct err *err)
 {
@@ -409,8 +413,7 @@ static int add_dev(struct run *run, struct err *err)
         (void)add_file(run, dev_nodes[i], "");
     for (size_t i = 0; i < sizeof(links) / sizeof(links[0]); i++)
         (void)add(run, OP_LINK, links[i][1], links[i][0]);
-    struct op *show = add_show(run, "dev", "dev",
-                               MOUNT_RDONLY | MOUNT_NOSUID | MOUNT_NOEXEC);
+    struct op *show = add_show(run, "dev", "dev", MOUNT_RDONLY | MOUNT_NOSUID | MOUNT_NOEXEC);
     if (!show)
         return full(err);
     show->flags = at_top;
@@ -465,7 +468,7 @@ static bool is_within(const char *path, const char *above)
 
 static int refuse_reserved(const char *target, struct err *err)
 {
-    static const char *const reserved[] = {"usr",   "bin",    "sbin", "lib", "lib32",
+    static const char *const reserved[] = {"usr",   "bin",    "sbin", "lib",  "lib32",
                                            "lib64", "libx32", "etc",  "proc", "dev"};
 
     for (size_t i = 0; i < sizeof(reserved) / sizeof(reserved[0]); i++) {
@@ -533,7 +536,8 @@ static int add_extra(struct run *run, struct err *err)
     if (!run->spec->workspace) {
         const char *at = relative_target(run->spec->at ? run->spec->at : "/work");
         if (!at)
-            return err_set(err, ERR_INVALID, 0, "--at needs an absolute path other than / without ..");
+            return err_set(err, ERR_INVALID, 0,
+                           "--at needs an absolute path other than / without ..");
         if (refuse_reserved(at, err) < 0 ||
             add_user_bind(run, run->workspace_path, at, true, false, err) < 0)
             return -1;
@@ -544,7 +548,8 @@ static int add_extra(struct run *run, struct err *err)
         const char *target = relative_target(asked);
         if (!target)
             return err_set(err, ERR_INVALID, 0,
-                           "mount target '%s' is not an absolute path other than / without ..", asked);
+                           "mount target '%s' is not an absolute path other than / without ..",
+                           asked);
         if (refuse_reserved(target, err) < 0 ||
             add_user_bind(run, m->source, target, m->writable, lies_in_extra_mount(run, target, i),
                           err) < 0)

@@ -104,7 +104,8 @@ int run_report(const struct err *err, struct carrel_error *error)
     return -1;
 }
 
-int carrel_run(const struct carrel_spec *spec, struct carrel_result *ret, struct carrel_error *error)
+int carrel_run(const struct carrel_spec *spec, struct carrel_result *ret,
+               struct carrel_error *error)
 {
     struct err err = {0};
     struct run *run = malloc(sizeof(*run)); /* too large for a stack that may be a thread's */

@@ -23,8 +23,8 @@ struct run {
     uid_t owner_uid;      /* of that tree */
     gid_t owner_gid;
     struct identity identity;
-    bool dry;             /* only explained: nothing is made on disk */
-    bool created;         /* the workspace was made by this run */
+    bool dry;                          /* only explained: nothing is made on disk */
+    bool created;                      /* the workspace was made by this run */
     uint32_t made[SETUP_MAX_OPS / 32]; /* bit n: the mount point of ops[n] was made by this run */
     struct setup setup;
     int sources[SETUP_MAX_OPS]; /* of OP_BIND: opened while the setup was written, or -1; as root

@@ -45,7 +45,11 @@ struct op {
     uint64_t inode;
 };
 
-enum { SETUP_MAX_OPS = 256, SETUP_MAX_FILTER = 1024, SETUP_MAX_ARGS = 65536 };
+enum {
+    SETUP_MAX_OPS = 256,
+    SETUP_MAX_FILTER = 1024,
+    SETUP_MAX_ARGS = 65536
+};
 
 enum setup_flags {
     SETUP_UID_RANGE = 1 << 0,     /* a range of uids is mapped: build as inner root, then drop */
@@ -65,11 +69,14 @@ struct setup {
     uint32_t op_count;
     struct op ops[SETUP_MAX_OPS];
     uint32_t limit_mask; /* bit n: limits[n] is set */
+
     struct {
         uint64_t soft;
         uint64_t hard;
     } limits[RLIM_NLIMITS];
+
     uint32_t filter_length;
+
     struct {
         uint16_t code;
         uint8_t jt;

@@ -31,7 +31,10 @@
 #define CARREL_INIT_PATH "/usr/local/libexec/carrel/carrel-init"
 #endif
 
-enum { FIRST_FREE_FD = 10, CHILD_STACK_BYTES = 64 * 1024 };
+enum {
+    FIRST_FREE_FD = 10,
+    CHILD_STACK_BYTES = 64 * 1024
+};
 
 struct child_start {
     int init;
@@ -61,8 +64,8 @@ void live_clear(struct live *live)
     live_init(live);
 }
 
-/* Exec drops the capabilities of anybody but uid 0; ambient ones stay, and pid 1 needs them to build
- * the sandbox. They are good only inside the new user namespace. */
+/* Exec drops the capabilities of anybody but uid 0; ambient ones stay, and pid 1 needs them to
+ * build the sandbox. They are good only inside the new user namespace. */
 static int keep_capabilities(void)
 {
     struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
@@ -173,6 +176,17 @@ static void close_child_files(const struct child_start *start)
         scope_close(&fds[i]);
 }
 
+/* The maker of a user namespace is charged for what is used in it (inotify, pipes, queues): as
+ * root, let that be the leased uid, not root's own account. Of this thread alone, and only for the
+ * clone. Returns the uid to go back to, or -1. */
+static int become_owner(const struct run *run)
+{
+    if (!run->identity.range)
+        return -1;
+    uid_t now = geteuid();
+    return syscall(SYS_setresuid, -1, run->identity.base, -1) < 0 ? -1 : (int)now;
+}
+
 static int clone_init(struct live *live, const struct run *run, struct err *err)
 {
     uint32_t namespaces = run->setup.namespaces;
@@ -187,8 +201,11 @@ static int clone_init(struct live *live, const struct run *run, struct err *err)
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int flags = (int)now | CLONE_VM | CLONE_PIDFD | SIGCHLD;
+    int before_owner = become_owner(run);
     pid_t pid = clone(become_init, start->stack + CHILD_STACK_BYTES, flags, start, &live->pidfd);
     int saved = errno;
+    if (before_owner >= 0)
+        (void)syscall(SYS_setresuid, -1, before_owner, -1);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (pid < 0)
         return explain_clone(saved, err);
@@ -279,8 +296,8 @@ static int send_bytes(struct live *live, uint32_t kind, const char *bytes, size_
 
 static char *map_message(void)
 {
-    char *bytes = mmap(NULL, MESSAGE_MAX_BYTES, PROT_READ | PROT_WRITE,
-                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *bytes =
+        mmap(NULL, MESSAGE_MAX_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
     return bytes == MAP_FAILED ? NULL : bytes;
 }
@@ -315,14 +332,14 @@ int live_start(struct live *live, struct run *run, struct err *err)
     snprintf(live->start->name, sizeof(live->start->name), "carrel-init");
     live->start->namespaces[0] = '\0';
     live->start->failed_errno = 0;
+    if (run->level == CARREL_LEVEL_NS && run->host.can_lease &&
+        identity_lease(&run->identity, err) < 0)
+        return -1;
     int r = open_child_files(live->start, init_path, &live->socket, err);
     if (r == 0)
         r = clone_init(live, run, err);
     close_child_files(live->start);
     if (r < 0)
-        return -1;
-    if (run->level == CARREL_LEVEL_NS && run->host.can_lease &&
-        identity_lease(&run->identity, err) < 0)
         return -1;
     if (run->level == CARREL_LEVEL_NS && run->spec->workspace &&
         workspace_make_mount_points(run, err) < 0)

@@ -10,7 +10,9 @@
 
 #include "base/fd.h"
 
-enum { POLITE_WRITE = 4096 }; /* a pipe that polls writable takes this much at once */
+enum {
+    POLITE_WRITE = 4096
+}; /* a pipe that polls writable takes this much at once */
 
 void stream_init(struct stream *s)
 {

@@ -14,7 +14,9 @@
 #include "base/buf.h"
 #include "base/err.h"
 
-enum { STREAM_CHUNK = 65536 };
+enum {
+    STREAM_CHUNK = 65536
+};
 
 struct stream {
     int from; /* read here; -1: ended, or not relayed */
@@ -22,8 +24,8 @@ struct stream {
     bool own_from;
     bool own_to;
     bool capturing;
-    bool polite;   /* `to` is shared with others: write no more than it takes without blocking */
-    size_t at;     /* data[at..n) waits to be written */
+    bool polite; /* `to` is shared with others: write no more than it takes without blocking */
+    size_t at;   /* data[at..n) waits to be written */
     size_t n;
     struct buf captured;
     char data[STREAM_CHUNK];

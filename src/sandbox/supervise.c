@@ -33,7 +33,12 @@
 #define CAPTURE_DEFAULT_BYTES (16UL << 20)
 #define FLUSH_AFTER_KILL_MS   1000
 
-enum { IN, OUT, ERR, STREAMS };
+enum {
+    IN,
+    OUT,
+    ERR,
+    STREAMS
+};
 
 struct watch {
     struct run *run;
@@ -41,20 +46,20 @@ struct watch {
     struct stream streams[STREAMS];
     struct budget budget;
     bool bounded;
-    int command_fds[3];     /* the command's ends; closed once sent */
+    int command_fds[3]; /* the command's ends; closed once sent */
     bool close_command[3];
-    int stdin_pipe;         /* the command's input pipe again, where stdin is a file; or -1 */
-    bool raw;               /* the caller's terminal is in raw mode */
+    int stdin_pipe; /* the command's input pipe again, where stdin is a file; or -1 */
+    bool raw;       /* the caller's terminal is in raw mode */
     struct termios cooked;
-    uint64_t deadline_ms;   /* 0: none */
+    uint64_t deadline_ms; /* 0: none */
     uint64_t oom_before;
-    bool started;           /* pid 1 reported that the command runs */
-    bool exited;            /* ... and its end */
+    bool started; /* pid 1 reported that the command runs */
+    bool exited;  /* ... and its end */
     int status;
-    bool failed;            /* pid 1 reported a failure */
+    bool failed; /* pid 1 reported a failure */
     int failed_status;
     struct err failure;
-    bool gone;              /* pid 1 has been reaped */
+    bool gone; /* pid 1 has been reaped */
     struct rusage usage;
     int last_signal;
     enum carrel_reason killed_for;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tree that becomes / (or /work), seen from outside. A tenant may have written anything into it,
- * and may be writing now: every name goes through a descriptor, nothing is followed, nothing that
- * is there is moved. */
+/* The tree that becomes / (or /work), seen from outside. A tenant may have written anything into
+ * it, and may be writing now: every name goes through a descriptor, nothing is followed, nothing
+ * that is there is moved. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -38,9 +38,9 @@ int workspace_open(struct run *run, struct err *err)
         return err_set(err, ERR_IO, errno, "look at workspace '%s'", name);
     int r = path_of_fd(run->workspace, path, sizeof(path));
     if (r < 0)
-        return err_set(err, ERR_KERNEL, -r,
-                       "find the path of workspace '%s' (is /proc mounted? mount -t proc proc /proc)",
-                       name);
+        return err_set(
+            err, ERR_KERNEL, -r,
+            "find the path of workspace '%s' (is /proc mounted? mount -t proc proc /proc)", name);
     if (strcmp(path, "/") == 0)
         return err_set(err, ERR_DENIED, 0,
                        "the workspace is '/', the whole host; name a directory with --workspace");
@@ -81,10 +81,11 @@ static int refuse(const struct run *run, const char *name, struct err *err)
     struct stat st = {0};
 
     (void)fstatat(run->workspace, name, &st, AT_SYMLINK_NOFOLLOW);
-    return err_set(err, ERR_CONFLICT, 0,
-                   "'%s' in the workspace is %s, but Carrel mounts the system's there; rename it, or "
-                   "leave --workspace out to see this directory at /work instead",
-                   name, kind_of(st.st_mode));
+    return err_set(
+        err, ERR_CONFLICT, 0,
+        "'%s' in the workspace is %s, but Carrel mounts the system's there; rename it, or "
+        "leave --workspace out to see this directory at /work instead",
+        name, kind_of(st.st_mode));
 }
 
 /* Directories are made as the tree's owner would, without a chown that could be led astray. */
@@ -98,7 +99,8 @@ static int make_as_owner(const struct run *run, int dir, const char *name, bool 
         if (mkdirat(dir, name, 0755) < 0)
             r = -errno;
     } else {
-        scoped_fd int fd = openat(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+        scoped_fd int fd =
+            openat(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
         if (fd < 0)
             r = -errno;
     }
@@ -110,8 +112,8 @@ static int make_as_owner(const struct run *run, int dir, const char *name, bool 
 /* One of the system's names at the top: an empty directory. 1 when it is missing. */
 static int check_reserved(const struct run *run, const char *name, struct err *err)
 {
-    scoped_fd int fd = path_open_beneath(run->workspace, name,
-                                         O_RDONLY | O_DIRECTORY | O_NONBLOCK, 1);
+    scoped_fd int fd =
+        path_open_beneath(run->workspace, name, O_RDONLY | O_DIRECTORY | O_NONBLOCK, 1);
 
     if (fd == -ENOENT)
         return 1;
@@ -142,10 +144,11 @@ static int reserve(struct run *run, uint32_t index, struct err *err)
     if (r == -EEXIST)
         return 0;
     if (r < 0)
-        return err_set(err, ERR_IO, -r,
-                       "make the mount point '%s' in the workspace (its owner must be able to write "
-                       "there)",
-                       name);
+        return err_set(
+            err, ERR_IO, -r,
+            "make the mount point '%s' in the workspace (its owner must be able to write "
+            "there)",
+            name);
     note_made(run, index);
     return 0;
 }

@@ -5,7 +5,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { MESSAGE_MAX_FDS = 200 };
+enum {
+    MESSAGE_MAX_FDS = 200
+};
+
 #define MESSAGE_MAX_BYTES (4U << 20)
 
 struct message_head {

@@ -12,7 +12,9 @@
 #include "base/fd.h"
 #include "base/weak.h"
 
-enum { RENAME_RACE_TRIES = 32 };
+enum {
+    RENAME_RACE_TRIES = 32
+};
 
 static int openat2_retrying(int dir, const char *path, int flags, uint64_t resolve)
 {

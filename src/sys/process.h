@@ -13,7 +13,10 @@ static inline int process_kill(int pidfd)
     return (int)syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
 }
 
-enum { CLOSE_NOW = 0, CLOSE_AT_EXEC = 4 /* CLOSE_RANGE_CLOEXEC */ };
+enum {
+    CLOSE_NOW = 0,
+    CLOSE_AT_EXEC = 4 /* CLOSE_RANGE_CLOEXEC */
+};
 
 static inline int process_close_from(unsigned first, unsigned when)
 {

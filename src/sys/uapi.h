@@ -12,6 +12,7 @@ struct carrel_landlock_ruleset {
     uint64_t handled_access_net;
     uint64_t scoped;
 };
+
 #define CARREL_LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET (1ULL << 0)
 #define CARREL_LANDLOCK_SCOPE_SIGNAL               (1ULL << 1)
 #define CARREL_LANDLOCK_ABI_SCOPES                 6

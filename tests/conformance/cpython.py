@@ -8,6 +8,7 @@ what stands there must differ: an unlisted difference fails, and so does a stale
 """
 import fnmatch
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import tempfile
 import unittest
 
 sys.path.insert(0, os.path.join(os.environ["SRC"], "tests", "integration"))
-from carreltest import CARREL, PYTHON, ROOT, CarrelTest  # noqa: E402
+from carreltest import CARREL, PYTHON, ROOT, TMP, CarrelTest  # noqa: E402
 
 HERE = os.path.join(os.environ["SRC"], "tests", "conformance")
 MODULES = ("test_os", "test_subprocess", "test_threading", "test_socket", "test_pty")
@@ -49,6 +50,9 @@ class CPython(CarrelTest):
             self.program = source.read()
         listed = self.ok("--", "env", "-0")
         self.env = dict(entry.split("=", 1) for entry in listed.split("\0") if entry)
+        self.files = tuple(map(int, self.ok("--", "bash", "-c", "ulimit -Sn; ulimit -Hn").split()))
+        if ROOT:
+            os.chmod(TMP, 0o711)  # the ordinary user works below it
 
     def start_outside(self, module, *cases):
         here = self.path("outside-" + module)
@@ -58,6 +62,7 @@ class CPython(CarrelTest):
 
         def become_ordinary():
             signal.signal(signal.SIGINT, signal.SIG_DFL)
+            resource.setrlimit(resource.RLIMIT_NOFILE, self.files)
             if ROOT:
                 os.setgroups([])
                 os.setresgid(ORDINARY, ORDINARY, ORDINARY)

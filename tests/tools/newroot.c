@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* newroot COMMAND [ARG...]: runs a command in a mount namespace whose root is the caller's chroot, so
- * that the tests can make user namespaces in there as an ordinary user too. */
+/* newroot COMMAND [ARG...]: runs a command in a mount namespace whose root is the caller's chroot,
+ * so that the tests can make user namespaces in there as an ordinary user too. */
 #include <carrel.h>
 #include <stdio.h>
 #include <unistd.h>
