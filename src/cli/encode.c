@@ -11,7 +11,7 @@ static char *base64(const char *bytes, size_t n)
     char *text = malloc((n + 2) / 3 * 4 + 1);
     char *out = text;
 
-    for (size_t i = 0; text && i < n; i += 3) {
+    for (size_t i = 0; text && in && i < n; i += 3) {
         unsigned long group = (unsigned long)in[i] << 16;
         group |= i + 1 < n ? (unsigned long)in[i + 1] << 8 : 0;
         group |= i + 2 < n ? in[i + 2] : 0;

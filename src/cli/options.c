@@ -291,6 +291,7 @@ int run_options_parse(struct run_options *ret, int argc, char **argv, struct err
     longs[OPTION_COUNT - 1] = (struct option){0};
     optind = 0;
     opterr = 0;
+    /* Before any thread: NOLINTNEXTLINE(concurrency-mt-unsafe) */
     while ((code = getopt_long(argc, argv, "+:c:h", longs, NULL)) != -1) {
         int option = find_option(code);
         if (option < 0)

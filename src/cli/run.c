@@ -70,7 +70,7 @@ static int take_signals(void)
     sigaddset(&set, SIGHUP);
     sigaddset(&set, SIGQUIT);
     sigaddset(&set, SIGWINCH);
-    sigprocmask(SIG_BLOCK, &set, NULL);
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
     (void)signal(SIGPIPE, SIG_IGN);
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }

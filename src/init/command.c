@@ -54,7 +54,7 @@ static int run_child(void *argument)
     if (chdir(command->cwd) < 0)
         return give_up(start, "enter the working directory");
     sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
+    pthread_sigmask(SIG_SETMASK, &none, NULL);
     execvpe(command->argv[0], (char *const *)(uintptr_t)command->argv,
             (char *const *)(uintptr_t)command->env);
     return give_up(start, NULL);

@@ -237,7 +237,7 @@ static int take_over_signals(void)
     for (int i = 1; i < NSIG; i++)
         (void)signal(i, SIG_DFL);
     sigfillset(&all);
-    sigprocmask(SIG_SETMASK, &all, NULL);
+    pthread_sigmask(SIG_SETMASK, &all, NULL);
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
     return signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);

@@ -33,7 +33,7 @@ static char *expand(struct arena *arena, const char *text, const char *root)
 {
     scoped_buf struct buf b;
 
-    buf_init(&b, 64 * 1024);
+    buf_init(&b, 64UL << 10);
     for (const char *mark; (mark = strstr(text, "%s")); text = mark + 2) {
         buf_add(&b, text, (size_t)(mark - text));
         buf_str(&b, root);

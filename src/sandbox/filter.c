@@ -256,8 +256,8 @@ static void check_prlimit(struct setup *s, const struct filter_options *o, int r
 
 static int by_number(const void *a, const void *b)
 {
-    const struct rule *x = *(const struct rule *const *)a;
-    const struct rule *y = *(const struct rule *const *)b;
+    const struct rule *x = a;
+    const struct rule *y = b;
 
     return x->number < y->number ? -1 : x->number > y->number;
 }
@@ -289,26 +289,26 @@ static size_t add_run(struct number_run *runs, size_t n, uint32_t end, uint32_t 
 
 static size_t find_runs(struct number_run runs[2 * RULE_COUNT])
 {
-    const struct rule *sorted[RULE_COUNT];
+    struct rule sorted[RULE_COUNT];
     uint32_t next = 0; /* first number without an answer yet */
     size_t found = 0;
     size_t n = 0;
 
     for (size_t i = 0; i < RULE_COUNT; i++) {
         if (!rules[i].check)
-            sorted[n++] = &rules[i];
+            sorted[n++] = rules[i];
     }
     qsort(sorted, n, sizeof(sorted[0]), by_number);
     for (size_t i = 0; i < n;) {
         size_t j = i + 1;
-        while (j < n && sorted[j]->answer == sorted[i]->answer &&
-               sorted[j]->number == sorted[j - 1]->number + 1)
+        while (j < n && sorted[j].answer == sorted[i].answer &&
+               sorted[j].number == sorted[j - 1].number + 1)
             j++;
-        if (sorted[i]->number > next)
-            found = add_run(runs, found, sorted[i]->number, ANSWER(ENOSYS));
-        next = sorted[j - 1]->number + 1;
+        if (sorted[i].number > next)
+            found = add_run(runs, found, sorted[i].number, ANSWER(ENOSYS));
+        next = sorted[j - 1].number + 1;
         found = add_run(runs, found, next,
-                        sorted[i]->answer == FILTER_ALLOWED ? ANSWER_ALLOW : ANSWER(EPERM));
+                        sorted[i].answer == FILTER_ALLOWED ? ANSWER_ALLOW : ANSWER(EPERM));
         i = j;
     }
     return found;

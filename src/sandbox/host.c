@@ -3,7 +3,7 @@
 
 #include <linux/landlock.h>
 #include <sched.h>
-#include <stdio.h>
+#include <stdlib.h>
 #include <sys/syscall.h>
 #include <sys/sysinfo.h>
 #include <unistd.h>
@@ -15,14 +15,13 @@
 static bool leases_are_mapped(void)
 {
     char text[256];
-    unsigned long inside;
-    unsigned long outside;
-    unsigned long count;
+    char *at = text;
 
-    if (path_read_small("/proc/self/uid_map", text, sizeof(text)) <= 0 ||
-        sscanf(text, "%lu %lu %lu", &inside, &outside, &count) != 3)
+    if (path_read_small("/proc/self/uid_map", text, sizeof(text)) <= 0)
         return false;
-    return inside == 0 && count >= IDENTITY_LEASE_END;
+    unsigned long inside = strtoul(at, &at, 10);
+    (void)strtoul(at, &at, 10); /* outside */
+    return inside == 0 && strtoul(at, NULL, 10) >= IDENTITY_LEASE_END;
 }
 
 void host_ask(struct host *ret)

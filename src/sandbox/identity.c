@@ -106,7 +106,7 @@ static int make_idmap(const struct identity *id, uid_t uid, gid_t gid, int *ret_
 {
     char path[64];
     char text[64];
-    pid_t pid;
+    pid_t pid = -1;
     int r = idle_child(&pid);
 
     if (r < 0)

@@ -71,7 +71,7 @@ char *procfile_stat(struct arena *arena, const struct host *host)
 {
     scoped_buf struct buf b;
 
-    buf_init(&b, 64 * 1024);
+    buf_init(&b, 64UL << 10);
     buf_str(&b, "cpu  0 0 0 0 0 0 0 0 0 0\n");
     for (unsigned i = 0; i < host->cpus && i < 256; i++)
         buf_printf(&b, "cpu%u 0 0 0 0 0 0 0 0 0 0\n", i);
