@@ -41,12 +41,11 @@ int carrel_leave_chroot(void)
     if (!getcwd(cwd, sizeof(cwd)) || unshare(CLONE_NEWNS | CLONE_FS) < 0)
         return -1;
     scoped_fd int old_root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
-    int tree = old_root < 0 ? -1 : mount_clone(old_root, true);
+    scoped_fd int tree = old_root < 0 ? -1 : mount_clone(old_root, true);
     if (tree < 0) {
         errno = -tree;
         return -1;
     }
-    scoped_fd int owned_tree = tree;
     if (mount_set(tree, 0, true, -1) < 0)
         return -1;
     if (chdir("/") < 0 || chroot("proc") < 0 || climb_to_real_root() < 0)

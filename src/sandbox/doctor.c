@@ -152,7 +152,7 @@ static void probe_idmap(const struct host *host, struct finding *f)
 {
     struct identity id;
     struct err err = {0};
-    int userns;
+    int userns = -1;
 
     if (!host->can_lease) {
         say(f, true, NULL, "not needed: files belong to the user who runs Carrel");

@@ -126,8 +126,8 @@ static json_t *explain_missing(const struct run *run)
 
     if (dir) {
         static const char *const not_isolated[] = {
-            "level dir isolates nothing: the command can read and write whatever its user can, "
-            "anywhere on this host",
+            ("level dir isolates nothing: the command can read and write whatever its user can, "
+             "anywhere on this host"),
             "network, processes and other workspaces are all within its reach",
             "system calls are not filtered and privileges are not dropped",
         };

@@ -17,7 +17,6 @@
 #include <linux/seccomp.h>
 #include <sched.h>
 #include <stddef.h>
-#include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -254,14 +253,6 @@ static void check_prlimit(struct setup *s, const struct filter_options *o, int r
     answer(s, ANSWER_ALLOW);
 }
 
-static int by_number(const void *a, const void *b)
-{
-    const struct rule *x = a;
-    const struct rule *y = b;
-
-    return x->number < y->number ? -1 : x->number > y->number;
-}
-
 static void emit_checks(struct setup *s, const struct filter_options *options)
 {
     for (size_t i = 0; i < RULE_COUNT; i++) {
@@ -281,37 +272,26 @@ struct number_run {
     uint32_t answer;
 };
 
-static size_t add_run(struct number_run *runs, size_t n, uint32_t end, uint32_t value)
-{
-    runs[n] = (struct number_run){end, value};
-    return n + 1;
-}
+enum {
+    NUMBERS = 512
+}; /* above the last one in the table */
 
-static size_t find_runs(struct number_run runs[2 * RULE_COUNT])
+static size_t find_runs(struct number_run runs[NUMBERS])
 {
-    struct rule sorted[RULE_COUNT];
-    uint32_t next = 0; /* first number without an answer yet */
-    size_t found = 0;
+    uint32_t answers[NUMBERS];
     size_t n = 0;
 
-    for (size_t i = 0; i < RULE_COUNT; i++) {
-        if (!rules[i].check)
-            sorted[n++] = rules[i];
+    for (size_t i = 0; i < NUMBERS; i++)
+        answers[i] = ANSWER(ENOSYS);
+    for (size_t i = 0; i < RULE_COUNT; i++) { /* a checked call has been answered by now */
+        assert(rules[i].number < NUMBERS);
+        answers[rules[i].number] = rules[i].answer == FILTER_REFUSED ? ANSWER(EPERM) : ANSWER_ALLOW;
     }
-    qsort(sorted, n, sizeof(sorted[0]), by_number);
-    for (size_t i = 0; i < n;) {
-        size_t j = i + 1;
-        while (j < n && sorted[j].answer == sorted[i].answer &&
-               sorted[j].number == sorted[j - 1].number + 1)
-            j++;
-        if (sorted[i].number > next)
-            found = add_run(runs, found, sorted[i].number, ANSWER(ENOSYS));
-        next = sorted[j - 1].number + 1;
-        found = add_run(runs, found, next,
-                        sorted[i].answer == FILTER_ALLOWED ? ANSWER_ALLOW : ANSWER(EPERM));
-        i = j;
+    for (uint32_t i = 1; i <= NUMBERS; i++) {
+        if (i == NUMBERS || answers[i] != answers[i - 1])
+            runs[n++] = (struct number_run){i, answers[i - 1]};
     }
-    return found;
+    return n;
 }
 
 /* In blocks that can be jumped over: the kernel tries the program on every number when it is
@@ -321,7 +301,7 @@ static void emit_runs(struct setup *s)
     enum {
         BLOCK = 8
     };
-    struct number_run runs[2 * RULE_COUNT];
+    struct number_run runs[NUMBERS];
     size_t n = find_runs(runs);
 
     for (size_t i = 0; i < n; i += BLOCK) {
