@@ -72,6 +72,7 @@ static int take_signals(void)
     sigaddset(&set, SIGWINCH);
     pthread_sigmask(SIG_BLOCK, &set, NULL);
     (void)signal(SIGPIPE, SIG_IGN);
+    (void)signal(SIGCHLD, SIG_DFL); /* ignored by our parent, it would reap for us */
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
@@ -115,7 +116,8 @@ int cli_open_files(struct run_options *options)
         (void)fcntl(input, F_SETFL, 0); /* only the open was not to wait */
         options->spec.stdin_fd = input; /* closed when the program ends */
     }
-    if (!options->no_tty && !options->json && isatty(0) && isatty(1) && !options->stdin_path)
+    if (!options->no_tty && !options->json && isatty(0) && isatty(1) && isatty(2) &&
+        !options->stdin_path)
         options->spec.tty = true;
     options->spec.init_path =
         cli_find("carrel-init", options->init_path, sizeof(options->init_path));

@@ -66,19 +66,10 @@ static void probe_user_namespaces(const struct host *host, struct finding *f)
 {
     int r = try_clone(CLONE_NEWUSER | CLONE_NEWPID);
 
-    if (r == 0)
-        say(f, true, NULL, "can be made by %s", host->uid == 0 ? "root" : "this user");
-    else if (r == -ENOSPC || r == -EUSERS)
-        say(f, false, "sysctl -w user.max_user_namespaces=65536",
-            "their number is used up or zero");
-    else if (access("/proc/sys/kernel/unprivileged_userns_clone", F_OK) == 0)
-        say(f, false, "sysctl -w kernel.unprivileged_userns_clone=1", "switched off for this user");
-    else if (access("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", F_OK) == 0)
-        say(f, false, "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0",
-            "AppArmor restricts them");
-    else
-        say(f, false, "run on the host itself, or outside the chroot or container", "refused: %s",
-            strerrordesc_np(-r));
+    say(f, r == 0, host_userns_remedy(-r), "%s",
+        r < 0            ? strerrordesc_np(-r)
+        : host->uid == 0 ? "can be made by root"
+                         : "can be made by this user");
 }
 
 static void probe_time_namespace(const struct host *host, struct finding *f)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sandbox/host.h"
 
+#include <errno.h>
 #include <linux/landlock.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -37,4 +38,23 @@ void host_ask(struct host *ret)
     ret->cpus = sched_getaffinity(0, sizeof(cpus), &cpus) == 0 ? (unsigned)CPU_COUNT(&cpus) : 1;
     (void)sysinfo(&info);
     ret->memory_bytes = (uint64_t)info.totalram * info.mem_unit;
+}
+
+static bool reads(const char *path, char wanted)
+{
+    char text[16];
+
+    return path_read_small(path, text, sizeof(text)) > 0 && text[0] == wanted;
+}
+
+const char *host_userns_remedy(int os_errno)
+{
+    if (os_errno == ENOSPC || os_errno == EUSERS)
+        return "sysctl -w user.max_user_namespaces=65536";
+    if (reads("/proc/sys/kernel/unprivileged_userns_clone", '0'))
+        return "sysctl -w kernel.unprivileged_userns_clone=1";
+    if (reads("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", '1'))
+        return "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0";
+    return "a chroot, a container's filter or the kernel's configuration forbids it: run Carrel on "
+           "the host itself";
 }

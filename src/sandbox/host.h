@@ -17,3 +17,5 @@ struct host {
 };
 
 void host_ask(struct host *ret);
+/* What to do about a user namespace refused with this errno: one command, or a sentence. */
+const char *host_userns_remedy(int os_errno);

@@ -17,6 +17,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -114,23 +115,12 @@ failed:
 
 static int explain_clone(int e, struct err *err)
 {
-    if (e == ENOSPC || e == EUSERS)
-        return err_set(err, ERR_KERNEL, e,
-                       "no user namespace to be had: raise the limit with 'sysctl -w "
-                       "user.max_user_namespaces=65536'");
-    if (e == EPERM && access("/proc/sys/kernel/unprivileged_userns_clone", F_OK) == 0)
-        return err_set(err, ERR_KERNEL, e,
-                       "user namespaces are switched off for ordinary users: 'sysctl -w "
-                       "kernel.unprivileged_userns_clone=1' allows them");
-    if (e == EPERM || e == EINVAL || e == ENOSYS)
-        return err_set(err, ERR_KERNEL, e,
-                       "this host gives no user namespace (a chroot, a container's filter or the "
-                       "kernel's configuration forbids it; see 'carrel doctor')");
     if (e == EAGAIN || e == ENOMEM)
         return err_set(err, ERR_LIMIT, e,
                        "no process or memory left for a sandbox; end something or raise the limit "
                        "(ulimit -u, pids cgroup)");
-    return err_set(err, ERR_KERNEL, e, "make the sandbox's first process");
+    return err_set(err, ERR_KERNEL, e, "this host gives no user namespace; %s",
+                   host_userns_remedy(e));
 }
 
 static int high_fd(int fd, int *ret)
@@ -167,6 +157,16 @@ static int open_child_files(struct child_start *start, const char *init_path, in
     return 0;
 }
 
+/* A pid 1 that does not read must not hold us past the run's deadline. */
+static void bound_sending(int fd, uint64_t timeout_ms)
+{
+    struct timeval limit = {.tv_sec = (time_t)(timeout_ms / 1000),
+                            .tv_usec = (suseconds_t)(timeout_ms % 1000 * 1000)};
+
+    if (timeout_ms && timeout_ms < 1000UL * 86400 * 365)
+        (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+}
+
 /* Our copies; the child may still be reading the numbers, so they stay as they are. */
 static void close_child_files(const struct child_start *start)
 {
@@ -178,13 +178,30 @@ static void close_child_files(const struct child_start *start)
 
 /* The maker of a user namespace is charged for what is used in it (inotify, pipes, queues): as
  * root, let that be the leased uid, not root's own account. Of this thread alone, and only for the
- * clone. Returns the uid to go back to, or -1. */
-static int become_owner(const struct run *run)
+ * clone; what a change of ids takes from the process is put back. */
+static pid_t clone_as_owner(const struct run *run, int flags, struct live *live)
 {
-    if (!run->identity.range)
-        return -1;
-    uid_t now = geteuid();
-    return syscall(SYS_setresuid, -1, run->identity.base, -1) < 0 ? -1 : (int)now;
+    struct child_start *start = live->start;
+    char *stack = start->stack + CHILD_STACK_BYTES;
+    struct process_marks marks;
+    pid_t pid = -1;
+
+    if (run->identity.range) {
+        process_keep_marks(&marks);
+        uid_t own = geteuid();
+        if (syscall(SYS_setresuid, -1, run->identity.base, -1) == 0) {
+            pid = clone(become_init, stack, flags, start, &live->pidfd);
+            int saved = errno;
+            if (syscall(SYS_setresuid, -1, own, -1) < 0)
+                abort(); /* going on as somebody else would be worse */
+            process_restore_marks(&marks);
+            errno = saved;
+        }
+    }
+    /* Where ordinary users may make none, the leased uid may not either. */
+    if (pid < 0 && (!run->identity.range || errno == EPERM))
+        pid = clone(become_init, stack, flags, start, &live->pidfd);
+    return pid;
 }
 
 static int clone_init(struct live *live, const struct run *run, struct err *err)
@@ -201,11 +218,8 @@ static int clone_init(struct live *live, const struct run *run, struct err *err)
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int flags = (int)now | CLONE_VM | CLONE_PIDFD | SIGCHLD;
-    int before_owner = become_owner(run);
-    pid_t pid = clone(become_init, start->stack + CHILD_STACK_BYTES, flags, start, &live->pidfd);
+    pid_t pid = clone_as_owner(run, flags, live);
     int saved = errno;
-    if (before_owner >= 0)
-        (void)syscall(SYS_setresuid, -1, before_owner, -1);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (pid < 0)
         return explain_clone(saved, err);
@@ -250,8 +264,15 @@ static int finish_tree(struct run *run, const struct op *op, int tree, struct er
         return -1;
     int r = mount_set(tree, op->attrs, recursive, userns);
     if (userns >= 0 && no_idmap_here(r)) {
-        if (is_main_tree(run, op) && use_owner_directly(run, err) < 0)
-            return -1;
+        if (is_main_tree(run, op)) {
+            if (use_owner_directly(run, err) < 0)
+                return -1;
+        } else if (!(op->attrs & MOUNT_RDONLY)) {
+            return err_set(err, ERR_KERNEL, -r,
+                           "'%s' could not be written inside: its filesystem has no idmapped "
+                           "mounts; show it with --ro",
+                           op->source);
+        }
         r = mount_set(tree, op->attrs, recursive, -1);
     }
     if (r < 0)
@@ -289,8 +310,9 @@ static int send_bytes(struct live *live, uint32_t kind, const char *bytes, size_
         return err_set(err, ERR_LIMIT, 0, "command and environment are larger than %u bytes",
                        MESSAGE_MAX_BYTES);
     int r = message_send(live->socket, kind, bytes, n, fds->fds, fds->n);
-    if (r == -EPIPE || r == -ECONNRESET)
-        return 0; /* pid 1 has left a reply, or died: the supervisor reads which */
+    /* Pid 1 has left a reply, or died, or the deadline is over: the supervisor finds out which. */
+    if (r == -EPIPE || r == -ECONNRESET || r == -EAGAIN)
+        return 0;
     return r < 0 ? err_set(err, ERR_IO, -r, "talk to the sandbox's first process") : 0;
 }
 
@@ -336,8 +358,10 @@ int live_start(struct live *live, struct run *run, struct err *err)
         identity_lease(&run->identity, err) < 0)
         return -1;
     int r = open_child_files(live->start, init_path, &live->socket, err);
-    if (r == 0)
+    if (r == 0) {
+        bound_sending(live->socket, run->spec->timeout_ms);
         r = clone_init(live, run, err);
+    }
     close_child_files(live->start);
     if (r < 0)
         return -1;

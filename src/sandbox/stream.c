@@ -3,7 +3,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
@@ -49,6 +51,28 @@ int stream_check(int fd, const char *name, struct err *err)
         return err_set(err, ERR_DENIED, 0,
                        "standard %s is a directory of the host, which would be open inside", name);
     return 0;
+}
+
+/* A terminal is opened anew, for a file description of our own that may be non-blocking; a socket
+ * has a flag for it; a pipe that polls writable takes a page. */
+void stream_set_sink(struct stream *s, int fd)
+{
+    char path[32];
+    struct stat st;
+
+    s->to = fd;
+    if (fstat(fd, &st) < 0)
+        return;
+    s->socket = S_ISSOCK(st.st_mode);
+    s->polite = S_ISFIFO(st.st_mode);
+    if (!S_ISCHR(st.st_mode))
+        return;
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    int own = open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    if (own >= 0) {
+        s->to = own;
+        s->own_to = true;
+    }
 }
 
 bool stream_wants_read(const struct stream *s)
@@ -112,7 +136,8 @@ void stream_write(struct stream *s)
 
     if (s->polite && n > POLITE_WRITE)
         n = POLITE_WRITE;
-    ssize_t wrote = write(s->to, s->data + s->at, n);
+    ssize_t wrote = s->socket ? send(s->to, s->data + s->at, n, MSG_DONTWAIT | MSG_NOSIGNAL)
+                              : write(s->to, s->data + s->at, n);
     if (wrote < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (wrote < 0) {

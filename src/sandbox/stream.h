@@ -24,7 +24,8 @@ struct stream {
     bool own_from;
     bool own_to;
     bool capturing;
-    bool polite; /* `to` is shared with others: write no more than it takes without blocking */
+    bool polite; /* `to` is a pipe shared with others: write what it takes without blocking */
+    bool socket; /* `to` is a socket: send without waiting */
     size_t at;   /* data[at..n) waits to be written */
     size_t n;
     struct buf captured;
@@ -42,6 +43,9 @@ void stream_clear(struct stream *s);
 bool stream_can_pass(int fd);
 /* Refuses what must not be given to a command at all (directories); 0 or -1. */
 int stream_check(int fd, const char *name, struct err *err);
+/* Sets where a stream leads so that no write to it can block, whoever shares it. `fd` is borrowed.
+ */
+void stream_set_sink(struct stream *s, int fd);
 bool stream_wants_read(const struct stream *s);
 bool stream_wants_write(const struct stream *s);
 bool stream_is_done(const struct stream *s);

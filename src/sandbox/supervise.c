@@ -128,7 +128,6 @@ static int open_input(struct watch *w, struct err *err)
 static int open_output(struct watch *w, int which, int fd, const char *name, struct err *err)
 {
     struct stream *s = &w->streams[which];
-    struct stat st;
     bool capture = w->run->spec->capture;
 
     if (!capture && stream_check(fd, name, err) < 0)
@@ -144,10 +143,8 @@ static int open_output(struct watch *w, int which, int fd, const char *name, str
         return err_set(err, ERR_IO, errno, "set up standard %s", name);
     s->capturing = capture;
     buf_init(&s->captured, SIZE_MAX / 2);
-    if (!capture) {
-        s->to = fd;
-        s->polite = fstat(fd, &st) < 0 || !S_ISREG(st.st_mode);
-    }
+    if (!capture)
+        stream_set_sink(s, fd);
     return 0;
 }
 
@@ -214,10 +211,8 @@ static int adopt_terminal(struct watch *w, int master)
     out->own_from = true;
     out->capturing = spec->capture;
     buf_init(&out->captured, SIZE_MAX / 2);
-    if (!spec->capture) {
-        out->to = 1;
-        out->polite = true;
-    }
+    if (!spec->capture)
+        stream_set_sink(out, 1);
     in->from = spec->stdin_fd;
     in->to = fcntl(master, F_DUPFD_CLOEXEC, 3);
     in->own_to = true;
@@ -235,6 +230,24 @@ static void kill_for(struct watch *w, enum carrel_reason reason)
     live_kill(&w->live, w->run);
 }
 
+static void close_fds(const int *fds, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        (void)close(fds[i]);
+}
+
+static void take_failure(struct watch *w, const struct reply *reply)
+{
+    bool known = reply->status == STATUS_NOT_EXECUTABLE || reply->status == STATUS_NOT_FOUND;
+
+    w->failed = true;
+    w->failed_status = known ? reply->status : STATUS_CARREL_FAILED;
+    w->failure = reply->error;
+    w->failure.msg[sizeof(w->failure.msg) - 1] = '\0';
+    if ((unsigned)w->failure.code >= ERR_CODE_COUNT_)
+        w->failure.code = ERR_IO;
+}
+
 /* One reply of pid 1. Anything but a whole, expected message ends the sandbox. */
 static void take_reply(struct watch *w)
 {
@@ -246,16 +259,15 @@ static void take_reply(struct watch *w)
     if (r <= 0 || head.length != sizeof(reply) ||
         message_read_exactly(w->live.socket, &reply, sizeof(reply)) < 0) {
         scope_close(&w->live.socket);
-        if (r > 0)
-            kill_for(w, CARREL_ENDED_SIGNAL);
+        if (r <= 0)
+            return;
+        close_fds(fds, head.fd_count);
+        kill_for(w, CARREL_ENDED_SIGNAL);
         return;
     }
     switch (reply.kind) {
     case REPLY_FAILED:
-        w->failed = true;
-        w->failed_status = reply.status;
-        w->failure = reply.error;
-        w->failure.msg[sizeof(w->failure.msg) - 1] = '\0';
+        take_failure(w, &reply);
         break;
     case REPLY_EXITED:
         w->exited = true;
@@ -272,8 +284,7 @@ static void take_reply(struct watch *w)
     default:
         kill_for(w, CARREL_ENDED_SIGNAL);
     }
-    for (uint32_t i = 0; i < head.fd_count; i++)
-        (void)close(fds[i]);
+    close_fds(fds, head.fd_count);
 }
 
 /* The first is the command's to handle; the same one again ends the sandbox. */
@@ -305,7 +316,9 @@ static void reap(struct watch *w)
     /* A last word may still be in the socket. */
     while (w->live.socket >= 0)
         take_reply(w);
-    if (wait4(w->live.pid, &status, WNOHANG, &w->usage) != w->live.pid)
+    pid_t reaped = wait4(w->live.pid, &status, WNOHANG, &w->usage);
+    /* No child: the caller's own SIGCHLD handling has reaped it, and its usage is lost. */
+    if (reaped != w->live.pid && !(reaped < 0 && errno == ECHILD))
         return;
     w->live.pid = -1;
     w->gone = true;
@@ -405,7 +418,7 @@ static int wait_ms(const struct watch *w)
 
 static bool past(const struct watch *w, uint64_t grace_ms)
 {
-    return w->deadline_ms && now_ms() >= w->deadline_ms + grace_ms;
+    return w->deadline_ms && now_ms() >= w->deadline_ms && now_ms() - w->deadline_ms >= grace_ms;
 }
 
 static void watch_to_the_end(struct watch *w)
@@ -520,12 +533,14 @@ static int start_and_watch(struct watch *w, struct carrel_result *ret, struct er
     struct timespec ended;
 
     clock_gettime(CLOCK_MONOTONIC, &began);
-    w->deadline_ms = timeout_ms ? now_ms() + timeout_ms : 0;
-    if (open_streams(w, err) < 0 || live_start(&w->live, w->run, err) < 0 ||
-        live_command(&w->live, w->run, w->command_fds, err) < 0)
+    if (timeout_ms && __builtin_add_overflow(now_ms(), timeout_ms, &w->deadline_ms))
+        w->deadline_ms = UINT64_MAX;
+    if (open_streams(w, err) < 0 || live_start(&w->live, w->run, err) < 0)
+        return -1;
+    w->oom_before = oom_kills(); /* while pid 1 builds */
+    if (live_command(&w->live, w->run, w->command_fds, err) < 0)
         return -1;
     close_command_fds(w);
-    w->oom_before = oom_kills();
     if (fcntl(w->live.socket, F_SETFL, O_NONBLOCK) < 0)
         return err_set(err, ERR_IO, errno, "watch the sandbox");
     watch_to_the_end(w);

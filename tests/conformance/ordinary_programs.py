@@ -44,7 +44,8 @@ class OrdinaryPrograms(CarrelTest):
 
     def test_gcc_and_make_build_something_that_runs(self):
         os.mkdir(f"{self.ws}/src")
-        write(f"{self.ws}/src/main.c", '#include <stdio.h>\n#include <math.h>\n#include <pthread.h>\nint answer(void);\n'
+        write(f"{self.ws}/src/main.c",
+              '#include <stdio.h>\n#include <math.h>\n#include <pthread.h>\nint answer(void);\n'
               'static void *work(void *x) { return x; }\n'
               'int main(void) { pthread_t t; if (pthread_create(&t, 0, work, 0)) return 1; pthread_join(t, 0);\n'
               'printf("answer %d %.1f\\n", answer(), sqrt(answer())); return 0; }\n')
@@ -52,7 +53,8 @@ class OrdinaryPrograms(CarrelTest):
         write(f"{self.ws}/src/Makefile", "CFLAGS = -O2 -Wall -Werror\nprog: main.o libanswer.so\n"
               "\t$(CC) -o $@ main.o -L. -lanswer -lm -lpthread -Wl,-rpath,'$$ORIGIN'\n"
               "libanswer.so: answer.c\n\t$(CC) -shared -fPIC -o $@ $<\nclean:\n\trm -f prog *.o *.so\n")
-        shown = self.script("cd /src && make -j4 && ./prog && make -q prog && make clean && make -s CC='gcc -static-libgcc' && ./prog")
+        shown = self.script("cd /src && make -j4 && ./prog && make -q prog && "
+                            "make clean && make -s CC='gcc -static-libgcc' && ./prog")
         self.assertEqual(2, shown.count("answer 49 7.0"))
 
     def test_node_runs_workers_children_and_servers(self):
@@ -60,16 +62,19 @@ class OrdinaryPrograms(CarrelTest):
             const fs = require('fs'), os = require('os'), http = require('http');
             const { Worker } = require('worker_threads'), { execFileSync } = require('child_process');
             fs.mkdirSync('/out', { recursive: true }); fs.writeFileSync('/out/f', 'x'.repeat(100000));
-            console.log('size', fs.statSync('/out/f').size, 'cpus', os.cpus().length > 0, os.hostname(), os.userInfo().username);
+            console.log('size', fs.statSync('/out/f').size, 'cpus', os.cpus().length > 0);
+            console.log(os.hostname(), os.userInfo().username);
             console.log(execFileSync('/bin/echo', ['child']).toString().trim());
-            new Worker("require('worker_threads').parentPort.postMessage(6 * 7)", { eval: true }).on('message', (answer) => {
+            const worker = new Worker("require('worker_threads').parentPort.postMessage(6 * 7)", { eval: true });
+            worker.on('message', (answer) => {
                 console.log('worker', answer);
                 const server = http.createServer((_, response) => response.end('served')).listen(0, '127.0.0.1', () =>
                     http.get({ port: server.address().port }, (response) => response.on('data', (data) => {
                         console.log(data.toString()); server.close(); })));
             });""")
-        shown = self.script("node /app.js; node -e 'process.exit(3)' || echo status $?; node -p 'new WebAssembly.Memory({initial:1}).buffer.byteLength'")
-        self.assertEqual("size 100000 cpus true carrel user\nchild\nworker 42\nserved\nstatus 3\n65536\n", shown)
+        shown = self.script("node /app.js; node -e 'process.exit(3)' || echo status $?; "
+                            "node -p 'new WebAssembly.Memory({initial:1}).buffer.byteLength'")
+        self.assertEqual("size 100000 cpus true\ncarrel user\nchild\nworker 42\nserved\nstatus 3\n65536\n", shown)
 
     def test_node_finds_modules_of_the_workspace(self):
         os.makedirs(f"{self.ws}/node_modules/hello")
@@ -94,7 +99,10 @@ class OrdinaryPrograms(CarrelTest):
     def test_sqlite_keeps_transactions_and_its_write_ahead_log(self):
         shown = self.script("""
             sqlite3 /data.db 'PRAGMA journal_mode=WAL; CREATE TABLE t(a INTEGER PRIMARY KEY, b TEXT);'
-            for i in 1 2 3 4; do sqlite3 -cmd '.timeout 30000' /data.db "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x+1 FROM n WHERE x<500) INSERT INTO t(b) SELECT 'r' || x FROM n;" & done
+            for i in 1 2 3 4; do
+                sqlite3 -cmd '.timeout 30000' /data.db "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL
+                    SELECT x+1 FROM n WHERE x<500) INSERT INTO t(b) SELECT 'r' || x FROM n;" &
+            done
             wait
             sqlite3 /data.db 'BEGIN; DELETE FROM t; ROLLBACK; SELECT count(*) FROM t; PRAGMA integrity_check;'""")
         self.assertEqual("wal\n2000\nok\n", shown)
@@ -105,7 +113,8 @@ class OrdinaryPrograms(CarrelTest):
 
     def test_tar_round_trips_every_kind_of_file(self):
         shown = self.script("""
-            mkdir -p /in/sub && cd /in && echo x > file && chmod 751 file && ln -s file link && ln file hard && mkfifo fifo
+            mkdir -p /in/sub && cd /in && echo x > file && chmod 751 file
+            ln -s file link && ln file hard && mkfifo fifo
             touch -d @1000000000 file && truncate -s 10M sparse && touch $'new\\nline' 'sp ace' $'\\xff'
             tar -C / -cSf /tmp/a.tar in && tar -C / -czf /in.tgz in && mkdir /out && tar -C /out -xpf /tmp/a.tar
             diff -r --exclude=fifo /in /out/in && test -p /out/in/fifo && stat -c '%a %Y %h' /out/in/file""")
@@ -136,9 +145,11 @@ if __name__ == "__main__":
     with concurrent.futures.ProcessPoolExecutor(4) as pool: print(sum(pool.map(square, range(10))))
     with multiprocessing.Pool(2) as pool: print(pool.map(square, [1, 2, 3]))
     async def main():
-        process = await asyncio.create_subprocess_exec("echo", "async", stdout=-1); print((await process.communicate())[0])
+        process = await asyncio.create_subprocess_exec("echo", "async", stdout=-1)
+        print((await process.communicate())[0])
     asyncio.run(main())
-    with tempfile.TemporaryFile() as file: fcntl.flock(file, fcntl.LOCK_EX); file.truncate(4096); mmap.mmap(file.fileno(), 4096)[0] = 1
+    with tempfile.TemporaryFile() as file:
+        fcntl.flock(file, fcntl.LOCK_EX); file.truncate(4096); mmap.mmap(file.fileno(), 4096)[0] = 1
     print(len(ssl.create_default_context().get_ca_certs()) >= 0)
 END""")
         self.assertEqual("285\n[1, 4, 9]\nb'async\\n'\nTrue\n", shown)

@@ -30,16 +30,19 @@ BOUNDARY = {
     "landlock_add_rule": "EINVAL", "landlock_restrict_self": "EPERM", "socketpair": "EMFILE", "sendmsg": "ENOBUFS",
     "recvmsg": "EIO", "execve": "EACCES", "execveat": "EACCES", "memfd_create": "EMFILE", "statx": "EIO",
     "fstatfs": "EIO", "newfstatat": "EIO", "dup2": "EBADF", "dup3": "EBADF", "socket": "EMFILE", "ioctl": "ENODEV",
-    "flock": "EIO", "signalfd4": "EMFILE", "capget": "EPERM", "mknodat": "ENOSPC", "getppid": "EPERM",
+    "flock": "EIO", "signalfd4": "EMFILE", "capget": "EPERM",
+    "mknodat": "ENOSPC", "getppid": "EPERM",
 }
 # Every other call a run makes. Some of their failures are harmless, and then must change nothing.
 LONG = {
-    "open": "EMFILE", "write": "EIO", "read": "EIO", "openat": "EMFILE", "fstat": "EIO", "mmap": "ENOMEM", "brk": "ENOMEM",
+    "open": "EMFILE", "write": "EIO", "read": "EIO", "openat": "EMFILE", "fstat": "EIO", "mmap": "ENOMEM",
+    "brk": "ENOMEM",
     "fcntl": "EBADF", "poll": "ENOMEM", "ppoll": "ENOMEM", "getdents64": "EIO", "readlinkat": "EIO", "readlink": "EIO",
     "pipe2": "EMFILE", "wait4": "ECHILD", "waitid": "ECHILD", "kill": "EPERM", "lseek": "EIO", "getcwd": "ENOENT",
     "fchown": "EPERM", "fchmod": "EPERM", "fsetxattr": "ENOSPC", "ftruncate": "EFBIG", "rt_sigprocmask": "EINVAL",
     "rt_sigaction": "EINVAL", "timerfd_create": "EMFILE", "timerfd_settime": "EINVAL", "epoll_create1": "EMFILE",
-    "epoll_ctl": "ENOMEM", "epoll_wait": "EINTR", "pidfd_open": "EMFILE", "pidfd_send_signal": "ESRCH", "getuid": "EPERM",
+    "epoll_ctl": "ENOMEM", "epoll_wait": "EINTR", "pidfd_open": "EMFILE", "pidfd_send_signal": "ESRCH",
+    "getuid": "EPERM",
     "munmap": "EINVAL", "close": "EIO", "mprotect": "ENOMEM", "access": "EACCES", "faccessat2": "EACCES",
     "clock_gettime": "EINVAL", "sched_getaffinity": "EINVAL", "umask": "EPERM", "unlinkat": "EIO", "mremap": "ENOMEM",
 }

@@ -47,7 +47,8 @@ class FullDisk(CarrelTest):
         self.assertEqual("125\n", done.stdout, "status, then what is left in the workspace")
 
     def test_a_command_that_fills_the_disk_gets_the_error_itself(self):
-        done = self.on_full("run", "--workspace", self.ws, "-c", "head -c 1M /dev/zero > /big; echo status $?", inodes=100)
+        done = self.on_full("run", "--workspace", self.ws, "-c", "head -c 1M /dev/zero > /big; echo status $?",
+                            inodes=100)
         self.assertEqual("status 1\n", done.stdout)
         self.assertIn("No space left", done.stderr)
 

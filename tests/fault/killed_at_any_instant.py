@@ -85,8 +85,8 @@ class KilledAtAnyInstant(CarrelTest):
         state = host_state()
         for number in range(2, total + 1, step):
             subprocess.run(["strace", "-qq", "-o", "/dev/null", "-e", f"inject=all:signal=KILL:when={number}",
-                            CARREL, "run", "--workspace", self.ws, "-c", "(setsid sleep 1000 &)"], timeout=60, check=False,
-                           stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                            CARREL, "run", "--workspace", self.ws, "-c", "(setsid sleep 1000 &)"], timeout=60,
+                           stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
             self.assertEqual([], reap_until_alone(), f"call {number} of {total}")
         self.unchanged(state)
 

@@ -44,17 +44,24 @@ class NoIdmappedMounts(CarrelTest):
     def test_a_tree_of_root_is_refused(self):
         if not ROOT:
             return  # an ordinary user has no tree of root's to offer: bad_input.py shows that refusal
-        done = self.on_overlay(0, f"{CARREL} run --workspace {self.ws} -- touch /started; s=$?; ls -A {self.ws}; exit $s")
+        done = self.on_overlay(0, f"{CARREL} run --workspace {self.ws} -- touch /started; s=$?; "
+                                  f"ls -A {self.ws}; exit $s")
         self.one_line(done, "idmap")
         self.assertEqual("", done.stdout, "nothing was made in it")
 
-    def test_a_source_of_rw_there_is_held_to_the_same_rule(self):
+    def test_beside_another_tree_either_works_or_is_refused_in_words(self):
+        """One tree there and one on an ordinary file system: whichever is the workspace, both can be written."""
         other = self.path("other")
         os.mkdir(other)
         os.chown(other, OWNER, OWNER)
-        done = self.on_overlay(OWNER, f"{CARREL} run --workspace {other} --rw {self.ws}:/data -c 'echo x > /data/g' && "
-                                      f"stat -c %u {self.ws}/g")
-        self.assertEqual(f"{OWNER}\n", self.succeeded(done))
+        for workspace, extra in ((other, self.ws), (self.ws, other)):
+            done = self.on_overlay(OWNER, f"{CARREL} run --workspace {workspace} --rw {extra}:/data "
+                                          f"-c 'echo x > /data/g; echo x > /h' && stat -c %u {workspace}/h {extra}/g")
+            with self.subTest(workspace=os.path.basename(workspace), extra=os.path.basename(extra)):
+                if done.returncode:
+                    self.one_line(done, "idmapped")
+                else:
+                    self.assertEqual([str(OWNER)] * 2, self.succeeded(done).split())
 
 
 if __name__ == "__main__":

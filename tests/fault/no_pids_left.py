@@ -83,7 +83,7 @@ class NoPidsLeft(CarrelTest):
         self.assertGreaterEqual(refused, 2)
 
     def test_a_command_that_runs_out_gets_the_error_itself(self):
-        done = self.run_in("-c", "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do sleep 100 & done; echo no",
+        done = self.run_in("--", "bash", "-c", "for i in {1..20}; do sleep 100 & done; wait",
                            preexec_fn=lambda: self.allow(10))
         self.assertNotEqual(0, done.returncode)
         self.assertNotEqual(125, done.returncode, done.stderr)

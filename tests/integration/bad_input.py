@@ -9,7 +9,8 @@ import unittest
 
 from carreltest import ROOT, CarrelTest, carrel, write
 
-MUST_BE_EMPTY = [name for name in ("usr", "bin", "sbin", "lib", "lib64", "etc", "proc", "dev") if os.path.exists("/" + name)]
+MUST_BE_EMPTY = [name for name in ("usr", "bin", "sbin", "lib", "lib64", "etc", "proc", "dev")
+                 if os.path.exists("/" + name)]
 MUST_BE_DIRECTORY = [*MUST_BE_EMPTY, "tmp", ".cache"]
 
 

@@ -15,7 +15,8 @@ STUBBORN = {
     "holds the pipes": "sleep 1000 & sleep 1000 >&2 & exec sleep 1000",
     "stops itself": "kill -STOP $$; sleep 1000",
     "forks without end": "while :; do sh -c 'sleep 0.01' & wait $!; done",
-    "changes its session and group": f"{PYTHON} -c 'import os, time\nos.fork() or (os.setsid(), os.fork())\ntime.sleep(1000)'",
+    "changes its session and group":
+        f"{PYTHON} -c 'import os, time\nos.fork() or (os.setsid(), os.fork())\ntime.sleep(1000)'",
     "spins": "while :; do :; done",
     "stops its children": "sleep 1000 & kill -STOP $!; wait",
 }
@@ -34,8 +35,9 @@ class LimitsHold(CarrelTest):
 
     def test_json_says_timed_out_and_keeps_the_output_so_far(self):
         result, done = self.json("--timeout", "1s", "-c", "echo before; sleep 1000")
-        self.assertEqual((124, 124, True, "timeout", "before\n"),
-                         (done.returncode, result["exit_code"], result["timed_out"], result["reason"], result["stdout"]))
+        self.assertEqual(124, done.returncode)
+        self.assertEqual((124, True, "timeout", "before\n"),
+                         (result["exit_code"], result["timed_out"], result["reason"], result["stdout"]))
         self.assertGreaterEqual(result["duration_ms"], 1000)
 
     def test_a_command_that_ends_in_time_is_not_touched(self):
@@ -52,12 +54,13 @@ class LimitsHold(CarrelTest):
     def test_max_output_is_exact(self):
         for size in (1, 999, 1000, 65536, 65537):
             with self.subTest(size=size):
-                exact = self.run_in("--max-output", "65537" if size == 65537 else str(size), "--",
+                exact = self.run_in("--max-output", str(size), "--",
                                     "head", "-c", str(size), "/dev/zero", text=False)
                 self.assertEqual((0, size), (exact.returncode, len(exact.stdout)))
-                over = self.run_in("--max-output", str(size), "--",
-                                   "head", "-c", str(size + 1), "/dev/zero", text=False)
-                self.assertEqual((122, size), (over.returncode, len(over.stdout)), over.stderr)
+                for _ in range(10):  # its end and its excess are seen in either order
+                    over = self.run_in("--max-output", str(size), "--",
+                                       "head", "-c", str(size + 1), "/dev/zero", text=False)
+                    self.assertEqual((122, size), (over.returncode, len(over.stdout)), over.stderr)
 
     def test_max_output_ends_a_flood_and_its_tree(self):
         for script in ("yes", "yes >&2", "yes & yes >&2 & wait", "trap '' TERM PIPE; while :; do echo x; done",
@@ -72,8 +75,10 @@ class LimitsHold(CarrelTest):
 
     def test_json_says_truncated(self):
         result, done = self.json("--max-output", "10", "-c", "printf 0123456789abc; sleep 1000")
+        self.assertEqual(122, done.returncode)
         self.assertEqual((122, True, "output", "0123456789", False),
-                         (done.returncode, result["truncated"], result["reason"], result["stdout"], result["timed_out"]))
+                         (result["exit_code"], result["truncated"], result["reason"], result["stdout"],
+                          result["timed_out"]))
         result, done = self.json("--max-output", "10", "-c", "printf 0123456789")
         self.assertEqual((0, False, "exit"), (done.returncode, result["truncated"], result["reason"]))
 
@@ -95,8 +100,8 @@ class LimitsHold(CarrelTest):
 
     def test_tmp_is_bounded_without_being_asked_in_bytes_and_in_files(self):
         for place in ("/tmp", "/.cache", "/dev/shm"):
-            shown = self.ok("--", PYTHON, "-c", f"import os; s = os.statvfs('{place}'); print(s.f_blocks * s.f_frsize, s.f_files)")
-            size, files = map(int, shown.split())
+            look = f"import os; s = os.statvfs('{place}'); print(s.f_blocks * s.f_frsize, s.f_files)"
+            size, files = map(int, self.ok("--", PYTHON, "-c", look).split())
             self.assertTrue(0 < size < 1 << 40, place)
             self.assertTrue(0 < files < 1 << 30, place)
 

@@ -153,7 +153,8 @@ class Streams(CarrelTest):
             self.assertEqual(flags, [os.get_blocking(fd) for fd in (source.fileno(), sink.fileno())])
 
     def test_python_and_shell_agree_that_no_terminal_is_there(self):
-        self.assertEqual("False False False\n", self.ok("--", PYTHON, "-c", "import os; print(*map(os.isatty, (0, 1, 2)))"))
+        look = "import os; print(*map(os.isatty, (0, 1, 2)))"
+        self.assertEqual("False False False\n", self.ok("--", PYTHON, "-c", look))
         self.assertNotEqual(0, self.run_in("-c", "exec 2>/dev/null; : < /dev/tty").returncode)
 
 

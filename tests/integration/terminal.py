@@ -91,6 +91,16 @@ class TerminalTest(CarrelTest):
         status, out = term.finish()
         self.assertEqual((0, b"/dev/pts/0\r\n33 101\r\n"), (status, out))
 
+    def test_on_a_terminal_it_is_the_default_and_can_be_declined(self):
+        look = ["-c", "test -t 0 && test -t 1 && echo terminal || echo none"]
+        self.terminals.append(Terminal("--workspace", self.ws, *look))
+        self.assertEqual((0, b"terminal\r\n"), self.terminals[-1].finish())
+        self.terminals.append(Terminal("--workspace", self.ws, "--no-tty", *look))
+        self.assertEqual((0, b"none\r\n"), self.terminals[-1].finish())
+
+    def test_it_does_not_go_with_json(self):
+        self.refused("--workspace", self.ws, "--tty", "--json", words=("--tty", "--json"))
+
     def test_a_resize_arrives(self):
         term = self.terminal("--", "bash", "-c",
                              "trap 'stty size; exit 7' WINCH; echo ready; while :; do sleep 0.1; done")
