@@ -3,7 +3,9 @@
 VERSION    := 0.1.0
 PREFIX     ?= /usr/local
 DESTDIR    ?=
-CC         ?= gcc
+ifeq ($(origin CC),default)
+CC         := gcc
+endif
 BUILD      := build
 LIBEXECDIR := $(PREFIX)/libexec/carrel
 Q          := $(if $(V),,@)
@@ -32,7 +34,7 @@ WARN_gcc := -Wformat-signedness -Wlogical-op -Wduplicated-cond -Wduplicated-bran
   -Wuse-after-free=3 -Wdangling-pointer=2
 WARN_clang := -Wcomma -Wassign-enum -Wconditional-uninitialized -Wunreachable-code
 FAMILY := $(if $(findstring clang,$(CC)),clang,gcc)
-HARDEN := -fno-common -fstack-protector-strong -fstack-clash-protection -ftrivial-auto-var-init=pattern
+HARDEN := -ffile-prefix-map=$(CURDIR)=. -fno-common -fstack-protector-strong -fstack-clash-protection -ftrivial-auto-var-init=pattern
 ifeq ($(shell uname -m),x86_64)
 HARDEN += -fcf-protection
 endif
@@ -50,8 +52,9 @@ MUSL := $(shell command -v musl-gcc)
 ifneq ($(MUSL),)
 LEAN_CC    := $(MUSL)
 LEAN_FLAGS := -fPIE -isystem $(BUILD)/musl-include
+# Not static-pie: Debian's musl-gcc would link that against a loader.
 LEAN_LINK  := -static -Wl,-z,relro,-z,now,-z,noexecstack
-# Its headers declare lengths as unsigned; the same sources are checked with glibc's for libcarrel.
+# Its headers declare lengths as unsigned; the weak build checks the same sources with glibc's.
 LEAN_CFLAGS = $(filter-out -Wconversion -fcf-protection $(WARN_$(FAMILY)),$(CFLAGS_ALL))
 LEAN_INCLUDE := $(BUILD)/musl-include/linux
 else
@@ -78,6 +81,13 @@ $(eval $(call flavour,$(BUILD),$$(CC),$$(CFLAGS_ALL),$(FORTIFY) -fPIE,))
 $(eval $(call flavour,$(BUILD)/lean,$$(LEAN_CC),$$(LEAN_CFLAGS),$(LEAN_FLAGS),| $(LEAN_INCLUDE)))
 $(eval $(call flavour,$(BUILD)/weak,$$(CC),$$(CFLAGS_ALL),$(FORTIFY) -fPIE -DCARREL_WEAK,))
 $(eval $(call flavour,$(BUILD)/asan,$$(CC),$$(CFLAGS_ALL),$(SANITIZE),))
+
+# The place of carrel-init is compiled in: another PREFIX, another object.
+$(BUILD)/.prefix: FORCE
+	@mkdir -p $(@D)
+	@echo '$(PREFIX)' | cmp -s - $@ || echo '$(PREFIX)' >$@
+FORCE:
+$(foreach at,$(BUILD) $(BUILD)/lean $(BUILD)/weak $(BUILD)/asan,$(at)/obj/src/sandbox/start.o): $(BUILD)/.prefix
 
 # musl brings no kernel headers; these are the system's.
 $(BUILD)/musl-include/linux:

@@ -40,6 +40,8 @@ struct carrel_mount {
     bool writable;
 };
 
+#define CARREL_DEFAULT_TMP_BYTES (512UL << 20)
+
 struct carrel_spec {
     const char *workspace; /* becomes /; NULL: the current directory appears at `at` */
     bool create;           /* make the workspace if it is missing */

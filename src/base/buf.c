@@ -56,16 +56,6 @@ void buf_str(struct buf *b, const char *text)
     buf_add(b, text, strlen(text));
 }
 
-void buf_u32(struct buf *b, uint32_t v)
-{
-    buf_add(b, &v, sizeof(v));
-}
-
-void buf_u64(struct buf *b, uint64_t v)
-{
-    buf_add(b, &v, sizeof(v));
-}
-
 void buf_printf(struct buf *b, const char *format, ...)
 {
     va_list args;

@@ -18,8 +18,6 @@ void buf_init(struct buf *b, size_t max);
 void buf_clear(struct buf *b);
 void buf_add(struct buf *b, const void *bytes, size_t n);
 void buf_str(struct buf *b, const char *text);
-void buf_u32(struct buf *b, uint32_t v);
-void buf_u64(struct buf *b, uint64_t v);
 void buf_printf(struct buf *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* 0, or -1 when something did not fit. The bytes are also NUL-terminated. */
 int buf_done(struct buf *b);

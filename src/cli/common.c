@@ -11,10 +11,13 @@ void cli_say(const char *message)
 {
     fputs("carrel: ", stderr);
     for (const unsigned char *c = (const unsigned char *)message; *c; c++) {
-        if (*c < 0x20 || *c == 0x7f)
+        bool c1 = *c == 0xc2 && c[1] >= 0x80 && c[1] <= 0x9f; /* control characters too */
+        if (*c < 0x20 || *c == 0x7f || c1)
             fprintf(stderr, "\\x%02x", *c);
         else
             fputc(*c, stderr);
+        if (c1)
+            fprintf(stderr, "\\x%02x", *++c);
     }
     fputc('\n', stderr);
 }

@@ -16,6 +16,18 @@ static const char *const reasons[] = {
     [CARREL_ENDED_OOM] = "oom",
 };
 
+/* Output cut at its bound may end in the middle of a character: that much is left out as well. */
+static size_t whole_characters(const char *bytes, size_t n)
+{
+    size_t tail = 0;
+
+    while (tail < 3 && tail < n && ((unsigned char)bytes[n - 1 - tail] & 0xc0) == 0x80)
+        tail++;
+    unsigned char first = tail < n ? (unsigned char)bytes[n - 1 - tail] : 0;
+    size_t wanted = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : first >= 0xc0 ? 2 : 1;
+    return wanted > tail + 1 ? n - tail - 1 : n;
+}
+
 static void print_json(const struct carrel_result *result)
 {
     json_t *usage = json_pack("{s:f, s:f, s:I}", "cpu_user_ms", result->usage.cpu_user_ms,
@@ -28,11 +40,17 @@ static void print_json(const struct carrel_result *result)
     json_object_set_new(object, "reason", json_string(reasons[result->reason]));
     json_object_set_new(object, "timed_out", json_boolean(result->reason == CARREL_ENDED_TIMEOUT));
     json_object_set_new(object, "oom_killed", json_boolean(result->reason == CARREL_ENDED_OOM));
-    encode_bytes(object, "stdout", result->out, result->out_size);
+    size_t out = result->out_size;
+    size_t err = result->err_size;
+    if (result->truncated) {
+        out = whole_characters(result->out, out);
+        err = whole_characters(result->err, err);
+    }
+    encode_bytes(object, "stdout", result->out, out);
     if (result->note[0])
         encode_bytes(object, "stderr", result->note, strlen(result->note));
     else
-        encode_bytes(object, "stderr", result->err, result->err_size);
+        encode_bytes(object, "stderr", result->err, err);
     json_object_set_new(object, "truncated", json_boolean(result->truncated));
     json_object_set_new(object, "duration_ms", json_real(result->duration_ms));
     json_object_set_new(object, "usage", usage);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <errno.h>
-#include <getopt.h>
-#include <stdio.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 
 #include "cli/cli.h"
@@ -20,14 +20,6 @@ static int take_workspace(struct run_options *o, char *value, struct err *err)
     return *value ? 0 : bad(err, "--workspace", value, "name a directory");
 }
 
-static int take_create(struct run_options *o, char *value, struct err *err)
-{
-    (void)value;
-    (void)err;
-    o->spec.create = true;
-    return 0;
-}
-
 static int take_at(struct run_options *o, char *value, struct err *err)
 {
     (void)err;
@@ -35,18 +27,16 @@ static int take_at(struct run_options *o, char *value, struct err *err)
     return 0;
 }
 
+/* auto is the strongest level there is, and that is ns; it never stands for dir. */
 static int take_level(struct run_options *o, char *value, struct err *err)
 {
-    static const char *const names[] = {
-        [CARREL_LEVEL_AUTO] = "auto", [CARREL_LEVEL_DIR] = "dir", [CARREL_LEVEL_NS] = "ns"};
-
-    for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        if (strcmp(value, names[i]) == 0) {
-            o->spec.level = (enum carrel_level)i;
-            return 0;
-        }
-    }
-    return bad(err, "--level", value, "choose dir, ns or auto");
+    if (strcmp(value, "ns") == 0 || strcmp(value, "auto") == 0)
+        o->spec.level = CARREL_LEVEL_NS;
+    else if (strcmp(value, "dir") == 0)
+        o->spec.level = CARREL_LEVEL_DIR;
+    else
+        return bad(err, "--level", value, "choose dir, ns or auto");
+    return 0;
 }
 
 static int take_net(struct run_options *o, char *value, struct err *err)
@@ -163,86 +153,70 @@ static int take_shell_line(struct run_options *o, char *value, struct err *err)
     return 0;
 }
 
-static int take_tty(struct run_options *o, char *value, struct err *err)
-{
-    (void)value;
-    (void)err;
-    o->spec.tty = true;
-    return 0;
-}
-
-static int take_no_tty(struct run_options *o, char *value, struct err *err)
-{
-    (void)value;
-    (void)err;
-    o->no_tty = true;
-    return 0;
-}
-
-static int take_json(struct run_options *o, char *value, struct err *err)
-{
-    (void)value;
-    (void)err;
-    o->json = true;
-    return 0;
-}
-
-static int take_explain(struct run_options *o, char *value, struct err *err)
-{
-    (void)value;
-    (void)err;
-    o->explain = true;
-    return 0;
-}
-
-static int take_help(struct run_options *o, char *value, struct err *err)
-{
-    (void)value;
-    (void)err;
-    o->help = true;
-    return 0;
-}
-
-static const struct {
+/* An option takes a value, or sets one field to true. */
+static const struct option_rule {
     const char *name;
-    int argument;
     take_fn *take;
+    size_t field;
 } table[] = {
-    {"workspace", required_argument, take_workspace},
-    {"create", no_argument, take_create},
-    {"at", required_argument, take_at},
-    {"level", required_argument, take_level},
-    {"net", required_argument, take_net},
-    {"ro", required_argument, take_ro},
-    {"rw", required_argument, take_rw},
-    {"env", required_argument, take_env},
-    {"cwd", required_argument, take_cwd},
-    {"user", required_argument, take_user},
-    {"timeout", required_argument, take_timeout},
-    {"tmp-size", required_argument, take_tmp_size},
-    {"max-output", required_argument, take_max_output},
-    {"stdin", required_argument, take_stdin},
-    {"tty", no_argument, take_tty},
-    {"no-tty", no_argument, take_no_tty},
-    {"policy", required_argument, take_policy},
-    {"json", no_argument, take_json},
-    {"explain", no_argument, take_explain},
-    {"help", no_argument, take_help},
-    {"c", required_argument, take_shell_line},
+    {"--workspace", take_workspace, 0},
+    {"--create", NULL, offsetof(struct run_options, spec.create)},
+    {"--at", take_at, 0},
+    {"--level", take_level, 0},
+    {"--net", take_net, 0},
+    {"--ro", take_ro, 0},
+    {"--rw", take_rw, 0},
+    {"--env", take_env, 0},
+    {"--cwd", take_cwd, 0},
+    {"--user", take_user, 0},
+    {"--timeout", take_timeout, 0},
+    {"--tmp-size", take_tmp_size, 0},
+    {"--max-output", take_max_output, 0},
+    {"--stdin", take_stdin, 0},
+    {"--tty", NULL, offsetof(struct run_options, spec.tty)},
+    {"--no-tty", NULL, offsetof(struct run_options, no_tty)},
+    {"--policy", take_policy, 0},
+    {"--json", NULL, offsetof(struct run_options, json)},
+    {"--explain", NULL, offsetof(struct run_options, explain)},
+    {"--help", NULL, offsetof(struct run_options, help)},
+    {"-h", NULL, offsetof(struct run_options, help)},
+    {"-c", take_shell_line, 0},
 };
 
-enum {
-    OPTION_COUNT = sizeof(table) / sizeof(table[0]),
-    FIRST_CODE = 1000
-};
-
-static int find_option(int code)
+/* Finds "--name" or the front of "--name=value". Whole names only: what an abbreviation stands for
+ * changes when options are added. */
+static const struct option_rule *find_rule(const char *word, size_t n)
 {
-    if (code >= FIRST_CODE && code < FIRST_CODE + OPTION_COUNT)
-        return code - FIRST_CODE;
-    if (code == 'c')
-        return OPTION_COUNT - 1;
-    return code == 'h' ? OPTION_COUNT - 2 : -1;
+    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
+        if (strlen(table[i].name) == n && strncmp(table[i].name, word, n) == 0)
+            return &table[i];
+    }
+    return NULL;
+}
+
+/* Takes the option at argv[at]; returns how many words it was, or -1. */
+static int take_option(struct run_options *o, int argc, char **argv, int at, struct err *err)
+{
+    char *word = argv[at];
+    char *equals = word[1] == '-' ? strchr(word, '=') : NULL;
+    size_t n = equals ? (size_t)(equals - word) : strlen(word);
+    const struct option_rule *rule = find_rule(word, n);
+
+    if (!rule)
+        return err_set(err, ERR_INVALID, 0, "unknown option '%.80s'; see 'carrel run --help'",
+                       word);
+    if (!rule->take) {
+        if (equals)
+            return err_set(err, ERR_INVALID, 0, "%s takes no value", rule->name);
+        *(bool *)((char *)o + rule->field) = true;
+        return 1;
+    }
+    if (!equals && at + 1 >= argc)
+        return err_set(err, ERR_INVALID, 0,
+                       "a value is missing after '%s'; see 'carrel run --help'", rule->name);
+    if (rule->take(o, equals ? equals + 1 : argv[at + 1], err) < 0)
+        return -1;
+    return equals ? 1 : 2;
 }
 
 /* The command: what follows the options, or a line for the shell. */
@@ -281,29 +255,21 @@ static int check_together(const struct run_options *o, struct err *err)
 
 int run_options_parse(struct run_options *ret, int argc, char **argv, struct err *err)
 {
-    struct option longs[OPTION_COUNT + 1] = {0};
-    int code;
+    int at = 1;
 
     memset(ret, 0, sizeof(*ret));
     arena_init(&ret->arena, 1UL << 20);
-    for (int i = 0; i < OPTION_COUNT - 1; i++)
-        longs[i] = (struct option){table[i].name, table[i].argument, NULL, FIRST_CODE + i};
-    longs[OPTION_COUNT - 1] = (struct option){0};
-    optind = 0;
-    opterr = 0;
-    /* Before any thread: NOLINTNEXTLINE(concurrency-mt-unsafe) */
-    while ((code = getopt_long(argc, argv, "+:c:h", longs, NULL)) != -1) {
-        int option = find_option(code);
-        if (option < 0)
-            return err_set(err, ERR_INVALID, 0, "%s '%.80s'; see 'carrel run --help'",
-                           code == ':' ? "a value is missing after" : "unknown option",
-                           argv[optind - 1]);
-        if (table[option].take(ret, optarg, err) < 0)
+    while (at < argc && argv[at][0] == '-' && argv[at][1] != '\0' && strcmp(argv[at], "--") != 0) {
+        int words = take_option(ret, argc, argv, at, err);
+        if (words < 0)
             return -1;
+        at += words;
     }
+    if (at < argc && strcmp(argv[at], "--") == 0)
+        at++;
     ret->spec.mounts = ret->mounts;
     ret->spec.env = ret->env;
-    if (take_command(ret, argc, argv, optind, err) < 0)
+    if (take_command(ret, argc, argv, at, err) < 0)
         return -1;
     return check_together(ret, err);
 }

@@ -19,6 +19,8 @@
 #include "sandbox/wire.h"
 #include "sys/process.h"
 
+static const char entering_cwd[] = "enter the working directory";
+
 struct start {
     const struct command *command;
     const int *fds;
@@ -52,7 +54,7 @@ static int run_child(void *argument)
     if (!weak("close-fds") && process_close_from(3, CLOSE_AT_EXEC) < 0)
         return give_up(start, "close inherited files");
     if (chdir(command->cwd) < 0)
-        return give_up(start, "enter the working directory");
+        return give_up(start, entering_cwd);
     sigemptyset(&none);
     pthread_sigmask(SIG_SETMASK, &none, NULL);
     execvpe(command->argv[0], (char *const *)(uintptr_t)command->argv,
@@ -66,17 +68,18 @@ static int explain_failure(const struct start *start, int *ret_status, struct er
     const struct command *command = start->command;
     int e = start->failed_errno;
 
-    if (start->failed_at && strcmp(start->failed_at, "enter the working directory") == 0)
-        return err_set(err, ERR_INVALID, e, "working directory '%s'", command->cwd);
+    if (start->failed_at == entering_cwd)
+        return err_set(err, ERR_INVALID, e, "working directory '%s' inside", command->cwd);
     if (start->failed_at)
         return err_set(err, ERR_IO, e, "%s", start->failed_at);
     *ret_status = e == ENOENT ? STATUS_NOT_FOUND : STATUS_NOT_EXECUTABLE;
     if (e == ENOENT)
-        return err_set(err, ERR_NOT_FOUND, 0,
-                       "%s: command not found inside (PATH there is searched; a script also needs "
-                       "its interpreter)",
-                       command->argv[0]);
-    return err_set(err, ERR_DENIED, e, "%s", command->argv[0]);
+        return err_set(
+            err, ERR_NOT_FOUND, 0,
+            "'%s': command not found inside (PATH there is searched; a script also needs "
+            "its interpreter)",
+            command->argv[0]);
+    return err_set(err, ERR_DENIED, e, "'%s' cannot be executed inside", command->argv[0]);
 }
 
 /* execvpe uses the PATH of this process: the command's own must decide. */

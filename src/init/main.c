@@ -2,9 +2,8 @@
 /* carrel-init: pid 1 of a sandbox. Exec'd fresh by the engine in a new user and pid namespace with
  * one descriptor, the socket to the engine; nothing of the engine's memory or environment is here.
  *
- *   unshare the other namespaces -> receive the setup -> run the stages -> for each command
- *   received: start it -> report its end -> (engine closes the socket) exit, and the kernel kills
- *   everything left in the pid namespace.
+ *   unshare the other namespaces -> receive the setup -> run the stages -> receive the command,
+ *   start it, report its end -> exit, and the kernel kills everything left in the pid namespace.
  *
  * At level dir there are no namespaces: the same program only starts the command and, being the
  * subreaper of all that descends from it, kills the whole tree at the end. */
@@ -62,6 +61,7 @@ static const struct {
 
 static struct setup setup;
 static struct box box = {.setup = &setup, .root = -1, .prepared = -1};
+static bool built; /* every stage has succeeded */
 static pid_t command_pid;
 
 static void answer(uint32_t kind, int status, const struct err *err, int fd)
@@ -110,8 +110,10 @@ static void build(char *bytes, size_t length)
         die(&err);
     }
     if (setup.flags & SETUP_DIR_LEVEL) {
-        if (stage_limits(&box, &err) < 0 || prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) < 0)
+        if (prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) < 0) {
+            err_set(&err, ERR_KERNEL, errno, "become the parent of what the command leaves behind");
             die(&err);
+        }
         return;
     }
     for (size_t i = 0; i < sizeof(stages) / sizeof(stages[0]); i++) {
@@ -154,28 +156,39 @@ static void start(char *bytes, size_t length, int fds[3], size_t fd_count)
     answer(REPLY_STARTED, 0, NULL, -1);
 }
 
+/* Kills the children listed in `text`; a number cut off at its end waits for the next pass. */
+static void kill_listed(char *text)
+{
+    char *end;
+
+    for (char *at = text; *at; at = end + 1) {
+        long pid = strtol(at, &end, 10);
+        if (end == at || *end != ' ')
+            return;
+        (void)kill((pid_t)pid, SIGKILL);
+    }
+}
+
 /* Kills every descendant: children of a killed child come to us, their subreaper, and the next pass
- * finds them. */
+ * finds them. Ends when there is no child left, whatever else goes wrong. */
 static void kill_descendants(void)
 {
     static char text[1 << 16];
     char path[64];
 
     snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
-    while (path_read_small(path, text, sizeof(text)) > 0) {
-        for (char *at = text; *at;) {
-            char *end;
-            long pid = strtol(at, &end, 10);
-            if (end == at)
-                break;
-            (void)kill((pid_t)pid, SIGKILL);
-            at = end;
-        }
-        if (waitpid(-1, NULL, __WALL) < 0)
-            return;
+    do {
+        int fd = open(path, O_RDONLY | O_CLOEXEC);
+        ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof(text) - 1);
+        if (fd >= 0)
+            (void)close(fd);
+        text[n > 0 ? n : 0] = '\0';
+        kill_listed(text);
+        if (n <= 0 && command_pid > 0)
+            (void)kill(-command_pid, SIGKILL); /* no list: at least the command's own group */
         while (waitpid(-1, NULL, __WALL | WNOHANG) > 0)
             ;
-    }
+    } while (waitpid(-1, NULL, __WALL) > 0);
 }
 
 static _Noreturn void finish(void)
@@ -209,13 +222,19 @@ static void serve_message(void)
 
     if (!receive(&head, fds, &bytes))
         finish();
+    /* The setup comes first and once; nothing is started without it. */
+    if ((head.kind == MESSAGE_SETUP) == built)
+        finish();
     switch (head.kind) {
     case MESSAGE_SETUP:
         memcpy(box.trees, fds, head.fd_count * sizeof(int));
         box.tree_count = head.fd_count;
         build(bytes, head.length);
+        built = true;
         break;
     case MESSAGE_COMMAND:
+        if (command_pid)
+            finish(); /* one command a sandbox */
         start(bytes, head.length, fds, head.fd_count);
         break;
     case MESSAGE_SIGNAL:
@@ -254,12 +273,7 @@ int main(int argc, char **argv)
         err_set(&err, ERR_KERNEL, errno, "make namespaces (0x%lx)", namespaces);
         die(&err);
     }
-    /* While the engine still prepares the setup. */
-    bool built = false;
-    while (!built && !command_pid) {
-        serve_message();
-        built = true;
-    }
+    serve_message(); /* the setup, which the engine still prepares */
     int signals = take_over_signals();
     struct pollfd ready[2] = {{.fd = box.socket, .events = POLLIN},
                               {.fd = signals, .events = POLLIN}};

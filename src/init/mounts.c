@@ -43,6 +43,11 @@ static int attach(struct box *box, const struct op *op, int tree, struct err *er
     scoped_fd int where = open_target(box, op);
     int r = where < 0 ? where : mount_attach(tree, where);
 
+    if (where == -ENOENT)
+        return err_set(err, ERR_NOT_FOUND, 0,
+                       "the mount point '/%s' does not exist in what is mounted above it; make it "
+                       "there first",
+                       op->target);
     if (r < 0)
         return fail(err, r, op, "mount on");
     if (op->flags & OP_TOP)
@@ -142,24 +147,42 @@ static int do_devpts(struct box *box, const struct op *op, struct err *err)
     return attach(box, op, tree, err);
 }
 
-static int base_of(const struct box *box, const struct op *op)
+/* The directory an OP_DIR or OP_FILE goes into, and the last part of its name. */
+static int open_parent(const struct box *box, const struct op *op, const char **ret_name)
 {
-    return op->flags & OP_IN_ROOT ? box->root : box->prepared;
+    const char *slash = strrchr(op->target, '/');
+    char parent[4096];
+    int base = op->flags & OP_IN_ROOT ? box->root : box->prepared;
+
+    *ret_name = slash ? slash + 1 : op->target;
+    size_t n = slash ? (size_t)(slash - op->target) : 1;
+    if (n >= sizeof(parent))
+        return -ENAMETOOLONG;
+    memcpy(parent, slash ? op->target : ".", n);
+    parent[n] = '\0';
+    return path_open_beneath(base, parent, O_PATH | O_DIRECTORY, 0);
 }
 
 static int do_dir(struct box *box, const struct op *op, struct err *err)
 {
-    if (mkdirat(base_of(box, op), op->target, op->mode) < 0 && errno != EEXIST)
-        return fail(err, -errno, op, "make directory");
+    const char *name;
+    scoped_fd int parent = open_parent(box, op, &name);
+
+    if (parent < 0 || (mkdirat(parent, name, op->mode) < 0 && errno != EEXIST))
+        return fail(err, parent < 0 ? parent : -errno, op, "make directory");
     return 0;
 }
 
 static int do_file(struct box *box, const struct op *op, struct err *err)
 {
-    scoped_fd int fd = openat(base_of(box, op), op->target,
-                              O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, op->mode);
+    const char *name;
+    scoped_fd int parent = open_parent(box, op, &name);
     size_t n = strlen(op->source);
 
+    if (parent < 0)
+        return fail(err, parent, op, "make file");
+    scoped_fd int fd =
+        openat(parent, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, op->mode);
     if (fd < 0 && errno == EEXIST && n == 0)
         return 0;
     if (fd < 0 || write(fd, op->source, n) != (ssize_t)n)
@@ -215,6 +238,7 @@ static int do_lock(struct box *box, const struct op *op, struct err *err)
     return r < 0 ? fail(err, r, op, "make read-only") : 0;
 }
 
+_Static_assert(OP_KIND_COUNT_ == 10, "every kind has an action here");
 static int (*const actions[OP_KIND_COUNT_])(struct box *, const struct op *, struct err *) = {
     [OP_BIND] = do_bind, [OP_TMPFS] = do_tmpfs, [OP_PROC] = do_proc, [OP_DEVPTS] = do_devpts,
     [OP_DIR] = do_dir,   [OP_FILE] = do_file,   [OP_LINK] = do_link, [OP_SHOW] = do_show,

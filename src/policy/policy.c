@@ -270,7 +270,9 @@ int policy_load(struct policy *ret, struct arena *arena, const char *path, struc
     if (buf_done(&b) < 0)
         return err_set(err, ERR_LIMIT, 0, "policy '%s' is larger than %lu KiB", path,
                        POLICY_MAX_BYTES >> 10);
-    return policy_parse(ret, arena, b.p, b.n, err);
+    if (policy_parse(ret, arena, b.p, b.n, err) < 0)
+        return err_wrap(err, "'%s'", path);
+    return 0;
 }
 
 static int narrow(uint64_t *asked, uint64_t allowed, const char *flag, struct err *err)
@@ -317,9 +319,12 @@ int policy_apply(const struct policy *policy, struct arena *arena, struct carrel
 
     if (narrow_reach(policy, spec, err) < 0 ||
         narrow(&spec->timeout_ms, policy->timeout_ms, "--timeout", err) < 0 ||
-        narrow(&spec->tmp_bytes, policy->tmp_bytes, "--tmp-size", err) < 0 ||
+        narrow(&spec->tmp_bytes, policy->tmp_bytes ? policy->tmp_bytes : CARREL_DEFAULT_TMP_BYTES,
+               "--tmp-size", err) < 0 ||
         narrow(&spec->output_bytes, policy->output_bytes, "--max-output", err) < 0)
         return -1;
+    if (spec->level == CARREL_LEVEL_DIR && !policy->tmp_bytes)
+        spec->tmp_bytes = 0; /* the default, which that level has no use for */
     spec->mounts = policy->mounts;
     spec->mount_count = policy->mount_count;
     while (spec->env && spec->env[own])

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* carrel doctor: asks the kernel, one question a line, and says how to mend what is missing. */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -13,7 +12,6 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -116,7 +114,7 @@ static void probe_cgroup_v1(const struct host *host, struct finding *f)
         if (access(path, F_OK) < 0)
             continue;
         size_t used = strlen(list);
-        snprintf(list + used, sizeof(list) - used, "%s ", names[i]);
+        snprintf(list + used, sizeof(list) - used, "%s%s", used ? " " : "", names[i]);
     }
     say(f, list[0] != '\0', NULL, "controllers: %s", list[0] ? list : "none");
 }
@@ -171,14 +169,20 @@ static void probe_openat2(const struct host *host, struct finding *f)
     say(f, fd >= 0, "a kernel of 5.6 or later", "paths are opened without following links");
 }
 
+static void probe_mount_api(const struct host *host, struct finding *f)
+{
+    (void)host;
+    int r = mount_set(-1, 0, false, -1); /* a bad descriptor, to a kernel that knows the call */
+
+    say(f, r == -EBADF, "a kernel of 5.12 or later", "mounts are made by descriptor");
+}
+
 static void probe_seccomp(const struct host *host, struct finding *f)
 {
-    uint32_t action = SECCOMP_RET_USER_NOTIF;
-    bool filters;
+    uint32_t action = SECCOMP_RET_ERRNO;
 
     (void)host;
-    action = SECCOMP_RET_ERRNO;
-    filters = syscall(SYS_seccomp, SECCOMP_GET_ACTION_AVAIL, 0, &action) == 0;
+    bool filters = syscall(SYS_seccomp, SECCOMP_GET_ACTION_AVAIL, 0, &action) == 0;
     say(f, filters, "a kernel with CONFIG_SECCOMP_FILTER", "system calls can be filtered");
 }
 
@@ -203,7 +207,8 @@ static void probe_quota(const struct host *host, struct finding *f)
 
 enum need {
     NEEDED,
-    HELPFUL
+    HELPFUL,
+    LATER, /* for what is to come: limits, plans */
 };
 
 static const struct {
@@ -215,31 +220,54 @@ static const struct {
     {"proc", "proc filesystem", NEEDED, probe_proc},
     {"user_namespaces", "user namespaces", NEEDED, probe_user_namespaces},
     {"openat2", "openat2", NEEDED, probe_openat2},
+    {"mount_api", "mount_setattr", NEEDED, probe_mount_api},
     {"seccomp", "seccomp filters", NEEDED, probe_seccomp},
     {"idmapped_mounts", "idmapped mounts", HELPFUL, probe_idmap},
     {"landlock", "Landlock scopes", HELPFUL, probe_landlock},
     {"time_namespace", "time namespace", HELPFUL, probe_time_namespace},
-    {"overlay", "overlay filesystem", HELPFUL, probe_overlay},
-    {"cgroup_v2", "cgroup v2", HELPFUL, probe_cgroup_v2},
-    {"cgroup_v1", "cgroup v1", HELPFUL, probe_cgroup_v1},
-    {"quotas", "project quotas", HELPFUL, probe_quota},
+    {"overlay", "overlay filesystem", LATER, probe_overlay},
+    {"cgroup_v2", "cgroup v2", LATER, probe_cgroup_v2},
+    {"cgroup_v1", "cgroup v1", LATER, probe_cgroup_v1},
+    {"quotas", "project quotas", LATER, probe_quota},
 };
+
+static void remove_workspace(const char *path)
+{
+    static const char *const made[] = {"usr",    "bin", "sbin", "lib", "lib32", "lib64",
+                                       "libx32", "etc", "proc", "dev", "tmp",   ".cache"};
+    scoped_fd int dir = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+    for (size_t i = 0; i < sizeof(made) / sizeof(made[0]); i++)
+        ignore(unlinkat(dir, made[i], AT_REMOVEDIR) == 0); /* those this host has no use for */
+    ignore(rmdir(path) == 0);
+}
 
 /* The proof of the pudding: a sandbox with a command in it. */
 static bool try_level_ns(const char *init_path, struct carrel_error *error)
 {
     char name[] = "true";
     char *argv[] = {name, NULL};
-    struct carrel_spec spec = {
-        .argv = argv, .capture = true, .stdin_fd = -1, .init_path = init_path};
+    char workspace[] = "/tmp/carrel-doctor.XXXXXX";
+    struct carrel_spec spec = {.workspace = workspace,
+                               .argv = argv,
+                               .capture = true,
+                               .stdin_fd = -1,
+                               .init_path = init_path};
     struct carrel_result result;
 
-    if (chdir("/tmp") < 0 || carrel_run(&spec, &result, error) < 0)
+    if (!mkdtemp(workspace)) {
+        snprintf(error->message, sizeof(error->message), "no workspace could be made in /tmp");
         return false;
-    if (result.exit_code != 0)
+    }
+    bool works = carrel_run(&spec, &result, error) == 0;
+    remove_workspace(workspace);
+    if (!works)
+        return false;
+    if (result.exit_code != 0) {
         snprintf(error->message, sizeof(error->message), "a test command ended with status %d",
                  result.exit_code);
-    bool works = result.exit_code == 0;
+        works = false;
+    }
     carrel_result_clear(&result);
     return works;
 }
@@ -264,6 +292,7 @@ static json_t *describe_levels(bool ns_works, const char *why_not, const struct 
 
 static json_t *examine(const char *init_path, bool *ret_ns_works)
 {
+    static const char *const needs[] = {[NEEDED] = "now", [HELPFUL] = "helpful", [LATER] = "later"};
     struct carrel_error error = {0};
     struct host host;
     json_t *features = json_object();
@@ -272,14 +301,21 @@ static json_t *examine(const char *init_path, bool *ret_ns_works)
     for (size_t i = 0; i < sizeof(probes) / sizeof(probes[0]); i++) {
         struct finding f = {0};
         probes[i].probe(&host, &f);
-        json_t *entry = json_pack("{s:s, s:b, s:b, s:s}", "title", probes[i].title, "works",
-                                  f.works, "needed", probes[i].need == NEEDED, "detail", f.detail);
+        json_t *entry = json_pack("{s:s, s:b, s:s, s:s}", "title", probes[i].title, "works",
+                                  f.works, "needed", needs[probes[i].need], "detail", f.detail);
         json_object_set_new(entry, "fix", f.fix ? json_string(f.fix) : json_null());
         json_object_set_new(features, probes[i].name, entry);
     }
     *ret_ns_works = try_level_ns(init_path, &error);
     return json_pack("{s:o, s:o}", "features", features, "levels",
                      describe_levels(*ret_ns_works, error.message, &host));
+}
+
+static const char *mark(bool works, const char *needed)
+{
+    if (works)
+        return "ok";
+    return strcmp(needed, "now") == 0 ? "NO" : "-";
 }
 
 static void print_text(struct buf *b, json_t *all)
@@ -291,14 +327,12 @@ static void print_text(struct buf *b, json_t *all)
     json_object_foreach(json_object_get(all, "features"), name, entry)
     {
         bool works = json_is_true(json_object_get(entry, "works"));
-        bool needed = json_is_true(json_object_get(entry, "needed"));
+        const char *needed = json_string_value(json_object_get(entry, "needed"));
         const char *fix = json_string_value(json_object_get(entry, "fix"));
-        buf_printf(b, "  %-4s %-19s %s\n",
-                   works    ? "ok"
-                   : needed ? "NO"
-                            : "-",
+        buf_printf(b, "  %-4s %-19s %s%s\n", mark(works, needed),
                    json_string_value(json_object_get(entry, "title")),
-                   json_string_value(json_object_get(entry, "detail")));
+                   json_string_value(json_object_get(entry, "detail")),
+                   strcmp(needed, "later") == 0 ? " (not used yet)" : "");
         if (fix)
             buf_printf(b, "       %-19s fix: %s\n", "", fix);
     }
@@ -312,6 +346,11 @@ static void print_text(struct buf *b, json_t *all)
         if (why_not)
             buf_printf(b, "            why not: %s\n", why_not);
     }
+    json_t *ns = json_object_get(json_object_get(all, "levels"), "ns");
+    buf_printf(b, "\n%s\n",
+               json_is_true(json_object_get(ns, "works"))
+                   ? "Carrel works here: carrel run -- COMMAND"
+                   : "Carrel cannot isolate here until the lines marked NO are mended.");
 }
 
 int carrel_doctor(enum carrel_format format, const char *init_path, char **ret_text,

@@ -12,6 +12,7 @@
 #include "sys/mount.h"
 #include "sys/uapi.h"
 
+_Static_assert(OP_KIND_COUNT_ == 10, "every kind has a name here");
 static const char *const kind_names[OP_KIND_COUNT_] = {
     [OP_BIND] = "bind", [OP_TMPFS] = "tmpfs", [OP_PROC] = "proc",    [OP_DEVPTS] = "devpts",
     [OP_DIR] = "dir",   [OP_FILE] = "file",   [OP_LINK] = "symlink", [OP_SHOW] = "own",
@@ -34,6 +35,24 @@ static const char *const limit_names[RLIM_NLIMITS] = {
     [RLIMIT_MSGQUEUE] = "msgqueue", [RLIMIT_SIGPENDING] = "pending_signals",
 };
 
+/* Names are bytes, JSON and terminals want text: what is not UTF-8 is written as \\xNN. */
+static json_t *as_text(const char *bytes)
+{
+    json_t *plain = json_string(bytes);
+    scoped_buf struct buf b;
+
+    buf_init(&b, 1UL << 20);
+    if (plain)
+        return plain;
+    for (const unsigned char *c = (const unsigned char *)bytes; *c; c++) {
+        if (*c < 0x20 || *c >= 0x7f)
+            buf_printf(&b, "\\x%02x", *c);
+        else
+            buf_add(&b, c, 1);
+    }
+    return buf_done(&b) < 0 ? json_null() : json_string(b.p);
+}
+
 static json_t *explain_mounts(const struct run *run)
 {
     json_t *mounts = json_array();
@@ -46,10 +65,10 @@ static json_t *explain_mounts(const struct run *run)
             continue; /* parts of what an "own" line shows */
         json_t *m = json_pack("{s:s}", "kind", kind_names[op->kind]);
         if (op->kind == OP_BIND || op->kind == OP_SHOW)
-            json_object_set_new(m, "source", json_string(op->source));
+            json_object_set_new(m, "source", as_text(op->source));
         char *target = NULL;
         if (asprintf(&target, "/%s", op->target) >= 0) {
-            json_object_set_new(m, "target", json_string(target));
+            json_object_set_new(m, "target", as_text(target));
             free(target);
         }
         json_object_set_new(m, "read_only", json_boolean(op->attrs & MOUNT_RDONLY));
@@ -158,7 +177,7 @@ static json_t *explain_command(const struct run *run)
     json_t *argv = json_array();
 
     for (uint32_t i = 0; i < run->command.argc; i++)
-        json_array_append_new(argv, json_string(run->command.argv[i]));
+        json_array_append_new(argv, as_text(run->command.argv[i]));
     return argv;
 }
 
@@ -171,7 +190,7 @@ static json_t *explain_environment(const struct run *run)
         const char *equals = strchr(text, '=');
         char *name = strndup(text, (size_t)(equals - text));
         if (name)
-            json_object_set_new(env, name, json_string(equals + 1));
+            json_object_set_new(env, name, as_text(equals + 1));
         free(name);
     }
     return env;
@@ -180,9 +199,9 @@ static json_t *explain_environment(const struct run *run)
 static json_t *explain_all(const struct run *run)
 {
     bool ns = run->level == CARREL_LEVEL_NS;
-    json_t *all =
-        json_pack("{s:s, s:s, s:s}", "level", ns ? "ns" : "dir", "workspace", run->workspace_path,
-                  "network", run->net == CARREL_NET_HOST ? "host" : "none");
+    json_t *all = json_pack("{s:s, s:o, s:s}", "level", ns ? "ns" : "dir", "workspace",
+                            as_text(run->workspace_path), "network",
+                            run->net == CARREL_NET_HOST ? "host" : "none");
 
     if (ns) {
         json_object_set_new(all, "namespaces", explain_namespaces(run));
@@ -195,7 +214,7 @@ static json_t *explain_all(const struct run *run)
         json_object_set_new(all, "filter", explain_filter(run));
     }
     json_object_set_new(all, "limits", explain_limits(run));
-    json_object_set_new(all, "cwd", json_string(run->command.cwd));
+    json_object_set_new(all, "cwd", as_text(run->command.cwd));
     json_object_set_new(all, "environment", explain_environment(run));
     json_object_set_new(all, "command", explain_command(run));
     json_object_set_new(all, "not_given", explain_missing(run));
@@ -281,10 +300,11 @@ static int explain(const struct run *run, enum carrel_format format, char **ret_
 
     buf_init(&b, 4UL << 20);
     if (format == CARREL_JSON) {
-        char *text = json_dumps(all, JSON_INDENT(2));
-        buf_str(&b, text ? text : "");
+        char *dumped = json_dumps(all, JSON_INDENT(2));
+        buf_str(&b, dumped ? dumped : "");
         buf_str(&b, "\n");
-        free(text);
+        b.failed = b.failed || !dumped;
+        free(dumped);
     } else {
         text_all(&b, all);
     }

@@ -175,8 +175,8 @@ int identity_write_maps(const struct identity *id, pid_t pid, struct err *err)
         range_map(id, id->inside_uid, id->direct_uid, uids, sizeof(uids));
         range_map(id, id->inside_gid, id->direct_gid, gids, sizeof(gids));
     } else {
-        /* One line is all an ordinary user may write, and only without supplementary groups'
-         * changes. */
+        /* One line is all an ordinary user may write, and the kernel wants setgroups denied first.
+         */
         snprintf(uids, sizeof(uids), "%u %u 1\n", id->inside_uid, geteuid());
         snprintf(gids, sizeof(gids), "%u %u 1\n", id->inside_gid, getegid());
         if (write_map(pid, "setgroups", "deny", err) < 0)

@@ -16,8 +16,7 @@
 #include "sys/mount.h"
 #include "sys/path.h"
 
-#define DEFAULT_TMP_BYTES (512UL << 20)
-#define ROOT_TMP_BYTES    (64UL << 20)
+#define ROOT_TMP_BYTES (64UL << 20)
 
 static uint64_t system_attrs(void)
 {
@@ -48,39 +47,24 @@ static int full(struct err *err)
     return err_set(err, ERR_LIMIT, 0, "too many mounts (at most %d operations)", SETUP_MAX_OPS);
 }
 
-/* As root a mount tree that only has to be passed on; otherwise a handle whose canonical path and
- * identity pid 1 will find again. A descriptor or -errno. */
-static int open_source(const struct run *run, const char *path, uint32_t flags)
-{
-    if (run->host.can_lease && !run->dry)
-        return mount_clone_path(path, (flags & OP_RECURSIVE) != 0);
-    int fd = open(path, O_PATH | O_CLOEXEC);
-    return fd < 0 ? -errno : fd;
-}
-
-static char *name_source(struct run *run, int fd, const char *path)
+/* Adds the bind of what `fd` is open on: as root a mount tree that only has to be passed on,
+ * otherwise a handle whose canonical path and identity pid 1 will find again. `name` is for people.
+ */
+static int add_bind_of(struct run *run, int *fd, const char *name, const char *target,
+                       uint64_t attrs, uint32_t flags, struct err *err)
 {
     char canonical[4096];
-
-    if (run->host.can_lease && !run->dry)
-        return arena_copy(&run->arena, path, strlen(path));
-    if (path_of_fd(fd, canonical, sizeof(canonical)) < 0)
-        return NULL;
-    return arena_copy(&run->arena, canonical, strlen(canonical));
-}
-
-/* Binds a host path. 1 when it is not there. */
-static int add_bind_if_there(struct run *run, const char *path, const char *target, uint64_t attrs,
-                             uint32_t flags, struct err *err)
-{
     struct stat st;
-    scoped_fd int fd = open_source(run, path, flags);
 
-    if (fd == -ENOENT)
-        return 1;
-    if (fd < 0 || fstat(fd, &st) < 0)
-        return err_set(err, ERR_NOT_FOUND, fd < 0 ? -fd : errno, "open '%s'", path);
-    struct op *op = add(run, OP_BIND, name_source(run, fd, path), target);
+    if (fstat(*fd, &st) < 0)
+        return err_set(err, ERR_IO, errno, "look at '%s'", name);
+    if (!run->host.can_lease || run->dry) {
+        int r = path_of_fd(*fd, canonical, sizeof(canonical));
+        if (r < 0)
+            return err_set(err, ERR_IO, -r, "find the path of '%s'", name);
+        name = canonical;
+    }
+    struct op *op = add(run, OP_BIND, arena_copy(&run->arena, name, strlen(name)), target);
     if (!op)
         return full(err);
     op->attrs = attrs;
@@ -90,8 +74,37 @@ static int add_bind_if_there(struct run *run, const char *path, const char *targ
     op->mode = st.st_mode;
     op->uid = st.st_uid;
     op->gid = st.st_gid;
-    run->sources[op - run->setup.ops] = take_fd(&fd);
+    run->sources[op - run->setup.ops] = take_fd(fd);
     return 0;
+}
+
+/* Binds a path of the host's own. 1 when it is not there. */
+static int add_bind_if_there(struct run *run, const char *path, const char *target, uint64_t attrs,
+                             uint32_t flags, struct err *err)
+{
+    bool recursive = (flags & OP_RECURSIVE) != 0;
+    scoped_fd int fd = run->host.can_lease && !run->dry ? mount_clone_path(path, recursive)
+                                                        : open(path, O_PATH | O_CLOEXEC);
+
+    if (fd == -ENOENT || (fd == -1 && errno == ENOENT))
+        return 1;
+    if (fd < 0)
+        return err_set(err, ERR_NOT_FOUND, fd == -1 ? errno : -fd, "open '%s'", path);
+    return add_bind_of(run, &fd, path, target, attrs, flags, err);
+}
+
+/* Binds a tree somebody else may be writing to: exactly the one that `fd` is open on, whatever its
+ * name leads to by now. `fd` is borrowed. */
+static int add_bind_opened(struct run *run, int fd, const char *name, const char *target,
+                           uint64_t attrs, uint32_t flags, struct err *err)
+{
+    scoped_fd int own = run->host.can_lease && !run->dry
+                            ? mount_clone(fd, (flags & OP_RECURSIVE) != 0)
+                            : fcntl(fd, F_DUPFD_CLOEXEC, 3);
+
+    if (own < 0)
+        return err_set(err, ERR_IO, own == -1 ? errno : -own, "bind '%s'", name);
+    return add_bind_of(run, &own, name, target, attrs, flags, err);
 }
 
 static int add_bind(struct run *run, const char *path, const char *target, uint64_t attrs,
@@ -161,7 +174,8 @@ static int add_root(struct run *run, struct err *err)
     uint32_t flags = OP_RECURSIVE | OP_OWNED;
 
     if (run->spec->workspace)
-        return add_bind(run, run->workspace_path, "", data_attrs(), flags, err);
+        return add_bind_opened(run, run->workspace, run->workspace_path, "", data_attrs(), flags,
+                               err);
     if (!add_tmpfs(run, "", ROOT_TMP_BYTES, 0755))
         return full(err);
     return 0;
@@ -292,14 +306,14 @@ static int add_etc(struct run *run, struct err *err)
 /* Kernel files and directories that tell of the host, or act on it. What a kernel does not have
  * needs no cover. */
 static const char *const masked_files[] = {
-    "proc/buddyinfo",   "proc/cmdline",    "proc/config.gz",    "proc/diskstats",
-    "proc/interrupts",  "proc/iomem",      "proc/ioports",      "proc/kallsyms",
-    "proc/kcore",       "proc/key-users",  "proc/keys",         "proc/kmsg",
-    "proc/kpagecgroup", "proc/kpagecount", "proc/kpageflags",   "proc/latency_stats",
-    "proc/mdstat",      "proc/modules",    "proc/pagetypeinfo", "proc/partitions",
-    "proc/sched_debug", "proc/schedstat",  "proc/slabinfo",     "proc/softirqs",
-    "proc/swaps",       "proc/timer_list", "proc/timer_stats",  "proc/vmallocinfo",
-    "proc/vmstat",      "proc/zoneinfo",
+    "proc/buddyinfo",   "proc/cmdline",     "proc/config.gz",  "proc/diskstats",
+    "proc/interrupts",  "proc/iomem",       "proc/ioports",    "proc/kallsyms",
+    "proc/kcore",       "proc/key-users",   "proc/keys",       "proc/kmsg",
+    "proc/kpagecgroup", "proc/kpagecount",  "proc/kpageflags", "proc/latency_stats",
+    "proc/locks",       "proc/mdstat",      "proc/modules",    "proc/pagetypeinfo",
+    "proc/partitions",  "proc/sched_debug", "proc/schedstat",  "proc/slabinfo",
+    "proc/softirqs",    "proc/swaps",       "proc/timer_list", "proc/timer_stats",
+    "proc/vmallocinfo", "proc/vmstat",      "proc/zoneinfo",
 };
 
 static const char *const masked_dirs[] = {
@@ -377,7 +391,7 @@ static int add_proc(struct run *run, struct err *err)
 
 static uint64_t tmp_bytes(const struct run *run)
 {
-    return run->spec->tmp_bytes ? run->spec->tmp_bytes : DEFAULT_TMP_BYTES;
+    return run->spec->tmp_bytes ? run->spec->tmp_bytes : CARREL_DEFAULT_TMP_BYTES;
 }
 
 static const char *const dev_nodes[] = {"dev/null",   "dev/zero",    "dev/full",
@@ -496,63 +510,87 @@ static int add_target_dirs(struct run *run, const char *target, bool is_director
     return 0;
 }
 
-static bool lies_in_extra_mount(const struct run *run, const char *target, size_t before)
+/* Compares a target with the mounts asked for before it. Below one of them its mount point must be
+ * there already: making it would be writing into that tree by name. Over one, it would hide it. */
+static int compare_with_earlier(const struct run *run, const char *target, bool *ret_nested,
+                                struct err *err)
 {
-    for (size_t i = 0; i < before; i++) {
-        const struct carrel_mount *m = &run->spec->mounts[i];
-        const char *other = m->target ? m->target : m->source;
-        if (is_within(target, other + 1))
-            return true;
+    *ret_nested = false;
+    for (uint32_t i = 0; i < run->setup.op_count; i++) {
+        const struct op *op = &run->setup.ops[i];
+        if (op->kind != OP_BIND || !(op->flags & OP_OWNED) || op->target[0] == '\0')
+            continue;
+        if (is_within(target, op->target) && strcmp(target, op->target) != 0)
+            *ret_nested = true;
+        else if (is_within(op->target, target))
+            return err_set(
+                err, ERR_INVALID, 0,
+                "mount target '/%s' would hide '/%s', which was given before it; give the "
+                "outer one first",
+                target, op->target);
     }
-    return false;
+    return 0;
 }
 
-/* A bind the caller asked for. The operations that make its mount point come before it, so the
- * source is looked at first. */
-static int add_user_bind(struct run *run, const char *source, const char *target, bool writable,
-                         bool nested, struct err *err)
+/* A bind the caller asked for, of what `fd` is open on. The operations that make its mount point
+ * come before it. */
+static int add_user_bind(struct run *run, int fd, const char *source, const char *target,
+                         bool writable, struct err *err)
 {
     struct stat st;
     struct stat root;
+    bool nested;
     bool ours = !run->spec->workspace || is_within(target, "tmp") || is_within(target, ".cache");
 
-    if (stat(source, &st) < 0)
-        return err_set(err, ERR_NOT_FOUND, errno, "mount source '%s'", source);
+    if (fstat(fd, &st) < 0 || stat("/", &root) < 0)
+        return err_set(err, ERR_IO, errno, "look at mount source '%s'", source);
     if (!S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode))
         return err_set(err, ERR_INVALID, 0, "mount source '%s' is neither a directory nor a file",
                        source);
-    if (stat("/", &root) == 0 && st.st_dev == root.st_dev && st.st_ino == root.st_ino)
+    if (st.st_dev == root.st_dev && st.st_ino == root.st_ino)
         return err_set(err, ERR_DENIED, 0,
                        "mounting '/' would show the whole host; mount the directories you need");
+    if (refuse_reserved(target, err) < 0 || compare_with_earlier(run, target, &nested, err) < 0)
+        return -1;
     if (ours && !nested && add_target_dirs(run, target, S_ISDIR(st.st_mode), err) < 0)
         return -1;
     uint64_t attrs = writable ? data_attrs() : system_attrs();
     uint32_t flags = OP_RECURSIVE | OP_OWNED | (ours || nested ? 0 : OP_TOP);
-    return add_bind(run, source, target, attrs, flags, err);
+    return add_bind_opened(run, fd, source, target, attrs, flags, err);
+}
+
+/* A target as the caller wrote it, without the slashes that completion leaves at its end. */
+static const char *checked_target(struct run *run, const char *asked, struct err *err)
+{
+    size_t n = strlen(asked);
+
+    while (n > 1 && asked[n - 1] == '/')
+        n--;
+    const char *copy = arena_copy(&run->arena, asked, n);
+    const char *target = copy ? relative_target(copy) : NULL;
+    if (!target)
+        (void)err_set(err, ERR_INVALID, 0,
+                      "mount target '%s' is not an absolute path other than / without ..", asked);
+    return target;
 }
 
 static int add_extra(struct run *run, struct err *err)
 {
+    const struct carrel_mount *mounts = run->spec->mounts;
+
     if (!run->spec->workspace) {
-        const char *at = relative_target(run->spec->at ? run->spec->at : "/work");
-        if (!at)
-            return err_set(err, ERR_INVALID, 0,
-                           "--at needs an absolute path other than / without ..");
-        if (refuse_reserved(at, err) < 0 ||
-            add_user_bind(run, run->workspace_path, at, true, false, err) < 0)
+        const char *at = checked_target(run, run->spec->at ? run->spec->at : "/work", err);
+        if (!at || add_user_bind(run, run->workspace, run->workspace_path, at, true, err) < 0)
             return -1;
     }
     for (size_t i = 0; i < run->spec->mount_count; i++) {
-        const struct carrel_mount *m = &run->spec->mounts[i];
-        const char *asked = m->target ? m->target : m->source;
-        const char *target = relative_target(asked);
-        if (!target)
-            return err_set(err, ERR_INVALID, 0,
-                           "mount target '%s' is not an absolute path other than / without ..",
-                           asked);
-        if (refuse_reserved(target, err) < 0 ||
-            add_user_bind(run, m->source, target, m->writable, lies_in_extra_mount(run, target, i),
-                          err) < 0)
+        const char *asked = mounts[i].target ? mounts[i].target : mounts[i].source;
+        const char *target = checked_target(run, asked, err);
+        scoped_fd int fd = target ? open(mounts[i].source, O_PATH | O_CLOEXEC) : -1;
+        if (target && fd < 0)
+            return err_set(err, ERR_NOT_FOUND, errno, "mount source '%s'", mounts[i].source);
+        if (!target ||
+            add_user_bind(run, fd, mounts[i].source, target, mounts[i].writable, err) < 0)
             return -1;
     }
     return 0;

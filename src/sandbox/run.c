@@ -68,7 +68,7 @@ int run_prepare(struct run *run, const struct carrel_spec *spec, bool dry, struc
     memset(run, 0, offsetof(struct run, sources));
     run->spec = spec;
     run->dry = dry;
-    run->workspace = -1;
+    run->workspace = run->lock = -1;
     run->command = (struct command){0};
     arena_init(&run->arena, ARENA_BYTES);
     identity_init(&run->identity);
@@ -91,6 +91,7 @@ void run_clear(struct run *run)
     for (uint32_t i = 0; i < run->setup.op_count; i++)
         scope_close(&run->sources[i]);
     scope_close(&run->workspace);
+    scope_close(&run->lock);
     identity_clear(&run->identity);
     arena_clear(&run->arena);
 }

@@ -12,27 +12,34 @@
 #include "sandbox/identity.h"
 #include "sandbox/setup.h"
 
+enum {
+    RUN_MAX_MADE = 512
+};
+
 struct run {
     const struct carrel_spec *spec;
     enum carrel_level level; /* decided: never AUTO */
     enum carrel_net net;     /* decided: never DEFAULT */
     struct host host;
     struct arena arena;   /* every string the setup and the command point to */
+    int lock;             /* shared lock on it, or -1 */
     int workspace;        /* the tree that is read-write: the workspace, or the current directory */
     char *workspace_path; /* canonical */
     uid_t owner_uid;      /* of that tree */
     gid_t owner_gid;
     struct identity identity;
-    bool dry;                          /* only explained: nothing is made on disk */
-    bool created;                      /* the workspace was made by this run */
-    uint32_t made[SETUP_MAX_OPS / 32]; /* bit n: the mount point of ops[n] was made by this run */
+    bool dry;                       /* only explained: nothing is made on disk */
+    bool created;                   /* the workspace was made by this run */
+    const char *made[RUN_MAX_MADE]; /* what this run made in the workspace, in that order */
+    size_t made_count;
     struct setup setup;
     int sources[SETUP_MAX_OPS]; /* of OP_BIND: opened while the setup was written, or -1; as root
                                    already a mount tree of its own */
     struct command command;
 };
 
-/* run.c: checks the spec and fills everything above; touches nothing on disk. */
+/* run.c: checks the spec and fills everything above; all it makes on disk is a workspace that was
+ * to be created. */
 int run_prepare(struct run *run, const struct carrel_spec *spec, bool dry, struct err *err);
 void run_clear(struct run *run);
 /* Turns an error into the public one; returns -1. */

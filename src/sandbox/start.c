@@ -390,10 +390,12 @@ int live_command(struct live *live, const struct run *run, const int fds[3], str
 
 void live_kill(struct live *live, const struct run *run)
 {
-    if (run->level == CARREL_LEVEL_DIR)
+    if (run->level == CARREL_LEVEL_DIR && !live->asked_to_end) {
+        live->asked_to_end = true;
         (void)shutdown(live->socket, SHUT_RDWR);
-    else if (live->pidfd >= 0)
+    } else if (live->pidfd >= 0) {
         (void)process_kill(live->pidfd);
+    }
 }
 
 int live_explain_death(const struct live *live, struct err *err)

@@ -12,6 +12,7 @@ struct live {
     int pidfd;
     int socket; /* to pid 1 */
     struct child_start *start;
+    bool asked_to_end; /* level dir: once in words, then by force */
 };
 
 void live_init(struct live *live);

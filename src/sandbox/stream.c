@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -38,7 +39,7 @@ bool stream_can_pass(int fd)
 
     if (fstat(fd, &st) < 0)
         return false;
-    return S_ISFIFO(st.st_mode) || (S_ISCHR(st.st_mode) && st.st_rdev == makedev(1, 3));
+    return S_ISCHR(st.st_mode) && st.st_rdev == makedev(1, 3);
 }
 
 int stream_check(int fd, const char *name, struct err *err)
@@ -119,6 +120,7 @@ void stream_read(struct stream *s, struct budget *budget, bool last)
         end_reading(s);
         return;
     }
+    s->taken += (size_t)got;
     size_t n = within_budget(budget, (size_t)got);
     if (s->capturing) {
         buf_add(&s->captured, s->data, n);
@@ -130,25 +132,40 @@ void stream_read(struct stream *s, struct budget *budget, bool last)
     s->n = n;
 }
 
-void stream_write(struct stream *s)
+/* One write that cannot block: bytes written, or -1 with errno set. */
+static ssize_t write_some(const struct stream *s)
 {
+    const char *from = s->data + s->at;
     size_t n = s->n - s->at;
 
-    if (s->polite && n > POLITE_WRITE)
-        n = POLITE_WRITE;
-    ssize_t wrote = s->socket ? send(s->to, s->data + s->at, n, MSG_DONTWAIT | MSG_NOSIGNAL)
-                              : write(s->to, s->data + s->at, n);
-    if (wrote < 0 && (errno == EAGAIN || errno == EINTR))
-        return;
-    if (wrote < 0) {
-        /* The reader has gone: the writer must learn it, so our end closes too. */
-        if (s->own_to)
-            (void)close(s->to);
-        s->to = -1;
-        s->at = s->n = 0;
-        if (s->from >= 0)
-            end_reading(s);
-        return;
-    }
-    s->at += (size_t)wrote;
+    if (s->socket)
+        return send(s->to, from, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+    return write(s->to, from, s->polite && n > POLITE_WRITE ? POLITE_WRITE : n);
+}
+
+static bool takes_more(const struct stream *s)
+{
+    struct pollfd ready = {.fd = s->to, .events = POLLOUT};
+
+    return s->at < s->n && poll(&ready, 1, 0) == 1 && (ready.revents & POLLOUT);
+}
+
+void stream_write(struct stream *s)
+{
+    do {
+        ssize_t wrote = write_some(s);
+        if (wrote < 0 && (errno == EAGAIN || errno == EINTR))
+            return;
+        if (wrote < 0) {
+            /* The reader has gone: the writer must learn it, so our end closes too. */
+            if (s->own_to)
+                (void)close(s->to);
+            s->to = -1;
+            s->at = s->n = 0;
+            if (s->from >= 0)
+                end_reading(s);
+            return;
+        }
+        s->at += (size_t)wrote;
+    } while (takes_more(s));
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One direction of standard input or output between the caller and the command.
  *
- * Pipes are handed to the command as they are. Everything else is relayed through a pipe of ours:
- * a file, socket or terminal of the host inside the sandbox could be reopened, reconnected or
- * reconfigured there. */
+ * Everything is relayed through a pipe of ours. Whatever the caller has there, inside the sandbox
+ * it could be reopened (a file, and a pipe too), reconnected (a socket), typed into (a terminal),
+ * or set to non-blocking under the caller's feet. Only the null device is handed over as it is. */
 #pragma once
 
 #include <stdbool.h>
@@ -24,9 +24,10 @@ struct stream {
     bool own_from;
     bool own_to;
     bool capturing;
-    bool polite; /* `to` is a pipe shared with others: write what it takes without blocking */
-    bool socket; /* `to` is a socket: send without waiting */
-    size_t at;   /* data[at..n) waits to be written */
+    bool polite;    /* `to` is a pipe shared with others: write what it takes without blocking */
+    bool socket;    /* `to` is a socket: send without waiting */
+    uint64_t taken; /* bytes read from `from` */
+    size_t at;      /* data[at..n) waits to be written */
     size_t n;
     struct buf captured;
     char data[STREAM_CHUNK];

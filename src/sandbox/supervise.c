@@ -510,15 +510,19 @@ static void return_unread_input(struct watch *w)
 
     if (w->stdin_pipe < 0 || ioctl(w->stdin_pipe, FIONREAD, &unread) < 0)
         return;
-    off_t back = (off_t)unread + (off_t)(in->n - in->at);
+    /* The command can fill its pipe by itself: never further back than where it began. */
+    uint64_t back = (uint64_t)unread + (in->n - in->at);
+    if (back > in->taken)
+        back = in->taken;
     if (back > 0)
-        (void)lseek(w->run->spec->stdin_fd, -back, SEEK_CUR);
+        (void)lseek(w->run->spec->stdin_fd, -(off_t)back, SEEK_CUR);
 }
 
 static void watch_clear(struct watch *w)
 {
     if (w->raw)
-        (void)tcsetattr(w->run->spec->stdin_fd, TCSADRAIN, &w->cooked);
+        (void)tcsetattr(w->run->spec->stdin_fd, TCSAFLUSH, &w->cooked); /* a terminal's late answers
+                                                                            are not typed */
     close_command_fds(w);
     scope_close(&w->stdin_pipe);
     for (int i = 0; i < STREAMS; i++)

@@ -4,16 +4,40 @@
  * that is there is moved. */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/fsuid.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/fd.h"
 #include "base/weak.h"
 #include "sandbox/run.h"
 #include "sys/path.h"
+#include "sys/process.h"
+
+/* Directories that hold a whole system, and kernel file systems: nobody means them. */
+static bool belongs_to_the_system(int fd, const char *path)
+{
+    static const char *const whole[] = {"/",      "/bin",   "/boot", "/dev",  "/etc", "/lib",
+                                        "/lib32", "/lib64", "/run",  "/sbin", "/usr", "/var"};
+    static const unsigned long kernel[] = {PROC_SUPER_MAGIC, SYSFS_MAGIC, CGROUP_SUPER_MAGIC,
+                                           CGROUP2_SUPER_MAGIC};
+    struct statfs fs;
+
+    for (size_t i = 0; i < sizeof(whole) / sizeof(whole[0]); i++) {
+        if (strcmp(path, whole[i]) == 0)
+            return true;
+    }
+    for (size_t i = 0; fstatfs(fd, &fs) == 0 && i < sizeof(kernel) / sizeof(kernel[0]); i++) {
+        if ((unsigned long)fs.f_type == kernel[i])
+            return true;
+    }
+    return false;
+}
 
 int workspace_open(struct run *run, struct err *err)
 {
@@ -28,6 +52,9 @@ int workspace_open(struct run *run, struct err *err)
         run->created = true;
         run->workspace = open(name, O_PATH | O_DIRECTORY | O_CLOEXEC);
     }
+    if (run->workspace < 0 && errno == ENOENT && run->dry && run->spec->create)
+        return err_set(err, ERR_NOT_FOUND, 0,
+                       "workspace '%s' does not exist yet, and --explain creates nothing", name);
     if (run->workspace < 0 && errno == ENOENT)
         return err_set(err, ERR_NOT_FOUND, 0,
                        "workspace '%s' does not exist (--create makes it; its parent must exist)",
@@ -41,9 +68,13 @@ int workspace_open(struct run *run, struct err *err)
         return err_set(
             err, ERR_KERNEL, -r,
             "find the path of workspace '%s' (is /proc mounted? mount -t proc proc /proc)", name);
-    if (strcmp(path, "/") == 0)
+    if (st.st_nlink == 0)
+        return err_set(err, ERR_NOT_FOUND, 0, "workspace '%s' has been deleted", name);
+    if (belongs_to_the_system(run->workspace, path))
         return err_set(err, ERR_DENIED, 0,
-                       "the workspace is '/', the whole host; name a directory with --workspace");
+                       "'%s' belongs to the system and is not given away as a workspace; change to "
+                       "another directory, or name one with --workspace",
+                       path);
     if (faccessat(run->workspace, ".", R_OK | X_OK, AT_EACCESS) < 0)
         return err_set(err, ERR_DENIED, errno, "workspace '%s' cannot be read", name);
     run->workspace_path = arena_copy(&run->arena, path, strlen(path));
@@ -91,8 +122,10 @@ static int refuse(const struct run *run, const char *name, struct err *err)
 /* Directories are made as the tree's owner would, without a chown that could be led astray. */
 static int make_as_owner(const struct run *run, int dir, const char *name, bool is_directory)
 {
+    struct process_marks marks;
     int r = 0;
 
+    process_keep_marks(&marks);
     (void)setfsgid(run->owner_gid);
     (void)setfsuid(run->owner_uid);
     if (is_directory) {
@@ -106,6 +139,7 @@ static int make_as_owner(const struct run *run, int dir, const char *name, bool 
     }
     (void)setfsuid(geteuid());
     (void)setfsgid(getegid());
+    process_restore_marks(&marks);
     return r;
 }
 
@@ -131,9 +165,15 @@ static int check_reserved(const struct run *run, const char *name, struct err *e
     return empty ? 0 : refuse(run, name, err);
 }
 
-static void note_made(struct run *run, uint32_t op)
+/* Remembers a path of the workspace as made by this run. */
+static int note_made(struct run *run, const char *path, size_t n, struct err *err)
 {
-    run->made[op / 32] |= 1U << (op % 32);
+    const char *copy = arena_copy(&run->arena, path, n);
+
+    if (!copy || run->made_count == RUN_MAX_MADE)
+        return err_set(err, ERR_LIMIT, 0, "too many mount points to make");
+    run->made[run->made_count++] = copy;
+    return 0;
 }
 
 static int reserve(struct run *run, uint32_t index, struct err *err)
@@ -149,13 +189,13 @@ static int reserve(struct run *run, uint32_t index, struct err *err)
             "make the mount point '%s' in the workspace (its owner must be able to write "
             "there)",
             name);
-    note_made(run, index);
-    return 0;
+    return note_made(run, name, strlen(name), err);
 }
 
 /* A mount point the caller named, any number of directories down; existing ones are covered. */
-static int make_path(const struct run *run, const char *path, bool is_directory, struct err *err)
+static int make_path(struct run *run, const char *path, bool is_directory, struct err *err)
 {
+    const char *whole = path;
     char part[4096];
     size_t n = strlen(path);
 
@@ -170,6 +210,8 @@ static int make_path(const struct run *run, const char *path, bool is_directory,
         int r = make_as_owner(run, dir, part, !last || is_directory);
         if (r < 0 && r != -EEXIST)
             return err_set(err, ERR_IO, -r, "make the mount point '%s' in the workspace", part);
+        if (r == 0 && note_made(run, whole, (size_t)(path - whole) + length, err) < 0)
+            return -1;
         int next = path_open_beneath(dir, part, last ? O_PATH : O_PATH | O_DIRECTORY, 1);
         if (next < 0)
             return err_set(err, ERR_CONFLICT, -next,
@@ -191,6 +233,10 @@ int workspace_make_mount_points(struct run *run, struct err *err)
 {
     bool missing[SETUP_MAX_OPS] = {false};
 
+    /* Says that the mount points are in use. Nothing waits for it: see workspace_unmake. */
+    run->lock = openat(run->workspace, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (run->lock >= 0)
+        ignore(flock(run->lock, LOCK_SH | LOCK_NB) == 0);
     for (uint32_t i = 0; i < run->setup.op_count; i++) {
         const struct op *op = &run->setup.ops[i];
         if (!(op->flags & OP_TOP) || is_asked_for(op))
@@ -211,12 +257,32 @@ int workspace_make_mount_points(struct run *run, struct err *err)
     return 0;
 }
 
+/* Removes an empty directory or file of the workspace, following nothing on the way. */
+static void unmake(const struct run *run, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    const char *name = slash ? slash + 1 : path;
+    char parent[4096];
+
+    snprintf(parent, sizeof(parent), "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
+    scoped_fd int dir = path_open_beneath(run->workspace, parent, O_PATH | O_DIRECTORY, 1);
+    struct stat st;
+    if (dir < 0 || fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return;
+    if (S_ISDIR(st.st_mode))
+        ignore(unlinkat(dir, name, AT_REMOVEDIR) == 0); /* not empty: in use by now */
+    else if (S_ISREG(st.st_mode) && st.st_size == 0)
+        ignore(unlinkat(dir, name, 0) == 0);
+}
+
+/* Removing a mount point from here would detach what other runs have mounted on it: so only while
+ * nobody else uses the workspace. */
 void workspace_unmake(struct run *run)
 {
-    for (uint32_t i = 0; i < run->setup.op_count; i++) {
-        if (run->made[i / 32] & (1U << (i % 32)))
-            ignore(unlinkat(run->workspace, run->setup.ops[i].target, AT_REMOVEDIR) == 0);
-    }
+    if (run->made_count > 0 && (run->lock < 0 || flock(run->lock, LOCK_EX | LOCK_NB) < 0))
+        return;
+    while (run->made_count > 0)
+        unmake(run, run->made[--run->made_count]);
     if (run->created)
         ignore(rmdir(run->spec->workspace) == 0); /* not empty: somebody else uses it already */
 }

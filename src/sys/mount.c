@@ -115,7 +115,8 @@ int mount_new_devpts(unsigned gid, uint64_t attrs)
         return -errno;
     if (configure(fs, FSCONFIG_SET_FLAG, "newinstance", NULL) < 0 ||
         configure(fs, FSCONFIG_SET_STRING, "ptmxmode", "0666") < 0 ||
-        configure(fs, FSCONFIG_SET_STRING, "mode", "0620") < 0 || set_number(fs, "gid", gid) < 0)
+        configure(fs, FSCONFIG_SET_STRING, "mode", "0620") < 0 || set_number(fs, "gid", gid) < 0 ||
+        set_number(fs, "max", 64) < 0)
         return -errno;
     return finish(fs, attrs);
 }

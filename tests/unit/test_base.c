@@ -86,22 +86,6 @@ TEST(buf_keeps_what_was_added_in_order_and_terminated)
     return 0;
 }
 
-TEST(buf_numbers_are_their_own_bytes)
-{
-    scoped_buf struct buf b;
-    uint32_t four = 0x01020304;
-    uint64_t eight = 0x0102030405060708;
-
-    buf_init(&b, 1000);
-    buf_u32(&b, four);
-    buf_u64(&b, eight);
-    CHECK(buf_done(&b) == 0);
-    CHECK(b.n == 12);
-    CHECK(memcmp(b.p, &four, 4) == 0);
-    CHECK(memcmp(b.p + 4, &eight, 8) == 0);
-    return 0;
-}
-
 TEST(buf_that_got_nothing_is_an_empty_text)
 {
     scoped_buf struct buf b;
