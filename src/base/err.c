@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/err.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -44,6 +45,9 @@ static const char *system_words(int os_errno)
 const char *err_text(const struct err *err, char *text, unsigned long size)
 {
     const char *words = err->os_errno ? system_words(err->os_errno) : NULL;
+
+    if (err->os_errno == ENOSYS)
+        words = "this kernel does not offer it (see 'carrel doctor')";
 
     snprintf(text, size, "%s%s%s", err->msg, words ? ": " : "", words ? words : "");
     return text;

@@ -70,9 +70,9 @@ static int explain_it(const struct run_options *options)
     if (carrel_explain(&options->spec, options->json ? CARREL_JSON : CARREL_TEXT, &text, &error) <
         0)
         return cli_fail(error.message);
-    fputs(text, stdout);
+    bool written = fputs(text, stdout) >= 0 && fflush(stdout) == 0;
     free(text);
-    return fflush(stdout) == 0 ? 0 : CLI_FAILED;
+    return written ? 0 : cli_fail("standard output cannot be written");
 }
 
 static int load_policy(struct run_options *options, struct err *err)
@@ -110,8 +110,8 @@ int cli_run_full(struct run_options *options, char **argv)
         cli_print_end(&result);
     status = result.exit_code;
     carrel_result_clear(&result);
-    if (fflush(stdout) != 0)
-        return cli_fail("write the result: standard output cannot be written");
+    if (fflush(stdout) != 0 || ferror(stdout))
+        return cli_fail("standard output cannot be written");
     return status;
 }
 

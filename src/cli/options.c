@@ -141,7 +141,8 @@ static int take_stdin(struct run_options *o, char *value, struct err *err)
 
 static int take_policy(struct run_options *o, char *value, struct err *err)
 {
-    (void)err;
+    if (o->policy_path)
+        return bad(err, "--policy", value, "only one policy can be given");
     o->policy_path = value;
     return 0;
 }

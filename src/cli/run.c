@@ -69,6 +69,8 @@ static int take_signals(void)
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGHUP);
     sigaddset(&set, SIGQUIT);
+    sigaddset(&set, SIGUSR1);
+    sigaddset(&set, SIGUSR2);
     sigaddset(&set, SIGWINCH);
     pthread_sigmask(SIG_BLOCK, &set, NULL);
     (void)signal(SIGPIPE, SIG_IGN);
@@ -150,7 +152,7 @@ int cli_run(int argc, char **argv)
     if (run_options_parse(&options, argc, argv, &err) < 0)
         status = cli_fail(err_text(&err, text, sizeof(text)));
     else if (options.help)
-        status = fputs(help, stdout) < 0 ? CLI_FAILED : 0;
+        status = fputs(help, stdout) < 0 || fflush(stdout) != 0 ? CLI_FAILED : 0;
     else if (options.json || options.explain || options.policy_path)
         status = cli_run_full(&options, argv);
     else

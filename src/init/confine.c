@@ -164,10 +164,12 @@ int stage_lock_capabilities(struct box *box, struct err *err)
     (void)box;
     if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) < 0)
         return err_set(err, ERR_IO, errno, "clear ambient capabilities");
-    for (unsigned long cap = 0; prctl(PR_CAPBSET_READ, cap, 0, 0, 0) >= 0; cap++) {
-        if (prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0)
-            return err_set(err, ERR_IO, errno, "drop capability %lu", cap);
-    }
+    unsigned long cap = 0;
+    while (prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) == 0)
+        cap++;
+    /* EINVAL is how the kernel says that there are no more. */
+    if (errno != EINVAL || cap <= CAP_CHECKPOINT_RESTORE)
+        return err_set(err, ERR_IO, errno, "drop capability %lu", cap);
     if (prctl(PR_SET_SECUREBITS, bits, 0, 0, 0) < 0)
         return err_set(err, ERR_IO, errno, "lock the secure bits");
     return 0;

@@ -275,6 +275,10 @@ int main(int argc, char **argv)
     }
     serve_message(); /* the setup, which the engine still prepares */
     int signals = take_over_signals();
+    if (signals < 0) {
+        err_set(&err, ERR_LIMIT, errno, "watch for the command's end");
+        die(&err);
+    }
     struct pollfd ready[2] = {{.fd = box.socket, .events = POLLIN},
                               {.fd = signals, .events = POLLIN}};
     for (;;) {

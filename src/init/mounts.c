@@ -50,8 +50,12 @@ static int attach(struct box *box, const struct op *op, int tree, struct err *er
                        op->target);
     if (r < 0)
         return fail(err, r, op, "mount on");
-    if (op->flags & OP_TOP)
-        box->mount_ids[op - box->setup->ops] = mount_id(tree);
+    if (op->flags & OP_TOP) {
+        uint64_t id = mount_id(tree);
+        if (!id)
+            return err_set(err, ERR_KERNEL, ENOSYS, "ask for the id of a mount");
+        box->mount_ids[op - box->setup->ops] = id;
+    }
     return 0;
 }
 

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -257,13 +258,17 @@ int policy_load(struct policy *ret, struct arena *arena, const char *path, struc
 {
     scoped_fd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     scoped_buf struct buf b;
+    struct stat st;
     char chunk[4096];
-    ssize_t got = -1;
+    ssize_t got = 0;
 
     buf_init(&b, POLICY_MAX_BYTES);
     if (fd < 0)
         return err_set(err, ERR_NOT_FOUND, errno, "open policy '%s'", path);
-    while ((got = read(fd, chunk, sizeof(chunk))) > 0)
+    if (fstat(fd, &st) < 0 || (!S_ISREG(st.st_mode) && !S_ISFIFO(st.st_mode)))
+        return err_set(err, ERR_INVALID, 0, "policy '%s' is not a file", path);
+    (void)fcntl(fd, F_SETFL, 0); /* only the open was not to wait */
+    while (!b.failed && (got = read(fd, chunk, sizeof(chunk))) > 0)
         buf_add(&b, chunk, (size_t)got);
     if (got < 0)
         return err_set(err, ERR_IO, errno, "read policy '%s'", path);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writes the part of the setup that takes things away: namespaces, limits, Landlock, filter. */
+#include <errno.h>
 #include <sched.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -54,26 +55,27 @@ static uint64_t least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-static void write_limits(struct run *run)
+static int write_limits(struct run *run, struct err *err)
 {
     for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
         struct rlimit now;
         int which = limits[i].which;
         if (syscall(SYS_prlimit64, 0, which, NULL, &now) < 0)
-            continue;
+            return err_set(err, ERR_IO, errno, "read resource limit %d", which);
         run->setup.limit_mask |= 1U << which;
         run->setup.limits[which].hard = least(limits[i].hard, now.rlim_max);
         run->setup.limits[which].soft = least(limits[i].soft, run->setup.limits[which].hard);
     }
+    return 0;
 }
 
 int confinement_write(struct run *run, struct err *err)
 {
     struct filter_options filter = {0};
 
-    (void)err;
     write_namespaces(run);
-    write_limits(run);
+    if (write_limits(run, err) < 0)
+        return -1;
     if (run->host.landlock_abi >= CARREL_LANDLOCK_ABI_SCOPES)
         run->setup.flags |= SETUP_SCOPE_SOCKETS | SETUP_SCOPE_SIGNALS;
     else if (run->net == CARREL_NET_HOST)

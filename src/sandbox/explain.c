@@ -35,20 +35,24 @@ static const char *const limit_names[RLIM_NLIMITS] = {
     [RLIMIT_MSGQUEUE] = "msgqueue", [RLIMIT_SIGPENDING] = "pending_signals",
 };
 
-/* Names are bytes, JSON and terminals want text: what is not UTF-8 is written as \\xNN. */
+/* Names are bytes, JSON and terminals want text: control characters and what is not UTF-8 are
+ * written as \xNN. */
 static json_t *as_text(const char *bytes)
 {
     json_t *plain = json_string(bytes);
+    bool is_text = plain != NULL;
     scoped_buf struct buf b;
 
-    buf_init(&b, 1UL << 20);
-    if (plain)
-        return plain;
+    json_decref(plain);
+    buf_init(&b, 4UL << 20);
     for (const unsigned char *c = (const unsigned char *)bytes; *c; c++) {
-        if (*c < 0x20 || *c >= 0x7f)
+        bool c1 = *c == 0xc2 && c[1] >= 0x80 && c[1] <= 0x9f;
+        if (*c < 0x20 || *c == 0x7f || c1 || (*c > 0x7f && !is_text))
             buf_printf(&b, "\\x%02x", *c);
         else
             buf_add(&b, c, 1);
+        if (c1)
+            buf_printf(&b, "\\x%02x", *++c);
     }
     return buf_done(&b) < 0 ? json_null() : json_string(b.p);
 }
@@ -326,7 +330,10 @@ int carrel_explain(const struct carrel_spec *spec, enum carrel_format format, ch
         err_set(&err, ERR_LIMIT, 0, "out of memory");
         return run_report(&err, error);
     }
+    bool missing[SETUP_MAX_OPS];
     int r = run_prepare(run, spec, true, &err);
+    if (r == 0 && run->level == CARREL_LEVEL_NS && spec->workspace && !run->imagined)
+        r = workspace_check_mount_points(run, missing, &err);
     if (r == 0)
         r = explain(run, format, ret_text, &err);
     run_clear(run);

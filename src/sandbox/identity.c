@@ -32,6 +32,16 @@ void identity_clear(struct identity *id)
     id->owner_count = 0;
 }
 
+uid_t identity_outside_uid(const struct identity *id)
+{
+    return id->direct ? id->direct_uid : id->base + id->inside_uid;
+}
+
+gid_t identity_outside_gid(const struct identity *id)
+{
+    return id->direct ? id->direct_gid : id->base + id->inside_gid;
+}
+
 static int open_lease_file(void)
 {
     if (mkdir(LEASE_DIR, 0700) < 0 && errno != EEXIST)
@@ -111,10 +121,10 @@ static int make_idmap(const struct identity *id, uid_t uid, gid_t gid, int *ret_
 
     if (r < 0)
         return err_set(err, ERR_KERNEL, -r, "make a user namespace for the workspace's files");
-    snprintf(text, sizeof(text), "%u %u 1\n", uid, id->base + id->inside_uid);
+    snprintf(text, sizeof(text), "%u %u 1\n", uid, identity_outside_uid(id));
     r = write_map(pid, "uid_map", text, err);
     if (r == 0) {
-        snprintf(text, sizeof(text), "%u %u 1\n", gid, id->base + id->inside_gid);
+        snprintf(text, sizeof(text), "%u %u 1\n", gid, identity_outside_gid(id));
         r = write_map(pid, "gid_map", text, err);
     }
     if (r == 0) {

@@ -45,5 +45,8 @@ void identity_clear(struct identity *id);
 int identity_lease(struct identity *id, struct err *err);
 /* A user namespace that makes files of `uid`:`gid` on disk the inner user's; borrowed. */
 int identity_idmap(struct identity *id, uid_t uid, gid_t gid, int *ret_userns, struct err *err);
+/* Who the user inside is on the host, where a range is leased. */
+uid_t identity_outside_uid(const struct identity *id);
+gid_t identity_outside_gid(const struct identity *id);
 /* Writes the maps of the new process. */
 int identity_write_maps(const struct identity *id, pid_t pid, struct err *err);

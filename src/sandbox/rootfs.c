@@ -58,7 +58,7 @@ static int add_bind_of(struct run *run, int *fd, const char *name, const char *t
 
     if (fstat(*fd, &st) < 0)
         return err_set(err, ERR_IO, errno, "look at '%s'", name);
-    if (!run->host.can_lease || run->dry) {
+    if ((!run->host.can_lease || run->dry) && !run->imagined) {
         int r = path_of_fd(*fd, canonical, sizeof(canonical));
         if (r < 0)
             return err_set(err, ERR_IO, -r, "find the path of '%s'", name);
@@ -547,6 +547,12 @@ static int add_user_bind(struct run *run, int fd, const char *source, const char
     if (!S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode))
         return err_set(err, ERR_INVALID, 0, "mount source '%s' is neither a directory nor a file",
                        source);
+    if (path_is_of_the_kernel(fd) && !run->imagined)
+        return err_set(
+            err, ERR_DENIED, 0,
+            "mount source '%s' shows the kernel and the host's processes; it is not given "
+            "to a sandbox",
+            source);
     if (st.st_dev == root.st_dev && st.st_ino == root.st_ino)
         return err_set(err, ERR_DENIED, 0,
                        "mounting '/' would show the whole host; mount the directories you need");

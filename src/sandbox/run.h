@@ -29,6 +29,7 @@ struct run {
     gid_t owner_gid;
     struct identity identity;
     bool dry;                       /* only explained: nothing is made on disk */
+    bool imagined;                  /* dry, and the workspace does not exist yet */
     bool created;                   /* the workspace was made by this run */
     const char *made[RUN_MAX_MADE]; /* what this run made in the workspace, in that order */
     size_t made_count;
@@ -53,6 +54,8 @@ int confinement_write(struct run *run, struct err *err);
 int environment_write(struct run *run, struct err *err);
 /* workspace.c: opens the tree; makes or checks the names Carrel mounts on. */
 int workspace_open(struct run *run, struct err *err);
+int workspace_check_mount_points(const struct run *run, bool missing[SETUP_MAX_OPS],
+                                 struct err *err);
 int workspace_make_mount_points(struct run *run, struct err *err);
 /* Takes back what this run made, where it is still empty; for runs that failed to start. */
 void workspace_unmake(struct run *run);

@@ -192,8 +192,10 @@ static pid_t clone_as_owner(const struct run *run, int flags, struct live *live)
         if (syscall(SYS_setresuid, -1, run->identity.base, -1) == 0) {
             pid = clone(become_init, stack, flags, start, &live->pidfd);
             int saved = errno;
-            if (syscall(SYS_setresuid, -1, own, -1) < 0)
-                abort(); /* going on as somebody else would be worse */
+            if (syscall(SYS_setresuid, -1, own, -1) < 0) { /* going on as somebody else is worse */
+                fputs("carrel: the kernel did not let root be root again\n", stderr);
+                _exit(STATUS_CARREL_FAILED);
+            }
             process_restore_marks(&marks);
             errno = saved;
         }

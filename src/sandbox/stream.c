@@ -157,6 +157,7 @@ void stream_write(struct stream *s)
         if (wrote < 0 && (errno == EAGAIN || errno == EINTR))
             return;
         if (wrote < 0) {
+            s->write_errno = errno == EPIPE || errno == ECONNRESET ? 0 : errno;
             /* The reader has gone: the writer must learn it, so our end closes too. */
             if (s->own_to)
                 (void)close(s->to);

@@ -24,10 +24,11 @@ struct stream {
     bool own_from;
     bool own_to;
     bool capturing;
-    bool polite;    /* `to` is a pipe shared with others: write what it takes without blocking */
-    bool socket;    /* `to` is a socket: send without waiting */
-    uint64_t taken; /* bytes read from `from` */
-    size_t at;      /* data[at..n) waits to be written */
+    bool polite;     /* `to` is a pipe shared with others: write what it takes without blocking */
+    bool socket;     /* `to` is a socket: send without waiting */
+    int write_errno; /* a write failed, and not because the reader left */
+    uint64_t taken;  /* bytes read from `from` */
+    size_t at;       /* data[at..n) waits to be written */
     size_t n;
     struct buf captured;
     char data[STREAM_CHUNK];

@@ -176,6 +176,17 @@ static void close_command_fds(struct watch *w)
     }
 }
 
+/* As root our pipes are root's: the user inside could not open /dev/stdout. */
+static void give_command_fds(struct watch *w)
+{
+    const struct identity *id = &w->run->identity;
+
+    for (int i = 0; i < 3 && id->range; i++) {
+        if (w->close_command[i] && !stream_can_pass(w->command_fds[i]))
+            ignore(fchown(w->command_fds[i], identity_outside_uid(id), identity_outside_gid(id)));
+    }
+}
+
 static void copy_window_size(const struct watch *w, int master)
 {
     struct winsize size;
@@ -300,7 +311,8 @@ static void forward_signal(struct watch *w)
             copy_window_size(w, w->streams[OUT].from);
         return;
     }
-    if (w->last_signal == (int)info.ssi_signo || w->live.socket < 0) {
+    bool ends = info.ssi_signo != SIGUSR1 && info.ssi_signo != SIGUSR2;
+    if ((ends && w->last_signal == (int)info.ssi_signo) || w->live.socket < 0) {
         kill_for(w, CARREL_ENDED_SIGNAL);
         return;
     }
@@ -450,6 +462,10 @@ static double milliseconds(struct timeval t)
 
 static void tell_reason(struct watch *w, struct carrel_result *ret)
 {
+    if (w->budget.exceeded && !w->killed) { /* the command ended before it could be ended */
+        w->killed = true;
+        w->killed_for = CARREL_ENDED_OUTPUT;
+    }
     if (w->killed) {
         ret->reason = w->killed_for;
         ret->signal = SIGKILL;
@@ -492,6 +508,13 @@ static int conclude(struct watch *w, struct carrel_result *ret, struct err *err)
         return live_explain_death(&w->live, err);
     } else {
         tell_reason(w, ret);
+    }
+    for (int i = OUT; i < STREAMS; i++) {
+        if (w->streams[i].write_errno)
+            return err_set(
+                err, ERR_IO, w->streams[i].write_errno,
+                "standard %s cannot be written, and what the command wrote there is lost",
+                i == OUT ? "output" : "error");
     }
     ret->truncated = w->budget.exceeded;
     ret->usage.cpu_user_ms = milliseconds(w->usage.ru_utime);
@@ -542,6 +565,7 @@ static int start_and_watch(struct watch *w, struct carrel_result *ret, struct er
     if (open_streams(w, err) < 0 || live_start(&w->live, w->run, err) < 0)
         return -1;
     w->oom_before = oom_kills(); /* while pid 1 builds */
+    give_command_fds(w);
     if (live_command(&w->live, w->run, w->command_fds, err) < 0)
         return -1;
     close_command_fds(w);

@@ -4,13 +4,11 @@
  * that is there is moved. */
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/magic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/fsuid.h>
 #include <sys/stat.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -24,19 +22,26 @@ static bool belongs_to_the_system(int fd, const char *path)
 {
     static const char *const whole[] = {"/",      "/bin",   "/boot", "/dev",  "/etc", "/lib",
                                         "/lib32", "/lib64", "/run",  "/sbin", "/usr", "/var"};
-    static const unsigned long kernel[] = {PROC_SUPER_MAGIC, SYSFS_MAGIC, CGROUP_SUPER_MAGIC,
-                                           CGROUP2_SUPER_MAGIC};
-    struct statfs fs;
 
     for (size_t i = 0; i < sizeof(whole) / sizeof(whole[0]); i++) {
         if (strcmp(path, whole[i]) == 0)
             return true;
     }
-    for (size_t i = 0; fstatfs(fd, &fs) == 0 && i < sizeof(kernel) / sizeof(kernel[0]); i++) {
-        if ((unsigned long)fs.f_type == kernel[i])
-            return true;
-    }
-    return false;
+    return path_is_of_the_kernel(fd);
+}
+
+/* A workspace that --create would make, for an explanation: an empty directory of ours stands for
+ * it. */
+static int imagine(struct run *run, const char *name, struct err *err)
+{
+    run->imagined = true;
+    run->workspace = open("/proc/self/fdinfo", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (run->workspace < 0)
+        return err_set(err, ERR_IO, errno, "explain workspace '%s'", name);
+    run->workspace_path = arena_copy(&run->arena, name, strlen(name));
+    run->owner_uid = run->host.uid;
+    run->owner_gid = run->host.gid;
+    return run->workspace_path ? 0 : err_set(err, ERR_LIMIT, ENOMEM, "workspace path");
 }
 
 int workspace_open(struct run *run, struct err *err)
@@ -53,8 +58,7 @@ int workspace_open(struct run *run, struct err *err)
         run->workspace = open(name, O_PATH | O_DIRECTORY | O_CLOEXEC);
     }
     if (run->workspace < 0 && errno == ENOENT && run->dry && run->spec->create)
-        return err_set(err, ERR_NOT_FOUND, 0,
-                       "workspace '%s' does not exist yet, and --explain creates nothing", name);
+        return imagine(run, name, err);
     if (run->workspace < 0 && errno == ENOENT)
         return err_set(err, ERR_NOT_FOUND, 0,
                        "workspace '%s' does not exist (--create makes it; its parent must exist)",
@@ -77,6 +81,11 @@ int workspace_open(struct run *run, struct err *err)
                        path);
     if (faccessat(run->workspace, ".", R_OK | X_OK, AT_EACCESS) < 0)
         return err_set(err, ERR_DENIED, errno, "workspace '%s' cannot be read", name);
+    if (run->host.can_lease && (st.st_mode & 0500) != 0500)
+        return err_set(err, ERR_DENIED, 0,
+                       "workspace '%s' cannot be entered by its owner, who the user inside is "
+                       "(chmod u+rwx)",
+                       name);
     run->workspace_path = arena_copy(&run->arena, path, strlen(path));
     run->owner_uid = st.st_uid;
     run->owner_gid = st.st_gid;
@@ -228,17 +237,12 @@ static bool is_asked_for(const struct op *op)
     return op->kind == OP_BIND && (op->flags & OP_OWNED);
 }
 
-/* All are looked at before any is made: a refusal leaves the tree as it was. */
-int workspace_make_mount_points(struct run *run, struct err *err)
+int workspace_check_mount_points(const struct run *run, bool missing[SETUP_MAX_OPS],
+                                 struct err *err)
 {
-    bool missing[SETUP_MAX_OPS] = {false};
-
-    /* Says that the mount points are in use. Nothing waits for it: see workspace_unmake. */
-    run->lock = openat(run->workspace, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (run->lock >= 0)
-        ignore(flock(run->lock, LOCK_SH | LOCK_NB) == 0);
     for (uint32_t i = 0; i < run->setup.op_count; i++) {
         const struct op *op = &run->setup.ops[i];
+        missing[i] = false;
         if (!(op->flags & OP_TOP) || is_asked_for(op))
             continue;
         int r = check_reserved(run, op->target, err);
@@ -246,6 +250,20 @@ int workspace_make_mount_points(struct run *run, struct err *err)
             return -1;
         missing[i] = r == 1;
     }
+    return 0;
+}
+
+/* All are looked at before any is made: a refusal leaves the tree as it was. */
+int workspace_make_mount_points(struct run *run, struct err *err)
+{
+    bool missing[SETUP_MAX_OPS];
+
+    /* Says that the mount points are in use. Nothing waits for it: see workspace_unmake. */
+    run->lock = openat(run->workspace, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (run->lock >= 0)
+        ignore(flock(run->lock, LOCK_SH | LOCK_NB) == 0);
+    if (workspace_check_mount_points(run, missing, err) < 0)
+        return -1;
     for (uint32_t i = 0; i < run->setup.op_count; i++) {
         const struct op *op = &run->setup.ops[i];
         if (missing[i] && reserve(run, i, err) < 0)

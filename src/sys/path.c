@@ -3,10 +3,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <linux/openat2.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -82,6 +84,19 @@ int path_dir_is_empty(int dir)
             at += length;
         }
     }
+}
+
+bool path_is_of_the_kernel(int fd)
+{
+    static const unsigned long types[] = {PROC_SUPER_MAGIC, SYSFS_MAGIC, CGROUP_SUPER_MAGIC,
+                                          CGROUP2_SUPER_MAGIC};
+    struct statfs fs;
+
+    for (size_t i = 0; fstatfs(fd, &fs) == 0 && i < sizeof(types) / sizeof(types[0]); i++) {
+        if ((unsigned long)fs.f_type == types[i])
+            return true;
+    }
+    return false;
 }
 
 ssize_t path_read_small(const char *path, char *text, size_t size)

@@ -2,6 +2,7 @@
 /* Opening paths by descriptor. Every function returns a descriptor or -errno. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -14,6 +15,8 @@ int path_open_canonical(const char *path, int flags);
 int path_of_fd(int fd, char *text, size_t size);
 /* 1 empty, 0 not, -errno. `dir` must be open for reading. */
 int path_dir_is_empty(int dir);
+/* Whether it is open on a file system that shows the kernel: proc, sysfs, cgroups. */
+bool path_is_of_the_kernel(int fd);
 /* The whole of a small file, NUL-terminated; bytes read or -errno (-EFBIG when it does not fit). */
 ssize_t path_read_small(const char *path, char *text, size_t size);
 /* Writes `text` to an existing file in one write; 0 or -errno. */
