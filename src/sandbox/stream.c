@@ -78,17 +78,17 @@ void stream_set_sink(struct stream *s, int fd)
 
 bool stream_wants_read(const struct stream *s)
 {
-    return s->from >= 0 && s->at == s->n;
+    return s->from >= 0 && s->at == s->n && s->copied == 0;
 }
 
 bool stream_wants_write(const struct stream *s)
 {
-    return s->at < s->n && s->to >= 0;
+    return (s->at < s->n || s->copied > 0) && s->to >= 0;
 }
 
 bool stream_is_done(const struct stream *s)
 {
-    return s->from < 0 && (s->at == s->n || s->to < 0);
+    return s->from < 0 && (s->at == s->n || s->to < 0) && s->copied == 0;
 }
 
 static void end_reading(struct stream *s)
@@ -110,8 +110,47 @@ static size_t within_budget(struct budget *budget, size_t n)
     return n;
 }
 
+/* A pipe of one page polls writable only when it is empty: that is how we see what was read. */
+int stream_copy_pipe(struct stream *s, int from, int to)
+{
+    if (fcntl(to, F_SETPIPE_SZ, 4096) < 0)
+        return -errno;
+    s->from = from;
+    s->to = to;
+    s->own_to = true;
+    s->copying = true;
+    return 0;
+}
+
+void stream_settle(struct stream *s, size_t unread)
+{
+    size_t left = s->copied > unread ? s->copied - unread : 0;
+
+    s->copied = 0;
+    while (left > 0) {
+        ssize_t got = read(s->from, s->data, left < STREAM_CHUNK ? left : STREAM_CHUNK);
+        if (got <= 0)
+            return;
+        left -= (size_t)got;
+    }
+}
+
+static void copy_page(struct stream *s)
+{
+    ssize_t n = tee(s->from, s->to, 4096, SPLICE_F_NONBLOCK);
+
+    if (n > 0)
+        s->copied = (size_t)n;
+    else if (n == 0 || (errno != EAGAIN && errno != EINTR))
+        end_reading(s);
+}
+
 void stream_read(struct stream *s, struct budget *budget, bool last)
 {
+    if (s->copying) {
+        copy_page(s);
+        return;
+    }
     ssize_t got = read(s->from, s->data, STREAM_CHUNK);
 
     if (got < 0 && (errno == EINTR || (errno == EAGAIN && !last)))
@@ -152,6 +191,10 @@ static bool takes_more(const struct stream *s)
 
 void stream_write(struct stream *s)
 {
+    if (s->copying) {
+        stream_settle(s, 0); /* it is empty again */
+        return;
+    }
     do {
         ssize_t wrote = write_some(s);
         if (wrote < 0 && (errno == EAGAIN || errno == EINTR))

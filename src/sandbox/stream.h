@@ -28,6 +28,8 @@ struct stream {
     bool socket;     /* `to` is a socket: send without waiting */
     int write_errno; /* a write failed, and not because the reader left */
     uint64_t taken;  /* bytes read from `from` */
+    bool copying;    /* `from` is a pipe: what the command does not read stays in it */
+    size_t copied;   /* bytes at its front that the command can see and has not all read yet */
     size_t at;       /* data[at..n) waits to be written */
     size_t n;
     struct buf captured;
@@ -51,6 +53,11 @@ void stream_set_sink(struct stream *s, int fd);
 bool stream_wants_read(const struct stream *s);
 bool stream_wants_write(const struct stream *s);
 bool stream_is_done(const struct stream *s);
+/* Makes a stream from the pipe `from` into the pipe `to`, one page at a time and without taking
+ * anything the command does not read. 0 or -errno. */
+int stream_copy_pipe(struct stream *s, int from, int to);
+/* Takes from the source what the command has read of the last page; `unread` is what it has not. */
+void stream_settle(struct stream *s, size_t unread);
 /* Move what can be moved now. With \`last\`, nothing to read means there will be nothing more. */
 void stream_read(struct stream *s, struct budget *budget, bool last);
 void stream_write(struct stream *s);

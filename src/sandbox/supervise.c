@@ -114,14 +114,19 @@ static int open_input(struct watch *w, struct err *err)
         w->command_fds[0] = fd;
         return 0;
     }
-    if (make_pipe(&w->command_fds[0], &s->to, err) < 0)
+    int write_end;
+    if (fstat(fd, &st) < 0 || make_pipe(&w->command_fds[0], &write_end, err) < 0)
         return -1;
-    w->close_command[0] = s->own_to = true;
+    w->close_command[0] = true;
+    if (S_ISFIFO(st.st_mode) || S_ISREG(st.st_mode))
+        w->stdin_pipe = fcntl(w->command_fds[0], F_DUPFD_CLOEXEC, 3);
+    if (S_ISFIFO(st.st_mode) && w->stdin_pipe >= 0 && stream_copy_pipe(s, fd, write_end) == 0)
+        return 0;
     s->from = fd;
+    s->to = write_end;
+    s->own_to = true;
     if (fcntl(s->to, F_SETFL, O_NONBLOCK) < 0)
         return err_set(err, ERR_IO, errno, "set up standard input");
-    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode))
-        w->stdin_pipe = fcntl(w->command_fds[0], F_DUPFD_CLOEXEC, 3);
     return 0;
 }
 
@@ -148,6 +153,15 @@ static int open_output(struct watch *w, int which, int fd, const char *name, str
     return 0;
 }
 
+/* Output and errors that go to one place keep their order only in one pipe. */
+static bool are_one_file(int a, int b)
+{
+    struct stat x;
+    struct stat y;
+
+    return fstat(a, &x) == 0 && fstat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
 static int open_streams(struct watch *w, struct err *err)
 {
     const struct carrel_spec *spec = w->run->spec;
@@ -164,6 +178,11 @@ static int open_streams(struct watch *w, struct err *err)
     }
     if (open_input(w, err) < 0 || open_output(w, OUT, 1, "output", err) < 0)
         return -1;
+    if (!spec->capture && are_one_file(1, 2)) {
+        w->command_fds[2] = fcntl(w->command_fds[1], F_DUPFD_CLOEXEC, 3);
+        w->close_command[2] = true;
+        return w->command_fds[2] < 0 ? err_set(err, ERR_LIMIT, errno, "open files") : 0;
+    }
     return open_output(w, ERR, 2, "error", err);
 }
 
@@ -525,7 +544,9 @@ static int conclude(struct watch *w, struct carrel_result *ret, struct err *err)
     return 0;
 }
 
-/* A file on stdin is left where the command stopped reading, as if it had been its own. */
+/* A file or a pipe on stdin is left where the command stopped reading, as if it had been its own.
+ * The command can fill its pipe by itself: what is taken back never goes beyond what it was given.
+ */
 static void return_unread_input(struct watch *w)
 {
     struct stream *in = &w->streams[IN];
@@ -533,7 +554,11 @@ static void return_unread_input(struct watch *w)
 
     if (w->stdin_pipe < 0 || ioctl(w->stdin_pipe, FIONREAD, &unread) < 0)
         return;
-    /* The command can fill its pipe by itself: never further back than where it began. */
+    if (in->copying) {
+        in->from = w->run->spec->stdin_fd;
+        stream_settle(in, (size_t)unread);
+        return;
+    }
     uint64_t back = (uint64_t)unread + (in->n - in->at);
     if (back > in->taken)
         back = in->taken;
