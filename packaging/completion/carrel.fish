@@ -12,9 +12,12 @@ end
 complete -c carrel -f
 complete -c carrel -n __carrel_no_verb -a run -d 'run one command in a sandbox'
 complete -c carrel -n __carrel_no_verb -a doctor -d 'say what this host offers'
+complete -c carrel -n __carrel_no_verb -a help -d 'print a short usage'
+complete -c carrel -n __carrel_no_verb -a version -d 'print the version'
 complete -c carrel -n __carrel_no_verb -l help -d 'print a short usage'
 complete -c carrel -n __carrel_no_verb -l version -d 'print the version'
 complete -c carrel -n '__carrel_verb doctor' -l json -d 'print one JSON object'
+complete -c carrel -n '__carrel_verb doctor' -l help -d 'print a short usage'
 complete -c carrel -n '__carrel_verb run' -l workspace -x -a '(__fish_complete_directories)' -d 'directory that becomes /'
 complete -c carrel -n '__carrel_verb run' -l create -d 'make the workspace if it is not there'
 complete -c carrel -n '__carrel_verb run' -l at -x -d 'where the current directory appears'

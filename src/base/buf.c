@@ -76,7 +76,10 @@ void buf_printf(struct buf *b, const char *format, ...)
 
 int buf_done(struct buf *b)
 {
-    return b->failed || !buf_reserve(b, 0) ? -1 : 0;
+    if (!buf_reserve(b, 0))
+        return -1;
+    b->p[b->n] = '\0'; /* nothing may have been added at all */
+    return 0;
 }
 
 struct arena_block {

@@ -52,5 +52,7 @@ void cli_print_end(const struct carrel_result *result);
 const char *cli_find(const char *part, char *path, size_t size);
 /* Prints "carrel: message" on stderr, as one line. */
 void cli_say(const char *message);
-/* The same, and returns 125. */
+/* Writes to standard output; 0, or 125 when that failed and was said. */
+int cli_put(const char *text);
+/* As cli_say, and returns 125. */
 int cli_fail(const char *message);

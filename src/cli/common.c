@@ -1,25 +1,67 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "cli/cli.h"
 
+/* The length of the UTF-8 character at `c`, or 0 when there is none or it is a control character.
+ */
+static size_t printable(const unsigned char *c)
+{
+    size_t n = c[0] < 0x80   ? 1
+               : c[0] < 0xc2 ? 0
+               : c[0] < 0xe0 ? 2
+               : c[0] < 0xf0 ? 3
+               : c[0] < 0xf5 ? 4
+                             : 0;
+
+    for (size_t i = 1; i < n; i++) {
+        if ((c[i] & 0xc0) != 0x80)
+            return 0;
+    }
+    if (c[0] < 0x20 || c[0] == 0x7f || (c[0] == 0xc2 && c[1] < 0xa0))
+        return 0;
+    return n;
+}
+
 /* One line, whatever names it holds: a newline or an escape sequence in a file name must not pass
  * for something Carrel said. */
 void cli_say(const char *message)
 {
+    const unsigned char *c = (const unsigned char *)message;
+
     fputs("carrel: ", stderr);
-    for (const unsigned char *c = (const unsigned char *)message; *c; c++) {
-        bool c1 = *c == 0xc2 && c[1] >= 0x80 && c[1] <= 0x9f; /* control characters too */
-        if (*c < 0x20 || *c == 0x7f || c1)
-            fprintf(stderr, "\\x%02x", *c);
+    while (*c) {
+        size_t n = printable(c);
+        if (n)
+            fwrite(c, 1, n, stderr);
         else
-            fputc(*c, stderr);
-        if (c1)
-            fprintf(stderr, "\\x%02x", *++c);
+            fprintf(stderr, "\\x%02x", *c);
+        c += n ? n : 1;
     }
     fputc('\n', stderr);
+}
+
+int cli_put(const char *text)
+{
+    size_t left = strlen(text);
+    char message[96];
+
+    while (left > 0) {
+        ssize_t n = write(STDOUT_FILENO, text, left);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0) {
+            struct err err;
+            err_set(&err, ERR_IO, errno, "standard output cannot be written");
+            return cli_fail(err_text(&err, message, sizeof(message)));
+        }
+        text += n;
+        left -= (size_t)n;
+    }
+    return 0;
 }
 
 int cli_fail(const char *message)

@@ -24,7 +24,7 @@ int cli_doctor(int argc, char **argv)
     bool json = argc == 2 && strcmp(argv[1], "--json") == 0;
 
     if (argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0))
-        return fputs(help, stdout) < 0 ? CLI_FAILED : 0;
+        return cli_put(help);
     if (argc > 1 && !json)
         return cli_fail("doctor takes no argument but --json");
     const char *init = cli_find("carrel-init", init_path, sizeof(init_path));
@@ -37,7 +37,7 @@ int cli_doctor(int argc, char **argv)
     }
     if (works < 0)
         return cli_fail(error.message);
-    fputs(text, stdout);
+    int written = cli_put(text);
     free(text);
-    return fflush(stdout) == 0 ? works : CLI_FAILED;
+    return written ? written : works;
 }

@@ -28,7 +28,7 @@ static size_t whole_characters(const char *bytes, size_t n)
     return wanted > tail + 1 ? n - tail - 1 : n;
 }
 
-static void print_json(const struct carrel_result *result)
+static int print_json(const struct carrel_result *result)
 {
     json_t *usage = json_pack("{s:f, s:f, s:I}", "cpu_user_ms", result->usage.cpu_user_ms,
                               "cpu_system_ms", result->usage.cpu_system_ms, "peak_rss_bytes",
@@ -57,9 +57,13 @@ static void print_json(const struct carrel_result *result)
     json_object_set_new(object, "level",
                         json_string(result->level == CARREL_LEVEL_DIR ? "dir" : "ns"));
     json_object_set_new(object, "denials", json_array());
-    json_dumpf(object, stdout, JSON_REAL_PRECISION(6));
-    fputc('\n', stdout);
+    char *text = json_dumps(object, JSON_REAL_PRECISION(6));
     json_decref(object);
+    if (!text)
+        return cli_fail("no memory for the result");
+    int status = cli_put(text);
+    free(text);
+    return status ? status : cli_put("\n");
 }
 
 static int explain_it(const struct run_options *options)
@@ -70,9 +74,9 @@ static int explain_it(const struct run_options *options)
     if (carrel_explain(&options->spec, options->json ? CARREL_JSON : CARREL_TEXT, &text, &error) <
         0)
         return cli_fail(error.message);
-    bool written = fputs(text, stdout) >= 0 && fflush(stdout) == 0;
+    int status = cli_put(text);
     free(text);
-    return written ? 0 : cli_fail("standard output cannot be written");
+    return status;
 }
 
 static int load_policy(struct run_options *options, struct err *err)
@@ -104,14 +108,13 @@ int cli_run_full(struct run_options *options, char **argv)
     status = cli_call(options, &result);
     if (status != 0)
         return status;
+    int written = 0;
     if (options->json)
-        print_json(&result);
+        written = print_json(&result);
     else
         cli_print_end(&result);
-    status = result.exit_code;
+    status = written ? written : result.exit_code;
     carrel_result_clear(&result);
-    if (fflush(stdout) != 0 || ferror(stdout))
-        return cli_fail("standard output cannot be written");
     return status;
 }
 

@@ -152,7 +152,7 @@ int cli_run(int argc, char **argv)
     if (run_options_parse(&options, argc, argv, &err) < 0)
         status = cli_fail(err_text(&err, text, sizeof(text)));
     else if (options.help)
-        status = fputs(help, stdout) < 0 || fflush(stdout) != 0 ? CLI_FAILED : 0;
+        status = cli_put(help);
     else if (options.json || options.explain || options.policy_path)
         status = cli_run_full(&options, argv);
     else

@@ -320,6 +320,7 @@ static int narrow_reach(const struct policy *policy, struct carrel_spec *spec, s
 int policy_apply(const struct policy *policy, struct arena *arena, struct carrel_spec *spec,
                  struct err *err)
 {
+    bool asked_tmp = spec->tmp_bytes != 0;
     size_t own = 0;
 
     if (narrow_reach(policy, spec, err) < 0 ||
@@ -328,7 +329,7 @@ int policy_apply(const struct policy *policy, struct arena *arena, struct carrel
                "--tmp-size", err) < 0 ||
         narrow(&spec->output_bytes, policy->output_bytes, "--max-output", err) < 0)
         return -1;
-    if (spec->level == CARREL_LEVEL_DIR && !policy->tmp_bytes)
+    if (spec->level == CARREL_LEVEL_DIR && !policy->tmp_bytes && !asked_tmp)
         spec->tmp_bytes = 0; /* the default, which that level has no use for */
     spec->mounts = policy->mounts;
     spec->mount_count = policy->mount_count;

@@ -27,6 +27,11 @@ void identity_init(struct identity *id)
 void identity_clear(struct identity *id)
 {
     scope_close(&id->lease_fd);
+    identity_forget_owners(id);
+}
+
+void identity_forget_owners(struct identity *id)
+{
     for (unsigned i = 0; i < id->owner_count; i++)
         scope_close(&id->owners[i].userns);
     id->owner_count = 0;

@@ -42,6 +42,8 @@ struct identity {
 
 void identity_init(struct identity *id);
 void identity_clear(struct identity *id);
+/* Drops the id maps made so far. */
+void identity_forget_owners(struct identity *id);
 int identity_lease(struct identity *id, struct err *err);
 /* A user namespace that makes files of `uid`:`gid` on disk the inner user's; borrowed. */
 int identity_idmap(struct identity *id, uid_t uid, gid_t gid, int *ret_userns, struct err *err);

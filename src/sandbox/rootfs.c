@@ -50,8 +50,8 @@ static int full(struct err *err)
 /* Adds the bind of what `fd` is open on: as root a mount tree that only has to be passed on,
  * otherwise a handle whose canonical path and identity pid 1 will find again. `name` is for people.
  */
-static int add_bind_of(struct run *run, int *fd, const char *name, const char *target,
-                       uint64_t attrs, uint32_t flags, struct err *err)
+static int add_bind_of(struct run *run, int *fd, const char *name, const struct op *as,
+                       struct err *err)
 {
     char canonical[4096];
     struct stat st;
@@ -64,11 +64,11 @@ static int add_bind_of(struct run *run, int *fd, const char *name, const char *t
             return err_set(err, ERR_IO, -r, "find the path of '%s'", name);
         name = canonical;
     }
-    struct op *op = add(run, OP_BIND, arena_copy(&run->arena, name, strlen(name)), target);
+    struct op *op = add(run, OP_BIND, arena_copy(&run->arena, name, strlen(name)), as->target);
     if (!op)
         return full(err);
-    op->attrs = attrs;
-    op->flags = flags;
+    op->attrs = as->attrs;
+    op->flags = as->flags;
     op->device = st.st_dev;
     op->inode = st.st_ino;
     op->mode = st.st_mode;
@@ -90,21 +90,22 @@ static int add_bind_if_there(struct run *run, const char *path, const char *targ
         return 1;
     if (fd < 0)
         return err_set(err, ERR_NOT_FOUND, fd == -1 ? errno : -fd, "open '%s'", path);
-    return add_bind_of(run, &fd, path, target, attrs, flags, err);
+    struct op as = {.target = target, .attrs = attrs, .flags = flags};
+    return add_bind_of(run, &fd, path, &as, err);
 }
 
 /* Binds a tree somebody else may be writing to: exactly the one that `fd` is open on, whatever its
  * name leads to by now. `fd` is borrowed. */
-static int add_bind_opened(struct run *run, int fd, const char *name, const char *target,
-                           uint64_t attrs, uint32_t flags, struct err *err)
+static int add_bind_opened(struct run *run, int fd, const char *name, const struct op *as,
+                           struct err *err)
 {
     scoped_fd int own = run->host.can_lease && !run->dry
-                            ? mount_clone(fd, (flags & OP_RECURSIVE) != 0)
+                            ? mount_clone(fd, (as->flags & OP_RECURSIVE) != 0)
                             : fcntl(fd, F_DUPFD_CLOEXEC, 3);
 
     if (own < 0)
         return err_set(err, ERR_IO, own == -1 ? errno : -own, "bind '%s'", name);
-    return add_bind_of(run, &own, name, target, attrs, flags, err);
+    return add_bind_of(run, &own, name, as, err);
 }
 
 static int add_bind(struct run *run, const char *path, const char *target, uint64_t attrs,
@@ -171,11 +172,10 @@ static uint32_t top(struct run *run, const char *name)
 
 static int add_root(struct run *run, struct err *err)
 {
-    uint32_t flags = OP_RECURSIVE | OP_OWNED;
+    struct op as = {.target = "", .attrs = data_attrs(), .flags = OP_RECURSIVE | OP_OWNED};
 
     if (run->spec->workspace)
-        return add_bind_opened(run, run->workspace, run->workspace_path, "", data_attrs(), flags,
-                               err);
+        return add_bind_opened(run, run->workspace, run->workspace_path, &as, err);
     if (!add_tmpfs(run, "", ROOT_TMP_BYTES, 0755))
         return full(err);
     return 0;
@@ -560,19 +560,26 @@ static int add_user_bind(struct run *run, int fd, const char *source, const char
         return -1;
     if (ours && !nested && add_target_dirs(run, target, S_ISDIR(st.st_mode), err) < 0)
         return -1;
-    uint64_t attrs = writable ? data_attrs() : system_attrs();
-    uint32_t flags = OP_RECURSIVE | OP_OWNED | (ours || nested ? 0 : OP_TOP);
-    return add_bind_opened(run, fd, source, target, attrs, flags, err);
+    struct op as = {.target = target,
+                    .attrs = writable ? data_attrs() : system_attrs(),
+                    .flags = OP_RECURSIVE | OP_OWNED | (ours || nested ? 0 : OP_TOP)};
+    return add_bind_opened(run, fd, source, &as, err);
 }
 
-/* A target as the caller wrote it, without the slashes that completion leaves at its end. */
+/* A target as the caller wrote it, with single slashes and none at its end. */
 static const char *checked_target(struct run *run, const char *asked, struct err *err)
 {
-    size_t n = strlen(asked);
+    size_t n = 0;
+    char *copy = arena_copy(&run->arena, asked, strlen(asked));
 
-    while (n > 1 && asked[n - 1] == '/')
+    for (const char *c = asked; copy && *c; c++) {
+        if (*c != '/' || n == 0 || copy[n - 1] != '/')
+            copy[n++] = *c;
+    }
+    while (copy && n > 1 && copy[n - 1] == '/')
         n--;
-    const char *copy = arena_copy(&run->arena, asked, n);
+    if (copy)
+        copy[n] = '\0';
     const char *target = copy ? relative_target(copy) : NULL;
     if (!target)
         (void)err_set(err, ERR_INVALID, 0,

@@ -238,6 +238,7 @@ static int use_owner_directly(struct run *run, struct err *err)
                        "an ordinary user (chown -R 1000:1000), or move it to ext4, xfs, btrfs or "
                        "tmpfs",
                        run->workspace_path);
+    identity_forget_owners(&run->identity); /* their maps lead to somebody else */
     run->identity.direct = true;
     run->identity.direct_uid = run->owner_uid;
     run->identity.direct_gid = run->owner_gid;
@@ -370,7 +371,9 @@ int live_start(struct live *live, struct run *run, struct err *err)
     if (run->level == CARREL_LEVEL_NS && run->spec->workspace &&
         workspace_make_mount_points(run, err) < 0)
         return -1;
-    return send_setup(live, run, err);
+    if (send_setup(live, run, err) < 0) /* it may have died under our hands */
+        return live->start->failed_errno ? live_explain_death(live, err) : -1;
+    return 0;
 }
 
 int live_command(struct live *live, const struct run *run, const int fds[3], struct err *err)

@@ -51,10 +51,12 @@ struct watch {
     int stdin_pipe; /* the command's input pipe again, where stdin is a file; or -1 */
     bool raw;       /* the caller's terminal is in raw mode */
     struct termios cooked;
+    uint64_t asked_ms;    /* when the sandbox was last asked to end */
     uint64_t deadline_ms; /* 0: none */
     uint64_t oom_before;
-    bool started; /* pid 1 reported that the command runs */
-    bool exited;  /* ... and its end */
+    bool has_terminal; /* one is all it may send */
+    bool started;      /* pid 1 reported that the command runs */
+    bool exited;       /* ... and its end */
     int status;
     bool failed; /* pid 1 reported a failure */
     int failed_status;
@@ -114,7 +116,7 @@ static int open_input(struct watch *w, struct err *err)
         w->command_fds[0] = fd;
         return 0;
     }
-    int write_end;
+    int write_end = -1;
     if (fstat(fd, &st) < 0 || make_pipe(&w->command_fds[0], &write_end, err) < 0)
         return -1;
     w->close_command[0] = true;
@@ -253,10 +255,16 @@ static int adopt_terminal(struct watch *w, int master)
 
 static void kill_for(struct watch *w, enum carrel_reason reason)
 {
+    uint64_t now = now_ms();
+
     if (!w->killed && !w->exited) {
         w->killed = true;
         w->killed_for = reason;
     }
+    /* At level dir the first call asks and the next one forces: give pid 1 time in between. */
+    if (w->asked_ms && now - w->asked_ms < FLUSH_AFTER_KILL_MS)
+        return;
+    w->asked_ms = now;
     live_kill(&w->live, w->run);
 }
 
@@ -274,7 +282,7 @@ static void take_failure(struct watch *w, const struct reply *reply)
     w->failed_status = known ? reply->status : STATUS_CARREL_FAILED;
     w->failure = reply->error;
     w->failure.msg[sizeof(w->failure.msg) - 1] = '\0';
-    if ((unsigned)w->failure.code >= ERR_CODE_COUNT_)
+    if (w->failure.code == ERR_NONE || (unsigned)w->failure.code >= ERR_CODE_COUNT_)
         w->failure.code = ERR_IO;
 }
 
@@ -304,9 +312,11 @@ static void take_reply(struct watch *w)
         w->status = reply.status;
         break;
     case REPLY_TERMINAL:
-        if (head.fd_count == 1 && w->run->spec->tty && w->streams[OUT].from < 0 &&
-            adopt_terminal(w, fds[0]) == 0)
+        if (head.fd_count == 1 && w->run->spec->tty && !w->has_terminal &&
+            adopt_terminal(w, fds[0]) == 0) {
+            w->has_terminal = true;
             head.fd_count = 0;
+        }
         break;
     case REPLY_STARTED:
         w->started = true;

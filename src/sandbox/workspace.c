@@ -4,6 +4,7 @@
  * that is there is moved. */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
@@ -20,8 +21,12 @@
 /* Directories that hold a whole system, and kernel file systems: nobody means them. */
 static bool belongs_to_the_system(int fd, const char *path)
 {
-    static const char *const whole[] = {"/",      "/bin",   "/boot", "/dev",  "/etc", "/lib",
-                                        "/lib32", "/lib64", "/run",  "/sbin", "/usr", "/var"};
+    static const char *const whole[] = {
+        "/",           "/bin",       "/boot",     "/dev",       "/etc",
+        "/lib",        "/lib32",     "/lib64",    "/run",       "/sbin",
+        "/usr",        "/usr/bin",   "/usr/lib",  "/usr/lib32", "/usr/lib64",
+        "/usr/libx32", "/usr/local", "/usr/sbin", "/usr/share", "/var",
+    };
 
     for (size_t i = 0; i < sizeof(whole) / sizeof(whole[0]); i++) {
         if (strcmp(path, whole[i]) == 0)
@@ -253,15 +258,22 @@ int workspace_check_mount_points(const struct run *run, bool missing[SETUP_MAX_O
     return 0;
 }
 
+enum {
+    LOCK_TRIES = 200
+};
+
 /* All are looked at before any is made: a refusal leaves the tree as it was. */
 int workspace_make_mount_points(struct run *run, struct err *err)
 {
-    bool missing[SETUP_MAX_OPS];
+    bool missing[SETUP_MAX_OPS] = {false};
 
     /* Says that the mount points are in use. Nothing waits for it: see workspace_unmake. */
     run->lock = openat(run->workspace, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (run->lock >= 0)
-        ignore(flock(run->lock, LOCK_SH | LOCK_NB) == 0);
+    /* Another run may be taking its own back this moment, but a tenant may also hold it for ever.
+     */
+    for (int i = 0; run->lock >= 0 && i < LOCK_TRIES && flock(run->lock, LOCK_SH | LOCK_NB) < 0;
+         i++)
+        (void)poll(NULL, 0, 1);
     if (workspace_check_mount_points(run, missing, err) < 0)
         return -1;
     for (uint32_t i = 0; i < run->setup.op_count; i++) {

@@ -18,7 +18,7 @@ class MountTargets(CarrelTest):
 
     def test_one_that_would_hide_an_earlier_one_is_refused(self):
         for first, second in (("--ro", "--rw"), ("--rw", "--ro")):
-            for outer in ("/data", "/data/", "//data"):
+            for outer in ("/data", "/data/"):
                 options = [first, f"{self.a}:/data/x", second, f"{self.b}:{outer}"]
                 self.refused("--workspace", self.ws, *options, words=("/data/x",))
                 self.refused(*options, words=("/data/x",), cwd=self.ws)
@@ -46,7 +46,7 @@ class MountTargets(CarrelTest):
 
     def test_directories_of_the_system_are_not_given_away(self):
         link = self.path("link")
-        for place in ("/", "/etc", "/usr", "/bin", "/proc", "/proc/self", "/proc/self/fd", "/sys", "/dev"):
+        for place in ("/", "/etc", "/usr", "/dev", "/run", "/var", "/proc", "/proc/self", "/proc/self/fd"):
             with self.subTest(place=place):
                 self.refused(cwd=place, words=("belongs to the system", "--workspace"))
                 self.refused("--workspace", place, "--create", words=("belongs to the system",))

@@ -85,8 +85,6 @@ class SmallPrintHolds(CarrelTest):
                     b"a\xe2\x80\xa8b", b"a\xffb")
         for bits in odd_bits:
             name = os.fsdecode(bits)
-            policies = {write(self.path("p"), json.dumps(content)) and json.dumps(content) for content in (
-                {name: 1}, {"env": {name: 1}}, {"network": name})} if bits.isascii() else ()
             cases = [["--workspace", self.path(name), "--", "true"], ["--workspace", self.ws, "--", name],
                      ["--workspace", self.ws, "--ro", f"/{name}:/x", "--", "true"],
                      ["--workspace", self.ws, "--ro", f"{self.dir}:{name}", "--", "true"],
@@ -95,18 +93,16 @@ class SmallPrintHolds(CarrelTest):
                      ["--workspace", self.ws, "--policy", self.path(name), "--", "true"],
                      ["--workspace", self.ws, "--stdin", self.path(name), "--", "true"],
                      ["--workspace", self.ws, "--level", name, "--", "true"]]
-            for content in policies:
-                cases.append(["--workspace", self.ws, "--policy", content, "--", "true"])
+            for number, content in enumerate(({name: 1}, {"env": {name: 1}}, {"network": name})):
+                policy = write(self.path(f"policy{number}"), json.dumps(content))
+                cases.append(["--workspace", self.ws, "--policy", policy, "--", "true"])
             for args in cases:
                 with self.subTest(args=args):
-                    if "--policy" in args and args[3].startswith("{"):
-                        args[3] = write(self.path("p"), args[3])
                     done = carrel("run", *args, text=False)
                     self.assertIn(done.returncode, (125, 127))
                     self.assertRegex(done.stderr, rb"\Acarrel: [^\n]{12,}\n\Z")
                     line = done.stderr[:-1].decode("utf-8", "replace")
                     self.assertIsNone(re.search("[\x00-\x1f\x7f-\x9f]", line), f"control characters in {line!r}")
-                    self.assertNotIn(b"\x9b", done.stderr)
 
     # --- what is seen inside ---
 

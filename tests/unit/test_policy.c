@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "policy/policy.h"
@@ -329,6 +330,31 @@ TEST(a_policy_that_is_not_there_not_a_file_or_endless_is_refused)
         scoped_desk;
         CHECK_FOR(paths[i], policy_load(&d.policy, &d.arena, paths[i], &d.err) < 0);
     }
+    return 0;
+}
+
+/* As `--policy <(yes)` would give it. */
+TEST(a_policy_from_a_pipe_that_never_ends_is_refused)
+{
+    scoped_desk;
+    char path[32];
+    int ends[2];
+
+    CHECK(pipe2(ends, O_CLOEXEC) == 0);
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        (void)close(ends[0]);
+        while (write(ends[1], "          ", 10) > 0) /* until nobody reads */
+            ;
+        _exit(0);
+    }
+    (void)close(ends[1]);
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", ends[0]);
+    int r = policy_load(&d.policy, &d.arena, path, &d.err);
+    (void)close(ends[0]);
+    CHECK(waitpid(pid, NULL, 0) == pid);
+    CHECK(r < 0 && d.err.code == ERR_LIMIT);
     return 0;
 }
 
