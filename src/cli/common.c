@@ -1,10 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "cli/cli.h"
+
+enum {
+    SAY_WAIT_MS = 1000
+};
 
 /* The length of the UTF-8 character at `c`, or 0 when there is none or it is a control character.
  */
@@ -27,21 +33,26 @@ static size_t printable(const unsigned char *c)
 }
 
 /* One line, whatever names it holds: a newline or an escape sequence in a file name must not pass
- * for something Carrel said. */
+ * for something Carrel said. Whoever does not read it must not keep us: it is dropped then. */
 void cli_say(const char *message)
 {
+    struct pollfd out = {.fd = STDERR_FILENO, .events = POLLOUT};
     const unsigned char *c = (const unsigned char *)message;
+    char line[2560] = "carrel: ";
+    size_t used = strlen(line);
 
-    fputs("carrel: ", stderr);
-    while (*c) {
+    while (*c && used < sizeof(line) - 8) {
         size_t n = printable(c);
         if (n)
-            fwrite(c, 1, n, stderr);
+            memcpy(line + used, c, n);
         else
-            fprintf(stderr, "\\x%02x", *c);
+            snprintf(line + used, 5, "\\x%02x", *c);
+        used += n ? n : 4;
         c += n ? n : 1;
     }
-    fputc('\n', stderr);
+    line[used++] = '\n';
+    if (poll(&out, 1, SAY_WAIT_MS) == 1)
+        ignore(write(STDERR_FILENO, line, used) > 0);
 }
 
 int cli_put(const char *text)

@@ -48,6 +48,13 @@ int cli_doctor(int argc, char **argv)
     return exec_full(argv - 1);
 }
 
+static int flushed(void)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return 0;
+    return cli_fail("standard output cannot be written");
+}
+
 static int cli_help(int argc, char **argv)
 {
     (void)argc;
@@ -57,7 +64,7 @@ static int cli_help(int argc, char **argv)
         printf("  %-9s %s\n", verbs[i].name, verbs[i].summary);
     puts("\nexample: carrel run --workspace desk --create -- python3 -c 'print(1)'\n"
          "'carrel VERB --help' tells more.");
-    return 0;
+    return flushed();
 }
 
 static int cli_version(int argc, char **argv)
@@ -65,7 +72,7 @@ static int cli_version(int argc, char **argv)
     (void)argc;
     (void)argv;
     puts("carrel " CARREL_VERSION);
-    return 0;
+    return flushed();
 }
 
 int main(int argc, char **argv)

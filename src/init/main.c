@@ -170,14 +170,15 @@ static void kill_listed(char *text)
 }
 
 /* Kills every descendant: children of a killed child come to us, their subreaper, and the next pass
- * finds them. Ends when there is no child left, whatever else goes wrong. */
+ * finds them. The kernel's list can miss one while others exit, so only waitpid says when all are
+ * gone, and nothing here waits for a child that may not have been killed yet. */
 static void kill_descendants(void)
 {
     static char text[1 << 16];
     char path[64];
 
     snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
-    do {
+    for (;;) {
         int fd = open(path, O_RDONLY | O_CLOEXEC);
         ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof(text) - 1);
         if (fd >= 0)
@@ -186,9 +187,14 @@ static void kill_descendants(void)
         kill_listed(text);
         if (n <= 0 && command_pid > 0)
             (void)kill(-command_pid, SIGKILL); /* no list: at least the command's own group */
-        while (waitpid(-1, NULL, __WALL | WNOHANG) > 0)
-            ;
-    } while (waitpid(-1, NULL, __WALL) > 0);
+        pid_t reaped;
+        do {
+            reaped = waitpid(-1, NULL, __WALL | WNOHANG);
+        } while (reaped > 0);
+        if (reaped < 0)
+            return; /* ECHILD: nobody left */
+        (void)poll(NULL, 0, 1);
+    }
 }
 
 static _Noreturn void finish(void)

@@ -85,7 +85,7 @@ def attack_pipes():
 
 
 def attack_file():
-    start, content = 50, bytes(range(65, 91)) * 10
+    start, content = 10000, b"0123456789" * 1020  # the attack adds less to its pipe than comes before the start
     with open(f"{TMP}/input", "w+b", buffering=0) as file:
         file.write(content)
         file.seek(start)

