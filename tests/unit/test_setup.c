@@ -366,7 +366,7 @@ TEST(mounts_on_names_of_the_system_or_on_odd_names_are_refused)
         "/",       "",        "relative", "/usr",      "/usr/local/x", "/bin",
         "/sbin/x", "/lib",    "/lib64",   "/libx32/y", "/etc",         "/etc/x",
         "/proc",   "/proc/1", "/dev",     "/dev/x",    "/a/../b",      "/..",
-        "/.",      "/./a",    "/a/.",     "//a",       "/../usr",      "/a/..",
+        "/.",      "/./a",    "/a/.",     "/../usr",   "/a/..",
     };
     char long_name[300];
     SCENE(s);
