@@ -20,6 +20,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -259,8 +260,11 @@ static int take_over_signals(void)
     sigset_t all;
     sigset_t child;
 
-    for (int i = 1; i < NSIG; i++)
-        (void)signal(i, SIG_DFL);
+    /* The kernel's struct, all zero: default. By number, for a C library keeps some to itself. */
+    static const unsigned long by_default[4];
+    for (int i = 1; i <= 64; i++)
+        ignore(syscall(SYS_rt_sigaction, i, by_default, NULL,
+                       8)); /* SIGKILL, SIGSTOP: cannot be set */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, NULL);
     sigemptyset(&child);

@@ -69,7 +69,7 @@ class OrdinaryPrograms(CarrelTest):
             worker.on('message', (answer) => {
                 console.log('worker', answer);
                 const server = http.createServer((_, response) => response.end('served')).listen(0, '127.0.0.1', () =>
-                    http.get({ port: server.address().port }, (response) => response.on('data', (data) => {
+                    http.get({ host: '127.0.0.1', port: server.address().port }, (response) => response.on('data', (data) => {
                         console.log(data.toString()); server.close(); })));
             });""")
         shown = self.script("node /app.js; node -e 'process.exit(3)' || echo status $?; "
