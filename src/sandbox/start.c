@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -34,7 +35,8 @@
 
 enum {
     FIRST_FREE_FD = 10,
-    CHILD_STACK_BYTES = 64 * 1024
+    CHILD_STACK_BYTES = 64 * 1024,
+    ENDING_MS = 200
 };
 
 struct child_start {
@@ -346,6 +348,14 @@ static int send_setup(struct live *live, struct run *run, struct err *err)
     return r;
 }
 
+/* A pid 1 that could not go on leaves a reply and exits, perhaps while we still write its maps. */
+static bool has_ended(const struct live *live)
+{
+    struct pollfd ended = {.fd = live->pidfd, .events = POLLIN};
+
+    return poll(&ended, 1, ENDING_MS) == 1;
+}
+
 int live_start(struct live *live, struct run *run, struct err *err)
 {
     const char *init_path = run->spec->init_path ? run->spec->init_path : CARREL_INIT_PATH;
@@ -371,9 +381,9 @@ int live_start(struct live *live, struct run *run, struct err *err)
     if (run->level == CARREL_LEVEL_NS && run->spec->workspace &&
         workspace_make_mount_points(run, err) < 0)
         return -1;
-    if (send_setup(live, run, err) < 0) /* it may have died under our hands */
-        return live->start->failed_errno ? live_explain_death(live, err) : -1;
-    return 0;
+    if (send_setup(live, run, err) < 0 && !has_ended(live))
+        return -1;
+    return 0; /* what pid 1 had to say, if it died meanwhile, the supervisor reads */
 }
 
 int live_command(struct live *live, const struct run *run, const int fds[3], struct err *err)
