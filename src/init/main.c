@@ -218,6 +218,11 @@ static void reap(void)
         answer(REPLY_EXITED, status, NULL, -1);
         finish();
     }
+    if (pid < 0 && errno == ECHILD) { /* and nobody told us how it ended */
+        struct err err = {0};
+        err_set(&err, ERR_IO, errno, "the kernel lost sight of the command");
+        die(&err);
+    }
 }
 
 static void serve_message(void)
