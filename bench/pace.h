@@ -5,6 +5,7 @@
 #include <err.h>
 #include <errno.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -44,6 +45,17 @@ static inline int64_t cpu_of(const struct rusage *u)
 {
     return (u->ru_utime.tv_sec + u->ru_stime.tv_sec) * INT64_C(1000000) + u->ru_utime.tv_usec +
            u->ru_stime.tv_usec;
+}
+
+/* Of this process, all its threads, and all its children that have ended, in us. */
+static inline int64_t cpu_in_all(void)
+{
+    struct rusage self;
+    struct rusage children;
+
+    getrusage(RUSAGE_SELF, &self);
+    getrusage(RUSAGE_CHILDREN, &children);
+    return cpu_of(&self) + cpu_of(&children);
 }
 
 static inline long number(const char *text)

@@ -12,14 +12,15 @@ Every row gets the same environment and, as far as its tool can, the mounts that
 import dataclasses
 import json
 import os
-import pathlib
 import shutil
-import subprocess
 import sys
 
+from place import Failed
+
 TRUE = "/bin/true"
-# Used when there is no build of Carrel yet: what a minimal root needs.
-ASSUMED_ENVIRONMENT = {"HOME": "/", "USER": "user", "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
+POOL = 4
+MEMORY_MIB = 256
+LIMITS = ["--memory", f"{MEMORY_MIB}M", "--pids", "256"]  # enginebench sets the same
 SYSTEM = [d for d in ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/libx32", "/lib64") if os.path.isdir(d)]
 # `bwrap --dev` makes these by itself, each as a mount of its own, as Carrel does.
 DEV_BY_BWRAP = {"/dev", "/dev/pts", "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom",
@@ -30,72 +31,26 @@ PROC_BY_BWRAP = {"/proc/sysrq-trigger", "/proc/irq", "/proc/bus"}
 
 @dataclasses.dataclass
 class Row:
-    """One line of the tables. `argv` is None where the row cannot be had, `why` then says why."""
+    """One line of the tables. `argv`, whose last word is /bin/true, is None where the row cannot be had; `why` says why."""
     name: str
     label: str
     argv: list = None
     why: str = ""
-    engine: bool = False  # measured by enginebench, not by starting argv
+    engine: list = None  # the program that measures the row, if not spawnbench, and its settings
     every: int = 1  # takes part in every nth lap: slow tools must not eat the time of the others
 
 
-@dataclasses.dataclass
-class Place:
-    """Where one identity runs: its own directories, made by run."""
-    base: pathlib.Path
-    identity: dict  # for subprocess: user, group, extra_groups
-    root: bool
-    programs: pathlib.Path  # where run put the measuring programs and, if built, Carrel's
-
-    @property
-    def carrel(self):
-        path = self.programs / "carrel"
-        return path if path.exists() else None
-
-    @property
-    def workspace(self):
-        return self.base / "workspace"
-
-    @property
-    def bwrap_workspace(self):
-        """Another one: bubblewrap leaves mount points behind that Carrel would refuse."""
-        return self.base / "bwrap-workspace"
-
-    @property
-    def project(self):
-        return self.base / "project"
-
-    def try_out(self, argv, environment):
-        """Runs argv once; returns (stdout, None) or (None, the reason why not)."""
-        try:
-            done = subprocess.run(argv, cwd=self.project, env=environment, capture_output=True, text=True,
-                                  stdin=subprocess.DEVNULL, timeout=60, **self.identity)
-        except (OSError, subprocess.TimeoutExpired) as error:
-            return None, str(error)
-        if done.returncode == 0:
-            return done.stdout, None
-        lines = done.stderr.strip().splitlines()
-        return None, lines[-1] if lines else f"exit status {done.returncode}"
+def missing(row):
+    return {"row": row.name, "label": row.label, "why": row.why}
 
 
 def explained(place, options):
-    """The setup that Carrel prints for a run with these options; None when there is no Carrel."""
-    if not place.carrel:
-        return None
-    command = [str(place.carrel), "run", *options, "--explain", "--json", "--", TRUE]
-    text, why = place.try_out(command, dict(os.environ))
-    if why:  # going on would compare with other mounts
-        sys.exit(f"bench: {' '.join(command)}: {why}")
-    return json.loads(text)
-
-
-def assumed(place):
-    """Stands in for explained() while there is no Carrel to ask."""
-    mounts = [{"kind": "bind", "source": str(place.workspace), "target": "/", "read_only": False}]
-    mounts += [{"kind": "bind", "source": d, "target": d, "read_only": True} for d in SYSTEM]
-    mounts += [{"kind": "tmpfs", "target": t, "read_only": False} for t in ("/tmp", "/.cache", "/dev/shm")]
-    mounts += [{"kind": "proc", "target": "/proc"}, {"kind": "own", "target": "/dev"}]
-    return {"mounts": mounts, "environment": ASSUMED_ENVIRONMENT}
+    """The setup that Carrel prints for a run with these options."""
+    command = [*place.carrel, *options, "--explain", "--json", "--", TRUE]
+    try:
+        return json.loads(place.run(command))
+    except Failed as error:  # going on would compare with other mounts
+        sys.exit(f"bench: {' '.join(command)}: {error}")
 
 
 class BwrapArguments:
@@ -200,55 +155,74 @@ def runc_row(place, environment):
     runc = shutil.which("runc")
     if not runc:
         return Row("runc", "runc", why="not installed: apt-get install runc")
-    bundle = place.base / "bundle"
-    for directory in (bundle, bundle / "root"):
-        directory.mkdir()
-        os.chown(directory, place.identity.get("user", -1), place.identity.get("group", -1))
+    bundle = place.directory(place.base / "bundle")
+    place.directory(bundle / "root")
     (bundle / "config.json").write_text(json.dumps(runc_configuration(place, environment)))
     command = [runc, "--root", str(place.base / "runc"), "run", "--bundle", str(bundle), "carrel-bench"]
     return Row("runc", "runc", command, every=5)
 
 
-def runsc_row(place):
-    runsc = shutil.which("runsc")
-    if not runsc:
-        return Row("runsc", "runsc (gVisor)", why="not installed: apt-get install runsc")
+def runsc_command(place, *options):
     # Only the ptrace platform is in every packaged version; rootless is for those who are not root.
     rootless = [] if place.root else ["--rootless"]
-    return Row("runsc", "runsc (gVisor, ptrace)", [runsc, "--platform=ptrace", "--network=none", *rootless, "do", TRUE],
-               every=10)
+    return [shutil.which("runsc"), "--root", str(place.base / "runsc"), "--platform=ptrace", "--network=none", *rootless,
+            "do", *options]
 
 
-def engine_arguments(place):
-    return [str(place.programs / "carrel-init"), str(place.workspace)]
+def runsc_row(place):
+    if not shutil.which("runsc"):
+        return Row("runsc", "runsc (gVisor)", why="not installed: apt-get install runsc")
+    return Row("runsc", "runsc (gVisor, ptrace)", [*runsc_command(place), TRUE], every=10)
 
 
-def all_rows(place):
-    """Returns (rows, environment, mounts seen inside Carrel, notes on what is not alike between rows)."""
+def engine_rows(place):
+    """A fresh sandbox in a program with libcarrel in it, as enginebench measures it."""
+    wanted = (
+        ("engine", "engine: fresh sandbox, nothing prepared", "enginebench"),
+        ("pool", f"engine: fresh sandbox, pool of {POOL}, warm", "enginebench", POOL),
+        ("pool-cold", f"engine: fresh sandbox, pool of {POOL}, cold", "coldbench", POOL),
+        ("engine-limits", "engine: fresh sandbox, limits on", "enginebench", 0, MEMORY_MIB),
+        ("pool-limits", f"engine: fresh sandbox, limits on, pool of {POOL}, warm", "enginebench", POOL, MEMORY_MIB))
+    return [Row(name, label, engine_command(place, engine, 1, 0, 1), engine=engine, every=2 if name == "pool-cold" else 1)
+            for name, label, *engine in wanted]
+
+
+def engine_command(place, engine, count, gap_us, seed):
+    program, *settings = engine
+    words = (place.programs / program, count, gap_us, seed, place.init, place.workspace, *settings)
+    return [str(word) for word in words]
+
+
+def limits_row(place, workspace):
+    label = "carrel run " + " ".join(LIMITS) + " -- true"
+    if not place.has_option("--memory", "--pids"):
+        return Row("carrel-limits", label, why="this build of Carrel has no option --memory")
+    return Row("carrel-limits", label, [*place.carrel, *LIMITS, *workspace, "--", TRUE])
+
+
+def prepare(place):
+    """Fills in the place's rows and what belongs to them. Each row is tried once, and those that fail say why."""
+    place.options = place.run([*place.carrel, "--help"])
     workspace = ["--workspace", str(place.workspace)]
     setup = explained(place, workspace)
-    notes = [] if setup else ["There is no build of Carrel: bubblewrap has assumed mounts."]
-    setup = setup or assumed(place)
-    environment = setup["environment"]
+    place.environment = environment = setup["environment"]
     same = BwrapArguments(place, setup["mounts"])
     if same.not_given:
-        notes.append("bubblewrap does without: " + ", ".join(same.not_given) + ".")
-    rows = [Row("bare", "posix_spawn of true, no sandbox", [TRUE])]
-    run = [str(place.carrel), "run"]
-    if place.carrel:
-        engine = [str(place.programs / "enginebench"), "1", "0", "1"]
-        rows += [Row("engine", "carrel_run() in a living process", engine + engine_arguments(place), engine=True),
-                 Row("carrel", "carrel run --workspace W -- true", [*run, *workspace, "--", TRUE]),
-                 Row("carrel-cwd", "carrel run -- true (directory at /work)", [*run, "--", TRUE])]
-    else:
-        rows.append(Row("carrel", "carrel run", why="not built: run make"))
-    rows += [bwrap_row("bwrap", "bwrap, same mounts", same.arguments, environment),
-             bwrap_row("bwrap-minimal", "bwrap, system directories and /proc only", minimal_bwrap(place), environment),
-             proot_row(place), runc_row(place, environment), runsc_row(place)]
-    for row in rows:
+        place.notes.append("bubblewrap does without: " + ", ".join(same.not_given) + ".")
+    place.rows = [
+        Row("bare", "posix_spawn of true, no sandbox", [TRUE]),
+        *engine_rows(place),
+        Row("carrel", "carrel run --workspace W -- true", [*place.carrel, *workspace, "--", TRUE]),
+        Row("carrel-cwd", "carrel run -- true (directory at /work)", [*place.carrel, "--", TRUE]),
+        limits_row(place, workspace),
+        bwrap_row("bwrap", "bwrap, same mounts", same.arguments, environment),
+        bwrap_row("bwrap-minimal", "bwrap, system directories and /proc only", minimal_bwrap(place), environment),
+        proot_row(place), runc_row(place, environment), runsc_row(place)]
+    for row in place.rows:
         if row.argv:
-            _, why = place.try_out(row.argv, environment)
-            if why:
-                row.argv, row.why = None, "does not work here: " + why
-    seen = place.try_out([*run, *workspace, "--", "/bin/cat", "/proc/self/mountinfo"], environment)[0] or ""
-    return rows, environment, len(seen.splitlines()), notes
+            try:
+                place.run(row.argv, timeout=60)
+            except Failed as error:
+                row.argv, row.why = None, f"does not work here: {error}"
+    inside = place.run([*place.carrel, *workspace, "--", "/bin/cat", "/proc/self/mountinfo"])
+    place.mounts = len(inside.splitlines())

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the figures are held against. `why` is what is known about a mark that is missed; it is printed only then."""
+
+import dataclasses
+
+MET, MISSED, NOISY, UNKNOWN = "met", "MISSED", "too noisy", "not measured"
+
+
+@dataclasses.dataclass
+class Mark:
+    what: str
+    bound: str  # in words
+    part: str
+    table: str  # {} stands for the identity
+    row: str
+    key: str
+    most: float = None  # the value must not be above
+    least: float = None  # ... or below; of its inverse, see inverse
+    inverse: bool = False
+    why: str = ""
+
+
+ENGINE = "fresh sandbox in the engine, pool of 4, against a bare spawn: {}"
+RUN = "`carrel run -- true` against bubblewrap with the same mounts: {}"
+TIGHT, SPACED = "back to back", "300 ms apart"
+MARKS = [
+    Mark(ENGINE.format(TIGHT), "≤ 2.5 ×", "starts", "{}-tight", "pool", "vs_bare", most=2.5),
+    Mark(ENGINE.format(SPACED), "≤ 2.5 ×", "starts", "{}-spaced", "pool", "vs_bare", most=2.5),
+    Mark(RUN.format(TIGHT), "≥ 1.5 × as fast", "starts", "{}-tight", "carrel", "vs_bwrap", least=1.5, inverse=True),
+    Mark(RUN.format(SPACED), "≥ 1.5 × as fast", "starts", "{}-spaced", "carrel", "vs_bwrap", least=1.5, inverse=True),
+    Mark("start in the engine, pool of 4, from 1 to 500 live sandboxes", "≤ 1.5 ×", "live", "{}-growth", "500", "x_pool",
+         most=1.5),
+    Mark("start in the engine, nothing prepared, from 1 to 500 live sandboxes", "≤ 1.5 ×", "live", "{}-growth", "500",
+         "x_engine", most=1.5),
+    Mark("`carrel run`, from 1 to 500 live sandboxes", "≤ 1.5 ×", "live", "{}-growth", "500", "x_carrel", most=1.5),
+    Mark("memory of a live sandbox and the command in it, of 500", "≤ 1 MiB", "live", "{}-memory", "engine-500",
+         "each_mib", most=1.0),
+    *(Mark(f"file I/O inside: {what}", "1.0 × native, within noise", "files", "{}-files", row, "x_carrel", most=1.0)
+      for row, what in (("read-small", "small reads"), ("write-small", "small writes"), ("write-durable", "durable writes"),
+                        ("read-large", "large reads"), ("write-large", "large writes"), ("create", "create"),
+                        ("stat", "stat"), ("rename", "rename"), ("unlink", "unlink"))),
+    Mark("file I/O inside: git status in a big tree", "1.0 × native, within noise", "files", "{}-git", "time", "x_carrel",
+         most=1.0),
+    *(Mark(f"system call whose arguments the filter reads: {call}", "≤ 2.5 × native", "calls", "{}-calls", call,
+           "x_carrel", most=2.5) for call in ("ioctl", "open+close")),
+    *(Mark(f"`carrel run -- true` beside {what}", "≤ 3 × alone", "neighbours", "{}-neighbours", row, "vs_alone", most=3.0)
+      for row, what in (("fork", "a fork bomb"), ("threads", "a thread bomb"), ("memory", "a memory bomb"),
+                        ("tmpfs", "a bomb on tmpfs"), ("disk", "a disk filler"), ("files", "a filler of empty files"),
+                        ("print", "an endless printer"))),
+]
+LEAST_NOISE = 0.05  # a run that shows less noise than this has been lucky
+MOST_NOISE = 0.25  # a run that shows more cannot tell
+
+
+def find(figures, mark, identity):
+    """The row of a mark, or the reason why there is none."""
+    tables = {t["name"]: t for t in figures["parts"].get(mark.part, {}).get("tables", [])}
+    table = tables.get(mark.table.format(identity))
+    if not table:
+        return None, f"part {mark.part} was not run"
+    rows = {row["row"]: row for row in table["rows"]}
+    row = rows.get(mark.row)
+    if row is None or mark.key not in row:
+        # The column may be missing because the row of that name is: it says why in the same table.
+        other = rows.get(mark.key.removeprefix("x_"), {})
+        return None, (row or {}).get("why") or other.get("why") or rows.get("more", {}).get("why") or "not measured"
+    return row, ""
+
+
+def judge(figures, mark, identity):
+    """{what, bound, value, verdict, why} of one mark as one identity."""
+    row, why = find(figures, mark, identity)
+    result = {"what": mark.what, "identity": identity, "bound": mark.bound}
+    if row is None:
+        return {**result, "value": "-", "verdict": UNKNOWN, "why": why}
+    value = row[mark.key]
+    if mark.inverse:
+        value = 1 / value
+    result["value"] = f"{value:.2f}"
+    if "noise" in row and mark.most == 1.0:  # no slower than native, as far as this run can tell
+        noise = max(LEAST_NOISE, row["noise"])
+        result["value"] += f" (noise ± {noise:.2f})"
+        if noise > MOST_NOISE:
+            return {**result, "verdict": NOISY, "why": "native differs as much from itself"}
+        value -= noise
+    met = value <= mark.most if mark.most is not None else value >= mark.least
+    return {**result, "verdict": MET if met else MISSED, "why": "" if met else mark.why}
+
+
+def judge_all(figures):
+    """Every mark, for each identity that its part was measured as."""
+    results = []
+    for mark in MARKS:
+        names = [t["name"].split("-")[0] for t in figures["parts"].get(mark.part, {}).get("tables", [])]
+        for identity in dict.fromkeys(names) or ["root"]:
+            results.append(judge(figures, mark, identity))
+    return results
