@@ -20,7 +20,7 @@ CLI     := $(addprefix src/cli/,main.c run.c options.c common.c) src/policy/unit
 FULL    := $(addprefix src/cli/,full.c run.c options.c common.c doctor.c encode.c)
 LIB     := $(BASE) $(SYS) $(POLICY) $(SANDBOX)
 LEAN    := $(BASE) $(SYS) $(filter-out %/explain.c %/doctor.c,$(SANDBOX)) $(CLI)
-INIT    := $(wildcard src/init/*.c) src/sandbox/wire.c $(BASE) $(SYS)
+INIT    := $(wildcard src/init/*.c) src/sandbox/wire.c $(BASE) $(addprefix src/sys/,message.c mount.c path.c)
 PROBES  := $(patsubst tests/escape/probes/%.c,$(BUILD)/probes/%,$(wildcard tests/escape/probes/*.c))
 UNIT    := $(patsubst tests/unit/%.c,$(BUILD)/unit/%,$(wildcard tests/unit/test_*.c))
 FUZZ    := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c)) $(BUILD)/fuzz/planted
@@ -161,9 +161,10 @@ test:
 	@$(MAKE) --no-print-directory test-build
 	@tests/run
 test-long:
-	@tools/install-deps test
+	@tools/install-deps test vm
 	@$(MAKE) --no-print-directory test-build
 	@tests/run --long
+	@tests/vm/run
 bench: deps
 	@tools/install-deps bench
 	@$(MAKE) --no-print-directory compile
@@ -195,7 +196,7 @@ clean:
 help:
 	@echo "make            build build/carrel, build/carrel-init, build/libcarrel.a"
 	@echo "make run        install what is missing, build, and show a sandboxed command"
-	@echo "make test       install, build and run all tests; test-long: their full sizes"
+	@echo "make test       install, build and run all tests; test-long: their full sizes, and in a VM"
 	@echo "make bench      figures beside a bare process and bubblewrap"
 	@echo "make lint       formatting, static analysis, layers, docs;  make fmt: format"
 	@echo "make fuzz       every fuzz target for 60 s"

@@ -42,6 +42,18 @@ struct carrel_mount {
 
 #define CARREL_DEFAULT_TMP_BYTES (512UL << 20)
 
+/* Bounds on the whole tree of processes; 0: no bound. One that this host cannot keep is an error,
+ * never ignored. */
+struct carrel_limits {
+    uint64_t memory_bytes; /* with everything on /tmp, /.cache and /dev/shm; no swap */
+    uint64_t pids;         /* processes and threads at a time */
+    uint64_t cpu_milli;    /* thousandths of a cpu: 1500 is one and a half */
+    uint64_t io_bytes;     /* a second, read and written each, on the workspace's device */
+    uint64_t disk_bytes;   /* that the run may add to its tree */
+    uint64_t disk_files;   /* likewise */
+    bool disk_image;       /* the workspace lives in a file system image of disk_bytes */
+};
+
 struct carrel_spec {
     const char *workspace; /* becomes /; NULL: the current directory appears at `at` */
     bool create;           /* make the workspace if it is missing */
@@ -57,11 +69,13 @@ struct carrel_spec {
     uint64_t timeout_ms;   /* 0: none */
     uint64_t tmp_bytes;    /* size of each of /tmp, /.cache and /dev/shm; 0: 512 MiB */
     uint64_t output_bytes; /* bound on stdout and stderr together; 0: none (captured: 16 MiB) */
-    bool capture;          /* keep the output in the result instead of passing it on */
-    bool tty;              /* a terminal of its own */
-    int signal_fd;         /* a signalfd whose signals are forwarded; 0: none */
-    int stdin_fd;          /* 0 is the caller's stdin, -1 is /dev/null */
-    const char *init_path; /* where carrel-init is; NULL: where it was installed */
+    struct carrel_limits limits;
+    struct carrel_pool *pool; /* take a prepared sandbox from it where one fits; NULL: make one */
+    bool capture;             /* keep the output in the result instead of passing it on */
+    bool tty;                 /* a terminal of its own */
+    int signal_fd;            /* a signalfd whose signals are forwarded; 0: none */
+    int stdin_fd;             /* 0 is the caller's stdin, -1 is /dev/null */
+    const char *init_path;    /* where carrel-init is; NULL: where it was installed */
 };
 
 enum carrel_reason {
@@ -70,16 +84,43 @@ enum carrel_reason {
     CARREL_ENDED_TIMEOUT,
     CARREL_ENDED_OUTPUT,
     CARREL_ENDED_OOM,
+    CARREL_ENDED_PIDS,
+    CARREL_ENDED_DISK,
 };
 
+#define CARREL_UNKNOWN UINT64_MAX
+
+/* Of the whole tree of processes. */
 struct carrel_usage {
-    double cpu_user_ms; /* of the whole tree */
+    double cpu_user_ms;
     double cpu_system_ms;
-    uint64_t peak_rss_bytes; /* of its largest process */
+    uint64_t peak_rss_bytes;    /* of the largest process */
+    uint64_t peak_memory_bytes; /* of all together; CARREL_UNKNOWN without a memory limit */
+    uint64_t processes;         /* most at a time; CARREL_UNKNOWN without a pids limit */
+    uint64_t written_bytes;     /* handed to the disk */
+    uint64_t added_bytes;       /* to the tree; CARREL_UNKNOWN without a disk limit */
+    uint64_t overshoot_bytes;   /* how far added_bytes went beyond the limit before the end */
 };
+
+enum carrel_source {
+    CARREL_SOURCE_KERNEL,   /* the kernel said so */
+    CARREL_SOURCE_INFERRED, /* read off the command's error output */
+};
+
+/* Something the sandbox did not allow. */
+struct carrel_denial {
+    char what[200]; /* "connect 203.0.113.5:443" */
+    char rule[96];  /* "network none" */
+    char fix[256];  /* what to do if it should be allowed */
+    enum carrel_source source;
+    unsigned count; /* how often */
+};
+
+#define CARREL_MAX_DENIALS 32
 
 struct carrel_result {
-    int exit_code; /* as a shell reports it: 124 timeout, 122 output bound, 128+n signal n */
+    int exit_code; /* as a shell reports it: 128+n signal n; 120 memory, 121 processes, 122 output,
+                      123 disk, 124 timeout: a limit was reached and everything was ended */
     int signal;    /* 0: none */
     enum carrel_reason reason;
     bool truncated;
@@ -90,7 +131,11 @@ struct carrel_result {
     size_t out_size;
     char *err;
     size_t err_size;
-    char note[376]; /* why the command could not be executed (126, 127); "" otherwise */
+    struct carrel_denial *denials; /* carrel_result_clear frees it */
+    size_t denial_count;
+    unsigned denials_dropped; /* beyond CARREL_MAX_DENIALS kinds */
+    const char *disk_method; /* how the disk limit was kept: "quota", "image", "polling"; or NULL */
+    char note[376];          /* why the command could not be executed (126, 127); "" otherwise */
 };
 
 enum carrel_error_code {
@@ -119,6 +164,29 @@ enum carrel_format {
 int carrel_run(const struct carrel_spec *spec, struct carrel_result *ret,
                struct carrel_error *error);
 void carrel_result_clear(struct carrel_result *result);
+
+/* Sandboxes prepared ahead: processes, namespaces, cgroups and mounts, all but the workspace and
+ * the command. A background thread keeps `size` of them, and lets them go after idle_ms without a
+ * run.
+ */
+struct carrel_pool_options {
+    struct carrel_spec like; /* level, net, user, sizes and limits; what fits it is taken */
+    unsigned size;
+    uint64_t idle_ms; /* 0: 60 s */
+};
+
+struct carrel_pool_stats {
+    unsigned ready;
+    uint64_t taken;  /* runs that found one ready */
+    uint64_t missed; /* ... and those that did not */
+    double cpu_ms;   /* all that preparing and clearing away has cost, outside of any run */
+};
+
+int carrel_pool_open(const struct carrel_pool_options *options, struct carrel_pool **ret,
+                     struct carrel_error *error);
+void carrel_pool_stats(struct carrel_pool *pool, struct carrel_pool_stats *ret);
+/* No run may be using it. */
+void carrel_pool_close(struct carrel_pool *pool);
 
 /* What carrel_run would do, in full; does nothing. *ret_text is the caller's to free. */
 int carrel_explain(const struct carrel_spec *spec, enum carrel_format format, char **ret_text,

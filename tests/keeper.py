@@ -18,11 +18,12 @@ SRC = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 USER_ID = 54321  # the ordinary user: owns nothing on any host, so nothing is allowed by accident
 PASS, FAIL, SKIP = 0, 1, 77
+SLOWER = int(os.environ.get("SLOWER", "1"))  # than a usual machine: in an emulated one all takes so many times as long
 SETTLE_SECONDS = 5  # the killed may take a moment to be gone; who is there after this is left behind
 
 # --- the few system calls that Python 3.11 lacks ---
 
-CLONE_NEWNS, CLONE_NEWUSER = 0x20000, 0x10000000
+CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWNET = 0x20000, 0x10000000, 0x40000000
 MS_BIND, MS_REC, MS_PRIVATE, MS_SHARED, MNT_DETACH = 0x1000, 0x4000, 1 << 18, 1 << 20, 2
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -59,19 +60,21 @@ def mounts():
 
 
 def cgroup_folders():
-    """Our own folder in the hierarchies that serve us: v2, which kills a group, and v1 pids, which stops forks."""
+    """Our own folder in every hierarchy but cpuset, which takes nobody in before it is told its cpus."""
     own = {}
     for line in read("/proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
-        own[controllers] = path
+        own |= {controller: path for controller in controllers.split(",")}
     for line in mounts():
         left, right = line.split(" - ", 1)
         root, point = left.split()[3:5]
         fstype, _, options = right.split(" ", 2)
-        if fstype == "cgroup2" or (fstype == "cgroup" and "pids" in options.split(",")):
-            path = own.get("" if fstype == "cgroup2" else "pids", "")
-            if path.startswith(root):
-                yield os.path.normpath(f"{point}/{path[len(root):]}")
+        if fstype not in ("cgroup", "cgroup2"):
+            continue
+        serves = {""} if fstype == "cgroup2" else set(options.split(",")) & set(own)
+        path = own.get(min(serves, default=None), "")
+        if "cpuset" not in serves and path.startswith(root):
+            yield os.path.normpath(f"{point}/{path.removeprefix(root)}")
 
 
 class Group:
@@ -134,6 +137,48 @@ def describe(pid):
         return f"process {pid}"
 
 
+NET_SLAB = "/sys/kernel/slab/net_namespace"
+
+
+def network_namespaces():
+    """How many the kernel has; None where it does not tell us. Some kernels free what is left of one only when the
+    next goes, so one is made and left each time; shrinking the kernel's cache makes the count exact."""
+    can_unshare(CLONE_NEWNET)
+    try:
+        write(f"{NET_SLAB}/shrink", "1")
+        return int(read(f"{NET_SLAB}/objects").split()[0])
+    except OSError:
+        return None
+
+
+def unaccounted_networks():
+    """How many of them no process is in, holds open or has mounted: what a sandbox leaked, or has only just left."""
+    seen = {line.split()[3] for line in mounts() if " - nsfs " in line and line.split()[3].startswith("net:")}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            links = [f"/proc/{pid}/ns/net"] + [f"/proc/{pid}/fd/{fd}" for fd in os.listdir(f"/proc/{pid}/fd")]
+        except OSError:
+            continue
+        for link in links:
+            try:
+                target = os.readlink(link)
+            except OSError:
+                continue
+            if target.startswith("net:"):
+                seen.add(target)
+    count = network_namespaces()
+    return 0 if count is None else max(0, count - len(seen))
+
+
+def leaked_networks(before):
+    """The kernel takes a network namespace apart a moment after its last process has gone; other programs of this
+    machine may be making and leaving some all the time, so it is given long to come down to what it was."""
+    deadline = time.monotonic() + 4 * SETTLE_SECONDS
+    while (left := unaccounted_networks()) > before and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return max(0, left - before)
+
+
 def may_be_ours(entry):
     """Without a view of our own: other programs come and go in /tmp, and other people's Carrel."""
     try:
@@ -143,8 +188,7 @@ def may_be_ours(entry):
 
 
 def traces(private):
-    """Mounts and files. A network namespace needs no look of its own: only a mount, a process or a descriptor of a
-    process can hold one. Cgroups that a test makes are below its own, see Group."""
+    """Mounts and files. Cgroups that a test makes are below its own, see Group."""
     found = {f"mount {line}" for line in mounts()}
     for folder in filter(os.path.isdir, ("/tmp", "/dev/shm", "/run")):
         found |= {f"file {entry.path}" for entry in os.scandir(folder) if private or may_be_ours(entry)}
@@ -269,13 +313,14 @@ class Keeper:
     def environment(self):
         bins = f"{self.base}/bin"
         programs = {"CARREL": "carrel", "CARREL_WEAK": "weak/carrel", "CARREL_ASAN": "asan/carrel", "PROBES": "probes"}
-        return {name: f"{bins}/{path}" for name, path in programs.items()} | {
+        needed = self.test.notes.get("WITH", "LANG")
+        return {name: f"{bins}/{path}" for name, path in programs.items()} | {needed: os.environ.get(needed, "")} | {
             "PATH": PATH, "HOME": self.tmp, "TMPDIR": self.tmp, "TMP": self.tmp, "LANG": "C.UTF-8",
-            "IDENT": self.identity, "SRC": self.src, "TESTLIB": f"{self.src}/tests/lib.sh",
+            "IDENT": self.identity, "SRC": self.src, "TESTLIB": f"{self.src}/tests/lib.sh", "SLOWER": str(SLOWER),
         }  # fmt: skip
 
     def wait(self, pid):
-        limit = int(self.test.notes.get("TIMEOUT", 60))
+        limit = int(self.test.notes.get("TIMEOUT", 60)) * SLOWER
         signal.alarm(limit)
         try:
             while True:

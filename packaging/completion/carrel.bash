@@ -33,10 +33,11 @@ _carrel() {
     --level) mapfile -t COMPREPLY < <(compgen -W 'auto ns dir' -- "$cur") ;;
     --net) mapfile -t COMPREPLY < <(compgen -W 'none host' -- "$cur") ;;
     --user) mapfile -t COMPREPLY < <(compgen -W 'user root' -- "$cur") ;;
-    --env | --timeout | --tmp-size | --max-output | -c) ;;
+    --env | --timeout | --tmp-size | --max-output | --memory | --pids | --cpu | --io | --disk | --files | -c) ;;
     *)
         mapfile -t COMPREPLY < <(compgen -W '--workspace --create --at --level --net --ro --rw --env --cwd --user
-            --timeout --tmp-size --stdin --tty --no-tty --max-output --policy --json --explain --help -c --' -- "$cur")
+            --timeout --tmp-size --stdin --tty --no-tty --max-output
+            --memory --pids --cpu --io --disk --files --policy --json --explain --help -c --' -- "$cur")
         ;;
     esac
 }

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -34,25 +35,39 @@ static size_t printable(const unsigned char *c)
 
 /* One line, whatever names it holds: a newline or an escape sequence in a file name must not pass
  * for something Carrel said. Whoever does not read it must not keep us: it is dropped then. */
-void cli_say(const char *message)
+static void say(const char *before, const char *message, const char *after)
 {
     struct pollfd out = {.fd = STDERR_FILENO, .events = POLLOUT};
     const unsigned char *c = (const unsigned char *)message;
-    char line[2560] = "carrel: ";
-    size_t used = strlen(line);
+    char line[2560];
+    int used = snprintf(line, sizeof(line), "%scarrel: ", before);
 
-    while (*c && used < sizeof(line) - 8) {
+    while (*c && used < (int)sizeof(line) - 16) {
         size_t n = printable(c);
         if (n)
             memcpy(line + used, c, n);
         else
             snprintf(line + used, 5, "\\x%02x", *c);
-        used += n ? n : 4;
+        used += n ? (int)n : 4;
         c += n ? n : 1;
     }
-    line[used++] = '\n';
+    used += snprintf(line + used, sizeof(line) - (size_t)used, "%s\n", after);
     if (poll(&out, 1, SAY_WAIT_MS) == 1)
-        ignore(write(STDERR_FILENO, line, used) > 0);
+        ignore(write(STDERR_FILENO, line, (size_t)used) > 0);
+}
+
+void cli_say(const char *message)
+{
+    say("", message, "");
+}
+
+void cli_say_dim(const char *message)
+{
+    const char *term = getenv("TERM");         /* one thread here; NOLINT(concurrency-mt-unsafe) */
+    const char *no_color = getenv("NO_COLOR"); /* NOLINT(concurrency-mt-unsafe) */
+    bool plain = no_color || !term || !*term || strcmp(term, "dumb") == 0;
+
+    say(plain ? "" : "\033[2m", message, plain ? "" : "\033[0m");
 }
 
 int cli_put(const char *text)

@@ -132,6 +132,50 @@ static int take_max_output(struct run_options *o, char *value, struct err *err)
     return 0;
 }
 
+static int take_memory(struct run_options *o, char *value, struct err *err)
+{
+    if (units_parse_size(value, &o->spec.limits.memory_bytes) < 0)
+        return bad(err, "--memory", value, "write a size above zero such as 256M or 2G");
+    return 0;
+}
+
+static int take_pids(struct run_options *o, char *value, struct err *err)
+{
+    if (units_parse_count(value, &o->spec.limits.pids) < 0)
+        return bad(err, "--pids", value, "write a number above zero such as 100");
+    return 0;
+}
+
+static int take_cpu(struct run_options *o, char *value, struct err *err)
+{
+    if (units_parse_cpu(value, &o->spec.limits.cpu_milli) < 0)
+        return bad(err, "--cpu", value, "write a number of processors such as 2, 1.5 or 0.25");
+    return 0;
+}
+
+static int take_io(struct run_options *o, char *value, struct err *err)
+{
+    if (units_parse_size(value, &o->spec.limits.io_bytes) < 0)
+        return bad(err, "--io", value, "write a size a second above zero such as 10M");
+    return 0;
+}
+
+static int take_disk(struct run_options *o, char *value, struct err *err)
+{
+    struct carrel_limits *limits = &o->spec.limits;
+
+    if (units_parse_disk(value, &limits->disk_bytes, &limits->disk_image) < 0)
+        return bad(err, "--disk", value, "write a size above zero such as 2G, or image:2G");
+    return 0;
+}
+
+static int take_files(struct run_options *o, char *value, struct err *err)
+{
+    if (units_parse_size(value, &o->spec.limits.disk_files) < 0)
+        return bad(err, "--files", value, "write a number above zero such as 10000");
+    return 0;
+}
+
 static int take_stdin(struct run_options *o, char *value, struct err *err)
 {
     (void)err;
@@ -173,6 +217,12 @@ static const struct option_rule {
     {"--timeout", take_timeout, 0},
     {"--tmp-size", take_tmp_size, 0},
     {"--max-output", take_max_output, 0},
+    {"--memory", take_memory, 0},
+    {"--pids", take_pids, 0},
+    {"--cpu", take_cpu, 0},
+    {"--io", take_io, 0},
+    {"--disk", take_disk, 0},
+    {"--files", take_files, 0},
     {"--stdin", take_stdin, 0},
     {"--tty", NULL, offsetof(struct run_options, spec.tty)},
     {"--no-tty", NULL, offsetof(struct run_options, no_tty)},

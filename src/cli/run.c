@@ -31,15 +31,23 @@ static const char help[] =
     "  --user user|root   who the command is inside (root has no privileges either)\n"
     "  --timeout TIME     end everything after TIME: 500ms, 30s, 5m, 1h\n"
     "  --max-output SIZE  end everything after SIZE bytes of output: 100K, 16M\n"
-    "  --tmp-size SIZE    size of each of /tmp, /.cache and /dev/shm (default 512M)\n"
+    "  --memory SIZE      most memory for all of it together, /tmp included; no swap\n"
+    "  --pids N           most processes and threads at a time\n"
+    "  --cpu N            most processors: 2, 1.5, 0.25\n"
+    "  --io SIZE          most bytes a second, read and written each (cgroup v2)\n"
+    "  --disk SIZE        most bytes it may add; image:SIZE keeps DIR in an image\n"
+    "  --files N          most files it may add\n"
+    "  --tmp-size SIZE    size of each of /tmp, /.cache and /dev/shm (default 512M,\n"
+    "                     with --memory at most a sixth of that)\n"
     "  --stdin FILE       read standard input from FILE\n"
     "  --tty, --no-tty    give the command a terminal (default: when you are on one)\n"
     "  --policy FILE      keep to the JSON policy in FILE; options can only narrow it\n"
     "  --json             print one JSON object with output, exit code, usage\n"
     "  --explain          print everything that would be done, and do nothing\n"
     "\n"
-    "Exit status: the command's; 128+n for signal n; 124 timeout; 122 output limit;\n"
-    "125 Carrel itself failed; 126 not executable; 127 not found.\n"
+    "Exit status: the command's; 128+n for signal n; when a limit was reached: 120\n"
+    "memory, 121 processes, 122 output, 123 disk, 124 time; 125 Carrel itself\n"
+    "failed; 126 not executable; 127 not found.\n"
     "\n"
     "examples:\n"
     "  carrel run --workspace desk --create -- python3 -c 'open(\"/a.txt\",\"w\").write(\"hi\")'\n"
@@ -47,16 +55,45 @@ static const char help[] =
     "  carrel run --ro ~/data:/data --json -- wc -l /data/log.txt\n"
     "  carrel run --explain -- true\n";
 
+static const char *const ends[] = {
+    [CARREL_ENDED_EXIT] = NULL,
+    [CARREL_ENDED_SIGNAL] = NULL,
+    [CARREL_ENDED_TIMEOUT] = "the time limit was reached and everything was ended (--timeout)",
+    [CARREL_ENDED_OUTPUT] = "the output limit was reached and everything was ended (--max-output)",
+    [CARREL_ENDED_OOM] = "the memory limit was reached and everything was ended (--memory)",
+    [CARREL_ENDED_PIDS] =
+        "the limit on processes was reached again and again: everything was ended (--pids)",
+    [CARREL_ENDED_DISK] = "the disk limit was reached and everything was ended (--disk, --files)",
+};
+
+/* Programs read standard error too: what was denied is told there only to a person. */
+static void print_denials(const struct carrel_result *result)
+{
+    char text[640];
+
+    if (!isatty(STDERR_FILENO))
+        return;
+    for (size_t i = 0; i < result->denial_count; i++) {
+        const struct carrel_denial *d = &result->denials[i];
+        snprintf(text, sizeof(text), "not allowed%s: %s (%s); %s",
+                 d->source == CARREL_SOURCE_INFERRED ? ", it seems" : "", d->what, d->rule, d->fix);
+        cli_say_dim(text);
+    }
+    if (result->denials_dropped)
+        cli_say_dim("and more that was not allowed");
+}
+
 void cli_print_end(const struct carrel_result *result)
 {
+    bool by_limit = result->exit_code != 128 + result->signal;
+
+    print_denials(result);
     if (result->note[0])
         cli_say(result->note);
-    else if (result->reason == CARREL_ENDED_TIMEOUT)
-        cli_say("the time limit was reached and everything was ended (--timeout)");
-    else if (result->reason == CARREL_ENDED_OUTPUT)
-        cli_say("the output limit was reached and everything was ended (--max-output)");
-    else if (result->reason == CARREL_ENDED_OOM)
+    else if (result->reason == CARREL_ENDED_OOM && !by_limit)
         cli_say("the kernel ended the command for lack of memory");
+    else if (ends[result->reason])
+        cli_say(ends[result->reason]);
 }
 
 /* Signals that a terminal or a service manager sends are the command's to handle. */

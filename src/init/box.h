@@ -11,11 +11,15 @@
 
 struct box {
     const struct setup *setup;
-    int socket; /* to the engine; its end means: end */
-    int trees[MESSAGE_MAX_FDS];
+    int socket;                 /* to the engine; its end means: end */
+    int trees[MESSAGE_MAX_FDS]; /* of the message at hand */
     uint32_t tree_count;
     uint32_t trees_used;
-    int root;       /* the new root */
+    int lease;      /* of our uids, or -1 */
+    int listener;   /* of the filter, for the engine; or -1 */
+    int proc_self;  /* the host's /proc/self, for as long as it is needed */
+    int frame;      /* where the frame is built */
+    int root;       /* the new root; before it is there, the frame */
     int prepared;   /* the file system that holds our /etc, /dev and /proc files */
     int null_cover; /* what hides a file, and what hides a directory */
     int empty_cover;
@@ -29,6 +33,8 @@ int stage_new_keyring(struct box *box, struct err *err);
 int stage_hostname(struct box *box, struct err *err);
 int stage_loopback(struct box *box, struct err *err);
 int stage_clock(struct box *box, struct err *err);
+int stage_cgroup_root(struct box *box, struct err *err);
+int stage_build_frame(struct box *box, struct err *err);
 int stage_build_root(struct box *box, struct err *err);
 int stage_enter_root(struct box *box, struct err *err);
 int stage_verify_mounts(struct box *box, struct err *err);

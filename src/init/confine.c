@@ -88,6 +88,14 @@ int stage_loopback(struct box *box, struct err *err)
     return 0;
 }
 
+/* What /proc/self/cgroup shows as / is the group this process is in now, its sandbox's own. */
+int stage_cgroup_root(struct box *box, struct err *err)
+{
+    if ((box->setup->namespaces & CLONE_NEWCGROUP) && unshare(CLONE_NEWCGROUP) < 0)
+        return err_set(err, ERR_KERNEL, errno, "make a cgroup namespace");
+    return 0;
+}
+
 /* Commands live in a time namespace whose clocks start now: uptime is the sandbox's own. */
 int stage_clock(struct box *box, struct err *err)
 {
@@ -101,9 +109,15 @@ int stage_clock(struct box *box, struct err *err)
     clock_gettime(CLOCK_BOOTTIME, &boot);
     snprintf(text, sizeof(text), "monotonic -%ld 0\nboottime -%ld 0\n", (long)monotonic.tv_sec,
              (long)boot.tv_sec);
-    int r = path_write_text(AT_FDCWD, "/proc/self/timens_offsets", text);
+    int r = path_write_text(box->proc_self, "timens_offsets", text);
     if (r < 0)
         return err_set(err, ERR_IO, -r, "set the sandbox's clock");
+    /* Before Linux 6.2 no child may share our memory while it would be in another time namespace
+     * than we are: join it. */
+    int fd = openat(box->proc_self, "ns/time_for_children", O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || setns(fd, CLONE_NEWTIME) < 0)
+        return err_set(err, ERR_KERNEL, errno, "enter the sandbox's time namespace");
+    (void)close(fd);
     return 0;
 }
 
@@ -127,12 +141,13 @@ int stage_close_files(struct box *box, struct err *err)
 {
     unsigned first = 4;
 
-    if (box->trees_used < box->tree_count) {
-        if (dup3(box->trees[box->trees_used], 4, O_CLOEXEC) < 0 && errno != EINVAL)
+    if (box->lease >= 0) {
+        if (dup3(box->lease, 4, O_CLOEXEC) < 0 && errno != EINVAL)
             return err_set(err, ERR_IO, errno, "keep the lease of our uids");
         first = 5;
     }
-    box->root = box->prepared = box->null_cover = box->empty_cover = -1;
+    box->root = box->frame = box->prepared = box->null_cover = box->empty_cover = -1;
+    box->lease = box->proc_self = -1;
     box->tree_count = box->trees_used = 0;
     if (process_close_from(first, CLOSE_NOW) < 0)
         return err_set(err, ERR_IO, errno, "close inherited files");
@@ -235,13 +250,41 @@ int stage_die_with_parent(struct box *box, struct err *err)
     return 0;
 }
 
+/* What would be asked is answered instead: with the error the filter has beside the question, or,
+ * where there is none, by letting the call go on. */
+static void answer_without_listener(struct sock_filter *filter, unsigned length)
+{
+    for (unsigned i = 0; i < length; i++) {
+        unsigned error = filter[i].k & SECCOMP_RET_DATA;
+        if (filter[i].code == (BPF_RET | BPF_K) &&
+            (filter[i].k & SECCOMP_RET_ACTION_FULL) == SECCOMP_RET_USER_NOTIF)
+            filter[i].k = error ? SECCOMP_RET_ERRNO | error : SECCOMP_RET_ALLOW;
+    }
+}
+
 int stage_filter(struct box *box, struct err *err)
 {
     struct sock_fprog program = {.len = (unsigned short)box->setup->filter_length,
                                  .filter = (struct sock_filter *)(uintptr_t)box->setup->filter};
 
     _Static_assert(sizeof(box->setup->filter[0]) == sizeof(struct sock_filter), "same layout");
-    if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) < 0)
-        return err_set(err, ERR_KERNEL, errno, "install the system call filter");
-    return 0;
+    if (!(box->setup->flags & SETUP_NOTIFY)) {
+        if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) < 0)
+            return err_set(err, ERR_KERNEL, errno, "install the system call filter");
+        return 0;
+    }
+    /* A caller that was heard is not interrupted by signals; before Linux 5.19 it is. */
+    unsigned flags = SECCOMP_FILTER_FLAG_NEW_LISTENER | CARREL_SECCOMP_WAIT_KILLABLE_RECV;
+    box->listener = (int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &program);
+    if (box->listener < 0 && errno == EINVAL)
+        box->listener = (int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER,
+                                     SECCOMP_FILTER_FLAG_NEW_LISTENER, &program);
+    if (box->listener >= 0)
+        return 0;
+    if (errno == EBUSY) { /* a container's manager listens already, and there can be only one */
+        answer_without_listener(program.filter, program.len);
+        if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) == 0)
+            return 0;
+    }
+    return err_set(err, ERR_KERNEL, errno, "install the system call filter");
 }

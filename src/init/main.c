@@ -34,35 +34,55 @@ enum {
     ENGINE_SOCKET = 3
 };
 
-/* Order is the security argument. */
-static const struct {
+struct stage {
     const char *name;
     int (*enter)(struct box *, struct err *);
-} stages[] = {
+};
+
+/* Order is the security argument. These do not depend on whose tree it will be; a pool has them
+ * done ahead. */
+static const struct stage frame_stages[] = {
     {"ids-for-building", stage_become_builder}, /* files need an owner that is mapped */
     {"nested-userns", stage_namespace_limits},  /* through the host's /proc: before it goes */
     {"keyring", stage_new_keyring},             /* inherited by every command */
     {"hostname", stage_hostname},               /* needs CAP_SYS_ADMIN */
     {"loopback", stage_loopback},               /* needs CAP_NET_ADMIN */
-    {"time", stage_clock},                      /* through the host's /proc; before any child */
-    {"root", stage_build_root},                 /* needs the host's paths and CAP_SYS_ADMIN */
-    {"enter-root", stage_enter_root},           /* from here on the host's paths are gone */
-    {"verify-mounts", stage_verify_mounts},     /* nobody moved what we mounted */
-    {"rlimits", stage_limits},                  /* before ids: lowering needs no privilege */
-    {"close-fds", stage_close_files},           /* no host directory survives as a descriptor */
-    {"caps", stage_lock_capabilities},          /* needs CAP_SETPCAP */
-    {"ids", stage_drop_ids},                    /* groups, gid, uid: needs CAP_SETGID, CAP_SETUID */
-    {"caps", stage_drop_capabilities},          /* nothing after this needs any */
-    {"no-new-privs", stage_no_new_privileges},  /* lets an unprivileged process do the next two */
-    {"dumpable", stage_undumpable},             /* after the ids, which would reset it */
-    {"landlock", stage_scopes},                 /* needs no-new-privs */
-    {"parent-death", stage_die_with_parent},    /* after the ids, which would clear it */
-    {"seccomp", stage_filter},                  /* last: it forbids most of the above */
+    {"ns-cgroup", stage_cgroup_root},           /* when the engine has put us in our cgroup */
+    {"frame", stage_build_frame},               /* needs the host's paths and CAP_SYS_ADMIN */
+    {"caps", stage_lock_capabilities},          /* needs CAP_SETPCAP; what we have stays for now */
+};
+
+static const struct stage root_stages[] = {
+    {"time", stage_clock},                     /* through the host's /proc; before any child */
+    {"root", stage_build_root},                /* needs the host's paths and CAP_SYS_ADMIN */
+    {"enter-root", stage_enter_root},          /* from here on the host's paths are gone */
+    {"verify-mounts", stage_verify_mounts},    /* nobody moved what we mounted */
+    {"rlimits", stage_limits},                 /* before ids: lowering needs no privilege */
+    {"close-fds", stage_close_files},          /* no host directory survives as a descriptor */
+    {"ids", stage_drop_ids},                   /* groups, gid, uid: needs CAP_SETGID, CAP_SETUID */
+    {"caps", stage_drop_capabilities},         /* nothing after this needs any */
+    {"no-new-privs", stage_no_new_privileges}, /* lets an unprivileged process do the next two */
+    {"dumpable", stage_undumpable},            /* after the ids, which would reset it */
+    {"landlock", stage_scopes},                /* needs no-new-privs */
+    {"parent-death", stage_die_with_parent},   /* after the ids, which would clear it */
+    {"seccomp", stage_filter},                 /* last: it forbids most of the above */
 };
 
 static struct setup setup;
-static struct box box = {.setup = &setup, .root = -1, .prepared = -1};
-static bool built; /* every stage has succeeded */
+static struct box box = {.setup = &setup,
+                         .lease = -1,
+                         .listener = -1,
+                         .proc_self = -1,
+                         .frame = -1,
+                         .root = -1,
+                         .prepared = -1};
+
+static enum {
+    EMPTY,
+    FRAMED,
+    BUILT
+} progress;
+
 static pid_t command_pid;
 
 static void answer(uint32_t kind, int status, const struct err *err, int fd)
@@ -102,27 +122,68 @@ static bool receive(struct message_head *head, int fds[MESSAGE_MAX_FDS], char **
            message_read_exactly(box.socket, *ret_bytes, head->length) == 0;
 }
 
-static void build(char *bytes, size_t length)
+static void enter(const struct stage *stages, size_t count)
 {
     struct err err = {0};
 
-    if (wire_decode_setup(&setup, bytes, length) < 0) {
-        err_set(&err, ERR_INVALID, 0, "the setup message is malformed");
-        die(&err);
-    }
-    if (setup.flags & SETUP_DIR_LEVEL) {
-        if (prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) < 0) {
-            err_set(&err, ERR_KERNEL, errno, "become the parent of what the command leaves behind");
-            die(&err);
-        }
-        return;
-    }
-    for (size_t i = 0; i < sizeof(stages) / sizeof(stages[0]); i++) {
+    for (size_t i = 0; i < count; i++) {
         if (weak(stages[i].name))
             continue;
         if (stages[i].enter(&box, &err) < 0)
             die(&err);
     }
+}
+
+static _Noreturn void malformed(const char *what)
+{
+    struct err err = {0};
+
+    err_set(&err, ERR_INVALID, 0, "the %s message is malformed", what);
+    die(&err);
+}
+
+static void take_trees(const int *fds, size_t count)
+{
+    memcpy(box.trees, fds, count * sizeof(int));
+    box.tree_count = (uint32_t)count;
+    box.trees_used = 0;
+}
+
+static void build_frame(char *bytes, size_t length, const int *fds, size_t fd_count)
+{
+    struct err err = {0};
+
+    if (wire_decode_frame(&setup, bytes, length) < 0)
+        malformed("frame");
+    if (setup.flags & SETUP_DIR_LEVEL) {
+        if (prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) < 0) {
+            err_set(&err, ERR_KERNEL, errno, "become the parent of what the command leaves behind");
+            die(&err);
+        }
+        progress = BUILT;
+        return;
+    }
+    take_trees(fds, fd_count);
+    if ((setup.flags & SETUP_UID_RANGE) && box.tree_count > 0)
+        box.lease = box.trees[--box.tree_count]; /* it ends with the last process that has it */
+    box.proc_self = open("/proc/self", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    enter(frame_stages, sizeof(frame_stages) / sizeof(frame_stages[0]));
+    progress = FRAMED;
+    if (setup.flags & SETUP_SAY_READY)
+        answer(REPLY_READY, 0, NULL, -1);
+}
+
+static void build_root(char *bytes, size_t length, const int *fds, size_t fd_count)
+{
+    if (wire_decode_root(&setup, bytes, length) < 0)
+        malformed("root");
+    take_trees(fds, fd_count);
+    enter(root_stages, sizeof(root_stages) / sizeof(root_stages[0]));
+    if (box.listener >= 0) {
+        answer(REPLY_LISTENER, 0, NULL, box.listener);
+        (void)close(box.listener);
+    }
+    progress = BUILT;
 }
 
 static void start(char *bytes, size_t length, int fds[3], size_t fd_count)
@@ -133,10 +194,8 @@ static void start(char *bytes, size_t length, int fds[3], size_t fd_count)
     int master = -1;
     int slave = -1;
 
-    if (wire_decode_command(&command, pointers, 2 * SETUP_MAX_ARGS + 2, bytes, length) < 0) {
-        err_set(&err, ERR_INVALID, 0, "the command message is malformed");
-        die(&err);
-    }
+    if (wire_decode_command(&command, pointers, 2 * SETUP_MAX_ARGS + 2, bytes, length) < 0)
+        malformed("command");
     if (command.flags & COMMAND_TTY) {
         if (command_open_terminal(&command, &master, &slave, &err) < 0)
             die(&err);
@@ -198,10 +257,23 @@ static void kill_descendants(void)
     }
 }
 
+/* The kernel would kill the rest when pid 1 goes, but not count what they used. */
+static void kill_namespace(void)
+{
+    pid_t reaped;
+
+    do {
+        (void)kill(-1, SIGKILL);
+        reaped = waitpid(-1, NULL, __WALL);
+    } while (reaped > 0 || errno == EINTR);
+}
+
 static _Noreturn void finish(void)
 {
     if (setup.flags & SETUP_DIR_LEVEL)
         kill_descendants();
+    else if (getpid() == 1)
+        kill_namespace();
     _exit(0);
 }
 
@@ -234,15 +306,16 @@ static void serve_message(void)
 
     if (!receive(&head, fds, &bytes))
         finish();
-    /* The setup comes first and once; nothing is started without it. */
-    if ((head.kind == MESSAGE_SETUP) == built)
+    /* The frame comes first, then the root, each once; nothing is started without both. */
+    uint32_t wanted = progress == EMPTY ? MESSAGE_FRAME : progress == FRAMED ? MESSAGE_ROOT : 0;
+    if (wanted ? head.kind != wanted : head.kind <= MESSAGE_ROOT)
         finish();
     switch (head.kind) {
-    case MESSAGE_SETUP:
-        memcpy(box.trees, fds, head.fd_count * sizeof(int));
-        box.tree_count = head.fd_count;
-        build(bytes, head.length);
-        built = true;
+    case MESSAGE_FRAME:
+        build_frame(bytes, head.length, fds, head.fd_count);
+        break;
+    case MESSAGE_ROOT:
+        build_root(bytes, head.length, fds, head.fd_count);
         break;
     case MESSAGE_COMMAND:
         if (command_pid)
@@ -288,7 +361,9 @@ int main(int argc, char **argv)
         err_set(&err, ERR_KERNEL, errno, "make namespaces (0x%lx)", namespaces);
         die(&err);
     }
-    serve_message(); /* the setup, which the engine still prepares */
+    do
+        serve_message(); /* the setup, which the engine still prepares */
+    while (progress != BUILT);
     int signals = take_over_signals();
     if (signals < 0) {
         err_set(&err, ERR_LIMIT, errno, "watch for the command's end");
@@ -298,8 +373,11 @@ int main(int argc, char **argv)
                               {.fd = signals, .events = POLLIN}};
     for (;;) {
         struct signalfd_siginfo info;
-        if (poll(ready, 2, -1) < 0 && errno != EINTR)
+        if (poll(ready, 2, -1) < 0 && errno != EINTR) {
+            err_set(&err, ERR_LIMIT, errno, "wait for the command, which has been ended");
+            answer(REPLY_FAILED, STATUS_CARREL_FAILED, &err, -1);
             finish();
+        }
         if (ready[1].revents) {
             ignore(read(signals, &info, sizeof(info)) > 0); /* only a wake-up */
             reap();

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Builds the new root: carries out the setup's mount operations, every one by descriptor.
+/* Builds the frame and the new root: carries out the setup's mount operations, every one by
+ * descriptor.
  *
+ * The frame is built in a directory of Carrel's own files and moved onto the root, part by part.
  * The root is attached over "/" of this mount namespace and entered at the end. Mount points are
  * opened beneath the new root without following anything; a tenant who renames them while we work
  * can move a mount about inside the own tree only, and stage_verify_mounts then refuses to go on.
@@ -36,14 +38,22 @@ static int open_target(struct box *box, const struct op *op)
     return path_open_beneath(box->root, op->target, O_PATH, (op->flags & OP_TOP) != 0);
 }
 
+/* In the frame, which is ours alone, a path leads where it says. */
+static int put(struct box *box, const struct op *op, int tree)
+{
+    if (box->root == box->frame && op->target[0] != '\0')
+        return mount_attach_at(tree, box->frame, op->target);
+    scoped_fd int where = open_target(box, op);
+    return where < 0 ? where : mount_attach(tree, where);
+}
+
 /* Attaches a finished tree. In a tree the tenant writes, remembers which mount must be seen there
  * at the end; below our own mounts nobody else can rename anything. */
 static int attach(struct box *box, const struct op *op, int tree, struct err *err)
 {
-    scoped_fd int where = open_target(box, op);
-    int r = where < 0 ? where : mount_attach(tree, where);
+    int r = put(box, op, tree);
 
-    if (where == -ENOENT)
+    if (r == -ENOENT)
         return err_set(err, ERR_NOT_FOUND, 0,
                        "the mount point '/%s' does not exist in what is mounted above it; make it "
                        "there first",
@@ -80,9 +90,10 @@ static int open_bind_tree(const struct op *op, struct err *err)
 }
 
 /* Without privilege on the host the engine cannot make mount trees; here it can be done. */
-static int open_bind_trees(struct box *box, struct err *err)
+static int open_bind_trees(struct box *box, uint32_t first, uint32_t end, struct err *err)
 {
-    for (uint32_t i = 0; i < box->setup->op_count; i++) {
+    box->tree_count = box->trees_used = 0;
+    for (uint32_t i = first; i < end; i++) {
         const struct op *op = &box->setup->ops[i];
         if (op->kind != OP_BIND)
             continue;
@@ -219,14 +230,11 @@ static int do_show(struct box *box, const struct op *op, struct err *err)
  * no cover. */
 static int do_mask(struct box *box, const struct op *op, struct err *err)
 {
-    scoped_fd int where = open_target(box, op);
-
-    if (where == -ENOENT)
-        return 0;
     int cover = S_ISDIR(op->mode) ? box->empty_cover : box->null_cover;
-    scoped_fd int tree = where < 0 ? where : mount_clone(cover, false);
-    int r = tree < 0 ? tree : mount_attach(tree, where);
-    return r < 0 ? fail(err, r, op, "cover") : 0;
+    scoped_fd int tree = mount_clone(cover, false);
+    int r = tree < 0 ? tree : put(box, op, tree);
+
+    return r < 0 && r != -ENOENT ? fail(err, r, op, "cover") : 0;
 }
 
 static int do_lock(struct box *box, const struct op *op, struct err *err)
@@ -242,11 +250,18 @@ static int do_lock(struct box *box, const struct op *op, struct err *err)
     return r < 0 ? fail(err, r, op, "make read-only") : 0;
 }
 
-_Static_assert(OP_KIND_COUNT_ == 10, "every kind has an action here");
+static int do_move(struct box *box, const struct op *op, struct err *err)
+{
+    scoped_fd int tree = path_open_beneath(box->frame, op->source, O_PATH, 0);
+
+    return tree < 0 ? fail(err, tree, op, "find the frame's") : attach(box, op, tree, err);
+}
+
+_Static_assert(OP_KIND_COUNT_ == 11, "every kind has an action here");
 static int (*const actions[OP_KIND_COUNT_])(struct box *, const struct op *, struct err *) = {
     [OP_BIND] = do_bind, [OP_TMPFS] = do_tmpfs, [OP_PROC] = do_proc, [OP_DEVPTS] = do_devpts,
     [OP_DIR] = do_dir,   [OP_FILE] = do_file,   [OP_LINK] = do_link, [OP_SHOW] = do_show,
-    [OP_MASK] = do_mask, [OP_LOCK] = do_lock,
+    [OP_MASK] = do_mask, [OP_LOCK] = do_lock,   [OP_MOVE] = do_move,
 };
 
 /* The prepared files live on one small tmpfs, attached somewhere in the old root so that parts of
@@ -265,7 +280,10 @@ static int make_prepared(struct box *box, struct err *err)
     int r = box->prepared < 0 ? box->prepared : mount_attach(box->prepared, where);
     if (r < 0)
         return err_set(err, ERR_IO, -r, "make a tmpfs for Carrel's own files");
-    return 0;
+    if (mkdirat(box->prepared, "frame", 0755) < 0)
+        return err_set(err, ERR_IO, errno, "prepare Carrel's own files");
+    box->root = box->frame = path_open_beneath(box->prepared, "frame", O_PATH | O_DIRECTORY, 1);
+    return box->frame < 0 ? err_set(err, ERR_IO, -box->frame, "prepare Carrel's own files") : 0;
 }
 
 /* Binds `source` read-only over an entry of its own in the prepared files: what covers are copied
@@ -308,24 +326,42 @@ static int make_covers(struct box *box, struct err *err)
     return box->empty_cover < 0 ? -1 : 0;
 }
 
-/* Situation: new mount namespace still showing the host, all capabilities inside the user
- * namespace, uid as stage_become_builder left it. */
-int stage_build_root(struct box *box, struct err *err)
+static int carry_out(struct box *box, uint32_t first, uint32_t end, struct err *err)
 {
     umask(0);
-    if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
-        return err_set(err, ERR_IO, errno, "make mounts private");
-    if (!(box->setup->flags & SETUP_TREES_PASSED) && open_bind_trees(box, err) < 0)
-        return -1;
-    if (make_prepared(box, err) < 0 || make_covers(box, err) < 0)
-        return -1;
-    for (uint32_t i = 0; i < box->setup->op_count; i++) {
+    for (uint32_t i = first; i < end; i++) {
         const struct op *op = &box->setup->ops[i];
         if (actions[op->kind](box, op, err) < 0)
             return -1;
     }
     umask(022);
     return 0;
+}
+
+/* Situation: new mount namespace still showing the host, all capabilities inside the user
+ * namespace, uid as stage_become_builder left it. */
+int stage_build_frame(struct box *box, struct err *err)
+{
+    uint32_t count = box->setup->frame_count;
+
+    if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
+        return err_set(err, ERR_IO, errno, "make mounts private");
+    if (!(box->setup->flags & SETUP_TREES_PASSED) && open_bind_trees(box, 0, count, err) < 0)
+        return -1;
+    if (make_prepared(box, err) < 0 || make_covers(box, err) < 0)
+        return -1;
+    return carry_out(box, 0, count, err);
+}
+
+/* Situation: as above, with the frame in place; the tenant's tree has come with the message. */
+int stage_build_root(struct box *box, struct err *err)
+{
+    uint32_t first = box->setup->frame_count;
+    uint32_t end = box->setup->op_count;
+
+    if (!(box->setup->flags & SETUP_TREES_PASSED) && open_bind_trees(box, first, end, err) < 0)
+        return -1;
+    return carry_out(box, first, end, err);
 }
 
 /* Whether ".." at the root leads anywhere but to the root: it would follow a mount left on top. */

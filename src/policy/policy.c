@@ -212,10 +212,67 @@ static int read_max_output(struct reader *r, const json_t *value)
     return read_size(value, &r->policy->output_bytes);
 }
 
+static int read_memory(struct reader *r, const json_t *value)
+{
+    return read_size(value, &r->policy->limits.memory_bytes);
+}
+
+static int read_count(const json_t *value, uint64_t *ret)
+{
+    char text[32];
+
+    snprintf(text, sizeof(text), "%lld", (long long)json_integer_value(value));
+    return json_is_integer(value) ? units_parse_count(text, ret) : -EINVAL;
+}
+
+static int read_pids(struct reader *r, const json_t *value)
+{
+    return read_count(value, &r->policy->limits.pids);
+}
+
+/* A number, or text: what has no exact fraction in binary is rounded to the thousandths meant. */
+static int read_cpu(struct reader *r, const json_t *value)
+{
+    char text[32];
+
+    if (json_is_string(value))
+        return units_parse_cpu(json_string_value(value), &r->policy->limits.cpu_milli);
+    double number = json_number_value(value);
+    if (!json_is_number(value) || !(number > 0) || number > 1000000)
+        return -EINVAL;
+    snprintf(text, sizeof(text), "%.3f", number);
+    return units_parse_cpu(text, &r->policy->limits.cpu_milli);
+}
+
+static int read_io(struct reader *r, const json_t *value)
+{
+    return read_size(value, &r->policy->limits.io_bytes);
+}
+
+static int read_disk(struct reader *r, const json_t *value)
+{
+    struct carrel_limits *limits = &r->policy->limits;
+
+    if (json_is_string(value))
+        return units_parse_disk(json_string_value(value), &limits->disk_bytes, &limits->disk_image);
+    return read_size(value, &limits->disk_bytes);
+}
+
+static int read_files(struct reader *r, const json_t *value)
+{
+    return read_size(value, &r->policy->limits.disk_files);
+}
+
 static const struct key limit_keys[] = {
     {"timeout", "a duration such as \"30s\" or \"5m\"", read_timeout},
     {"tmp_size", "a size such as \"64M\"", read_tmp_size},
     {"max_output", "a size such as \"1M\"", read_max_output},
+    {"memory", "a size such as \"256M\"", read_memory},
+    {"pids", "a number above zero", read_pids},
+    {"cpu", "a number of processors such as 1.5", read_cpu},
+    {"io", "a size a second such as \"10M\"", read_io},
+    {"disk", "a size such as \"2G\" or \"image:2G\"", read_disk},
+    {"files", "a number above zero", read_files},
 };
 
 static int read_limits(struct reader *r, const json_t *value)
@@ -232,7 +289,7 @@ static const struct key policy_keys[] = {
     {"user", "\"user\" or \"root\"", read_user},
     {"mounts", "a list of at most 64 objects with source, target and writable", read_mounts},
     {"env", "an object of at most 256 strings", read_env},
-    {"limits", "an object with timeout, tmp_size and max_output", read_limits},
+    {"limits", "an object of limits such as \"timeout\": \"30s\"", read_limits},
 };
 
 int policy_parse(struct policy *ret, struct arena *arena, const char *bytes, size_t n,
@@ -317,6 +374,22 @@ static int narrow_reach(const struct policy *policy, struct carrel_spec *spec, s
     return 0;
 }
 
+static int narrow_limits(const struct policy *policy, struct carrel_spec *spec, struct err *err)
+{
+    const struct carrel_limits *allowed = &policy->limits;
+    struct carrel_limits *asked = &spec->limits;
+
+    if (narrow(&asked->memory_bytes, allowed->memory_bytes, "--memory", err) < 0 ||
+        narrow(&asked->pids, allowed->pids, "--pids", err) < 0 ||
+        narrow(&asked->cpu_milli, allowed->cpu_milli, "--cpu", err) < 0 ||
+        narrow(&asked->io_bytes, allowed->io_bytes, "--io", err) < 0 ||
+        narrow(&asked->disk_bytes, allowed->disk_bytes, "--disk", err) < 0 ||
+        narrow(&asked->disk_files, allowed->disk_files, "--files", err) < 0)
+        return -1;
+    asked->disk_image = asked->disk_image || allowed->disk_image; /* the kernel's is the stricter */
+    return 0;
+}
+
 int policy_apply(const struct policy *policy, struct arena *arena, struct carrel_spec *spec,
                  struct err *err)
 {
@@ -327,10 +400,11 @@ int policy_apply(const struct policy *policy, struct arena *arena, struct carrel
         narrow(&spec->timeout_ms, policy->timeout_ms, "--timeout", err) < 0 ||
         narrow(&spec->tmp_bytes, policy->tmp_bytes ? policy->tmp_bytes : CARREL_DEFAULT_TMP_BYTES,
                "--tmp-size", err) < 0 ||
-        narrow(&spec->output_bytes, policy->output_bytes, "--max-output", err) < 0)
+        narrow(&spec->output_bytes, policy->output_bytes, "--max-output", err) < 0 ||
+        narrow_limits(policy, spec, err) < 0)
         return -1;
-    if (spec->level == CARREL_LEVEL_DIR && !policy->tmp_bytes && !asked_tmp)
-        spec->tmp_bytes = 0; /* the default, which that level has no use for */
+    if (!policy->tmp_bytes && !asked_tmp)
+        spec->tmp_bytes = 0; /* the default, which depends on the level and on the memory */
     spec->mounts = policy->mounts;
     spec->mount_count = policy->mount_count;
     while (spec->env && spec->env[own])

@@ -26,6 +26,7 @@ struct policy {
     uint64_t timeout_ms; /* 0: not set */
     uint64_t tmp_bytes;
     uint64_t output_bytes;
+    struct carrel_limits limits;
 };
 
 /* Strings live in `arena`. */

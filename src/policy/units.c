@@ -55,3 +55,54 @@ int units_parse_duration(const char *text, uint64_t *ret_ms)
 {
     return parse(text, durations, sizeof(durations) / sizeof(durations[0]), ret_ms);
 }
+
+int units_parse_count(const char *text, uint64_t *ret)
+{
+    static const struct unit none[] = {{"", 1}};
+    uint64_t value;
+    int r = parse(text, none, 1, &value);
+
+    if (r < 0 || value >= 1000000)
+        return r < 0 ? r : -ERANGE;
+    *ret = value;
+    return 0;
+}
+
+int units_parse_cpu(const char *text, uint64_t *ret_milli)
+{
+    uint64_t milli = 0;
+    const char *at = text;
+    int decimals = -1; /* not yet behind the point */
+
+    for (; *at && decimals < 3; at++) {
+        if (*at == '.' && decimals < 0 && at > text) {
+            decimals = 0;
+            continue;
+        }
+        if (*at < '0' || *at > '9')
+            return -EINVAL;
+        decimals += decimals >= 0;
+        milli = milli * 10 + (uint64_t)(*at - '0');
+        if (milli > 1000000000)
+            return -ERANGE;
+    }
+    if (*at || at == text || decimals == 0)
+        return -EINVAL;
+    for (decimals = decimals < 0 ? 0 : decimals; decimals < 3; decimals++)
+        milli *= 10;
+    if (milli < 10 || milli > 1000000000)
+        return -ERANGE;
+    *ret_milli = milli;
+    return 0;
+}
+
+int units_parse_disk(const char *text, uint64_t *ret_bytes, bool *ret_image)
+{
+    static const char image[] = "image:";
+    bool is_image = strncmp(text, image, sizeof(image) - 1) == 0;
+    int r = units_parse_size(text + (is_image ? sizeof(image) - 1 : 0), ret_bytes);
+
+    if (r == 0)
+        *ret_image = is_image;
+    return r;
+}

@@ -3,10 +3,17 @@
  * what does not fit are refused. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* "64M", "1G", "4096", "512KiB" (powers of 1024); 0 or -EINVAL, -ERANGE. */
 int units_parse_size(const char *text, uint64_t *ret_bytes);
+/* "20": a number above zero and below a million. */
+int units_parse_count(const char *text, uint64_t *ret);
+/* "1.5", "2", "0.25" processors, in thousandths; at least 0.01. */
+int units_parse_cpu(const char *text, uint64_t *ret_milli);
+/* "2G", or "image:2G". */
+int units_parse_disk(const char *text, uint64_t *ret_bytes, bool *ret_image);
 /* "30s", "1500ms", "2m", "1h"; 0 or -EINVAL, -ERANGE. A bare number is refused: seconds to some,
  * milliseconds to others. */
 int units_parse_duration(const char *text, uint64_t *ret_ms);

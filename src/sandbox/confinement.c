@@ -29,9 +29,14 @@ static void write_namespaces(struct run *run)
     }
     if (run->net == CARREL_NET_HOST)
         run->setup.namespaces &= ~(uint32_t)CLONE_NEWNET;
-    if (access("/proc/self/ns/time", F_OK) < 0) /* before Linux 5.6 */
+    if (access("/proc/self/ns/time", F_OK) < 0 && errno == ENOENT) /* before Linux 5.6 */
         run->setup.namespaces &= ~(uint32_t)CLONE_NEWTIME;
 }
+
+enum {
+    DEFAULT_PROCESSES = 4096,
+    FILE_SIZE_SPARE = 4096
+};
 
 /* Bounds on what one process may hold. RLIMIT_NPROC counts per user namespace. */
 static const struct {
@@ -42,7 +47,7 @@ static const struct {
     {RLIMIT_CORE, 1,
      1}, /* no dumps: 0 would still start a core handler of the host's, 1 does not */
     {RLIMIT_NOFILE, 1024, 65536},
-    {RLIMIT_NPROC, 4096, 4096},
+    {RLIMIT_NPROC, DEFAULT_PROCESSES, DEFAULT_PROCESSES},
     {RLIMIT_MEMLOCK, 65536, 65536},
     {RLIMIT_RTPRIO, 0, 0},
     {RLIMIT_NICE, 0, 0},
@@ -53,6 +58,33 @@ static const struct {
 static uint64_t least(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
+}
+
+static void write_limit(struct run *run, int which, uint64_t most)
+{
+    run->setup.limit_mask |= 1U << which;
+    run->setup.limits[which].hard = run->setup.limits[which].soft = most;
+}
+
+/* The limits somebody asked for, as far as they are kept process by process. A limit on processes
+ * is a cgroup's where there is one: it counts the failures, too. */
+static int write_asked_limits(struct run *run, struct err *err)
+{
+    const struct carrel_limits *asked = &run->spec->limits;
+    struct rlimit now;
+
+    if (syscall(SYS_prlimit64, 0, RLIMIT_NPROC, NULL, &now) < 0)
+        return err_set(err, ERR_IO, errno, "read resource limit %d", RLIMIT_NPROC);
+    if (asked->pids && !weak("pids")) {
+        uint64_t with_pid_1 = asked->pids + 1;
+        bool cgroup = cgroup_can_hold_pids();
+        if (!cgroup || with_pid_1 > DEFAULT_PROCESSES)
+            write_limit(run, RLIMIT_NPROC, least(with_pid_1, now.rlim_max));
+    }
+    /* A page more than the limit: a file that reached it is then seen to be too large. */
+    if (asked->disk_bytes && !asked->disk_image && !weak("disk"))
+        write_limit(run, RLIMIT_FSIZE, asked->disk_bytes + FILE_SIZE_SPARE);
+    return 0;
 }
 
 static int write_limits(struct run *run, struct err *err)
@@ -66,7 +98,7 @@ static int write_limits(struct run *run, struct err *err)
         run->setup.limits[which].hard = least(limits[i].hard, now.rlim_max);
         run->setup.limits[which].soft = least(limits[i].soft, run->setup.limits[which].hard);
     }
-    return 0;
+    return write_asked_limits(run, err);
 }
 
 int confinement_write(struct run *run, struct err *err)
@@ -80,6 +112,11 @@ int confinement_write(struct run *run, struct err *err)
         run->setup.flags |= SETUP_SCOPE_SOCKETS | SETUP_SCOPE_SIGNALS;
     else if (run->net == CARREL_NET_HOST)
         filter.no_unix_sockets = true; /* the host's abstract sockets are in its network */
+    const struct carrel_limits *asked = &run->spec->limits;
+    filter.no_fallocate = asked->disk_bytes && !asked->disk_image && !weak("disk");
+    filter.notify = run->host.can_notify;
+    if (filter.notify)
+        run->setup.flags |= SETUP_NOTIFY;
     filter_build(&run->setup, &filter);
     return 0;
 }

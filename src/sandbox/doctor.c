@@ -17,6 +17,8 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "sandbox/cgroup.h"
+#include "sandbox/denial.h"
 #include "sandbox/host.h"
 #include "sandbox/identity.h"
 #include "sandbox/run.h"
@@ -77,46 +79,57 @@ static void probe_time_namespace(const struct host *host, struct finding *f)
         "clocks of a sandbox start at zero");
 }
 
-/* Controller names of the v1 hierarchies that are mounted, or of the v2 root. */
-static void read_controllers(const char *path, char *text, size_t size)
+/* Each limit is asked for as a run would: where a group can be made, not what is mounted. */
+static void say_limit(struct finding *f, enum cgroup_limit which, const char *instead)
 {
-    if (path_read_small(path, text, size) <= 0)
-        text[0] = '\0';
-    text[strcspn(text, "\n")] = '\0';
+    struct cgroup_offer offers[CGROUP_LIMIT_COUNT_];
+
+    cgroup_ask(offers);
+    const struct cgroup_offer *offer = &offers[which];
+    if (offer->version)
+        say(f, true, NULL, "by cgroup v%d", offer->version);
+    else if (instead)
+        say(f, true, NULL, "%s", instead);
+    else
+        say(f, false, offer->fix, "%s; refused when asked for", offer->why);
 }
 
-static void probe_cgroup_v2(const struct host *host, struct finding *f)
+static void probe_limit_memory(const struct host *host, struct finding *f)
 {
-    char text[200];
-    const char *at = access("/sys/fs/cgroup/cgroup.controllers", F_OK) == 0
-                         ? "/sys/fs/cgroup/cgroup.controllers"
-                         : "/sys/fs/cgroup/unified/cgroup.controllers";
-
     (void)host;
-    if (access(at, F_OK) < 0) {
-        say(f, false, "boot with systemd.unified_cgroup_hierarchy=1", "not mounted");
-        return;
-    }
-    read_controllers(at, text, sizeof(text));
-    say(f, strstr(text, "memory") != NULL, "boot with systemd.unified_cgroup_hierarchy=1",
-        "controllers: %.180s", text[0] ? text : "none");
+    say_limit(f, CGROUP_MEMORY, NULL);
 }
 
-static void probe_cgroup_v1(const struct host *host, struct finding *f)
+static void probe_limit_pids(const struct host *host, struct finding *f)
 {
-    static const char *const names[] = {"memory", "pids", "cpu", "blkio", "freezer", "devices"};
-    char path[64];
-    char list[128] = "";
-
     (void)host;
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        snprintf(path, sizeof(path), "/sys/fs/cgroup/%s/cgroup.procs", names[i]);
-        if (access(path, F_OK) < 0)
-            continue;
-        size_t used = strlen(list);
-        snprintf(list + used, sizeof(list) - used, "%s%s", used ? " " : "", names[i]);
-    }
-    say(f, list[0] != '\0', NULL, "controllers: %s", list[0] ? list : "none");
+    say_limit(f, CGROUP_PIDS, "by RLIMIT_NPROC, which counts for each sandbox");
+}
+
+static void probe_limit_cpu(const struct host *host, struct finding *f)
+{
+    (void)host;
+    say_limit(f, CGROUP_CPU, NULL);
+}
+
+static void probe_limit_io(const struct host *host, struct finding *f)
+{
+    (void)host;
+    say_limit(f, CGROUP_IO, NULL);
+}
+
+static void probe_limit_disk(const struct host *host, struct finding *f)
+{
+    say(f, true, NULL, "%s",
+        host->can_lease ? "by counting while it runs; exactly with --disk=image:SIZE"
+                        : "by counting while it runs (--disk=image:SIZE needs root)");
+}
+
+static void probe_denials(const struct host *host, struct finding *f)
+{
+    (void)host;
+    say(f, host_can_notify(), "a kernel of 5.5 or later with CONFIG_SECCOMP_FILTER",
+        "refused system calls are told in the result");
 }
 
 static void probe_landlock(const struct host *host, struct finding *f)
@@ -208,7 +221,7 @@ static void probe_quota(const struct host *host, struct finding *f)
 enum need {
     NEEDED,
     HELPFUL,
-    LATER, /* for what is to come: limits, plans */
+    LATER, /* for what is to come: plans */
 };
 
 static const struct {
@@ -225,9 +238,13 @@ static const struct {
     {"idmapped_mounts", "idmapped mounts", HELPFUL, probe_idmap},
     {"landlock", "Landlock scopes", HELPFUL, probe_landlock},
     {"time_namespace", "time namespace", HELPFUL, probe_time_namespace},
+    {"denials", "denials", HELPFUL, probe_denials},
+    {"limit_memory", "limit on memory", HELPFUL, probe_limit_memory},
+    {"limit_pids", "limit on processes", HELPFUL, probe_limit_pids},
+    {"limit_cpu", "limit on processors", HELPFUL, probe_limit_cpu},
+    {"limit_io", "limit on disk speed", HELPFUL, probe_limit_io},
+    {"limit_disk", "limit on disk space", HELPFUL, probe_limit_disk},
     {"overlay", "overlay filesystem", LATER, probe_overlay},
-    {"cgroup_v2", "cgroup v2", LATER, probe_cgroup_v2},
-    {"cgroup_v1", "cgroup v1", LATER, probe_cgroup_v1},
     {"quotas", "project quotas", LATER, probe_quota},
 };
 

@@ -8,15 +8,16 @@
 
 #include "carrel.h"
 #include "sandbox/filter.h"
+#include "sandbox/limits.h"
 #include "sandbox/run.h"
 #include "sys/mount.h"
 #include "sys/uapi.h"
 
-_Static_assert(OP_KIND_COUNT_ == 10, "every kind has a name here");
+_Static_assert(OP_KIND_COUNT_ == 11, "every kind has a name here");
 static const char *const kind_names[OP_KIND_COUNT_] = {
     [OP_BIND] = "bind", [OP_TMPFS] = "tmpfs", [OP_PROC] = "proc",    [OP_DEVPTS] = "devpts",
     [OP_DIR] = "dir",   [OP_FILE] = "file",   [OP_LINK] = "symlink", [OP_SHOW] = "own",
-    [OP_MASK] = "mask", [OP_LOCK] = "lock",
+    [OP_MASK] = "mask", [OP_LOCK] = "lock",   [OP_MOVE] = "move",
 };
 
 static const struct {
@@ -33,6 +34,7 @@ static const char *const limit_names[RLIM_NLIMITS] = {
     [RLIMIT_NPROC] = "processes",   [RLIMIT_MEMLOCK] = "locked_memory",
     [RLIMIT_RTPRIO] = "realtime",   [RLIMIT_NICE] = "nice",
     [RLIMIT_MSGQUEUE] = "msgqueue", [RLIMIT_SIGPENDING] = "pending_signals",
+    [RLIMIT_FSIZE] = "file_size",
 };
 
 /* Names are bytes, JSON and terminals want text: control characters and what is not UTF-8 are
@@ -57,28 +59,38 @@ static json_t *as_text(const char *bytes)
     return buf_done(&b) < 0 ? json_null() : json_string(b.p);
 }
 
+static json_t *explain_mount(const struct op *op)
+{
+    json_t *m = json_pack("{s:s}", "kind", kind_names[op->kind]);
+    char *target = NULL;
+
+    if (op->kind == OP_BIND || op->kind == OP_SHOW)
+        json_object_set_new(m, "source", as_text(op->source));
+    if (asprintf(&target, "/%s", op->target) >= 0) {
+        json_object_set_new(m, "target", as_text(target));
+        free(target);
+    }
+    json_object_set_new(m, "read_only", json_boolean(op->attrs & MOUNT_RDONLY));
+    if (op->kind == OP_TMPFS)
+        json_object_set_new(m, "bytes", json_integer((json_int_t)op->bytes));
+    return m;
+}
+
+/* As it will be seen: the root, then what the frame puts on it, then what the caller asked for. */
 static json_t *explain_mounts(const struct run *run)
 {
+    const struct setup *setup = &run->setup;
     json_t *mounts = json_array();
 
-    for (uint32_t i = 0; i < run->setup.op_count; i++) {
-        const struct op *op = &run->setup.ops[i];
-        bool prepared = (op->kind == OP_DIR || op->kind == OP_FILE || op->kind == OP_LINK) &&
-                        !(op->flags & OP_IN_ROOT);
-        if (prepared)
-            continue; /* parts of what an "own" line shows */
-        json_t *m = json_pack("{s:s}", "kind", kind_names[op->kind]);
-        if (op->kind == OP_BIND || op->kind == OP_SHOW)
-            json_object_set_new(m, "source", as_text(op->source));
-        char *target = NULL;
-        if (asprintf(&target, "/%s", op->target) >= 0) {
-            json_object_set_new(m, "target", as_text(target));
-            free(target);
-        }
-        json_object_set_new(m, "read_only", json_boolean(op->attrs & MOUNT_RDONLY));
-        if (op->kind == OP_TMPFS)
-            json_object_set_new(m, "bytes", json_integer((json_int_t)op->bytes));
-        json_array_append_new(mounts, m);
+    for (uint32_t n = 0; n < setup->op_count; n++) {
+        uint32_t i = n == 0 ? setup->frame_count : n <= setup->frame_count ? n - 1 : n;
+        const struct op *op = &setup->ops[i];
+        bool making = op->kind == OP_DIR || op->kind == OP_FILE || op->kind == OP_LINK;
+        /* Parts of what an "own" line shows, and how the frame comes to its place. */
+        if ((making && (i < setup->frame_count || !(op->flags & OP_IN_ROOT))) ||
+            op->kind == OP_MOVE)
+            continue;
+        json_array_append_new(mounts, explain_mount(op));
     }
     return mounts;
 }
@@ -109,6 +121,57 @@ static json_t *explain_limits(const struct run *run)
         json_object_set_new(limits, "max_output",
                             json_integer((json_int_t)run->spec->output_bytes));
     return limits;
+}
+
+static void explain_kept(json_t *kept, const char *name, uint64_t value, const char *by)
+{
+    json_object_set_new(kept, name,
+                        json_pack("{s:I, s:s?}", "value", (json_int_t)value, "kept_by", by));
+}
+
+/* The limits somebody asked for, and what keeps each on this host; null: nothing can. */
+static json_t *explain_asked_limits(const struct run *run, json_t *missing)
+{
+    static const struct {
+        const char *name;
+        const char *by[3]; /* by version of cgroups */
+    } kinds[CGROUP_LIMIT_COUNT_] = {
+        [CGROUP_MEMORY] = {"memory", {NULL, "cgroup v1, no swap", "cgroup v2, no swap"}},
+        [CGROUP_PIDS] = {"pids", {"RLIMIT_NPROC of its user namespace", "cgroup v1", "cgroup v2"}},
+        [CGROUP_CPU] = {"cpu", {NULL, "cgroup v1", "cgroup v2"}},
+        [CGROUP_IO] = {"io", {NULL, NULL, "cgroup v2"}},
+    };
+    const struct carrel_limits *limits = &run->spec->limits;
+    const uint64_t values[CGROUP_LIMIT_COUNT_] = {
+        [CGROUP_MEMORY] = limits->memory_bytes,
+        [CGROUP_PIDS] = limits->pids,
+        [CGROUP_CPU] = limits->cpu_milli,
+        [CGROUP_IO] = limits->io_bytes,
+    };
+    struct cgroup_offer offers[CGROUP_LIMIT_COUNT_];
+    json_t *kept = json_object();
+
+    cgroup_ask(offers);
+    for (int i = 0; i < CGROUP_LIMIT_COUNT_; i++) {
+        const char *by = kinds[i].by[offers[i].version];
+        if (!values[i])
+            continue;
+        explain_kept(kept, i == CGROUP_CPU ? "cpu_milli" : kinds[i].name, values[i], by);
+        if (!by)
+            json_array_append_new(
+                missing,
+                json_sprintf("--%s cannot be kept here and the run would be refused: %s; %s",
+                             kinds[i].name, offers[i].why, offers[i].fix));
+    }
+    const char *disk = limits->disk_image
+                           ? "a file system image beside the workspace"
+                           : "a quota where the workspace has one; else no fallocate, bounded file "
+                             "sizes, and counting while it runs";
+    if (limits->disk_bytes)
+        explain_kept(kept, "disk", limits->disk_bytes, disk);
+    if (limits->disk_files)
+        explain_kept(kept, "files", limits->disk_files, disk);
+    return kept;
 }
 
 static void visit_rule(void *context, const char *name, enum filter_answer answer)
@@ -142,6 +205,28 @@ static json_t *explain_identity(const struct run *run)
     return id;
 }
 
+static void explain_unlimited(const struct run *run, json_t *missing)
+{
+    const struct carrel_limits *limits = &run->spec->limits;
+
+    const struct {
+        bool limited;
+        const char *what;
+    } things[] = {{limits->memory_bytes != 0, "memory (--memory)"},
+                  {limits->cpu_milli != 0, "processor time (--cpu)"},
+                  {limits->disk_bytes != 0, "disk space (--disk)"}};
+
+    char list[128] = "";
+
+    for (size_t i = 0; i < sizeof(things) / sizeof(things[0]); i++) {
+        size_t used = strlen(list);
+        if (!things[i].limited)
+            snprintf(list + used, sizeof(list) - used, "%s%s", used ? ", " : "", things[i].what);
+    }
+    if (list[0])
+        json_array_append_new(missing, json_sprintf("no limit on %s", list));
+}
+
 static json_t *explain_missing(const struct run *run)
 {
     json_t *missing = json_array();
@@ -158,8 +243,7 @@ static json_t *explain_missing(const struct run *run)
             json_array_append_new(missing, json_string(not_isolated[i]));
         return missing;
     }
-    json_array_append_new(missing, json_string("no limit on memory, processor time and disk space: "
-                                               "only on the size of /tmp, /.cache and /dev/shm"));
+    explain_unlimited(run, missing);
     if (!(run->setup.namespaces & CLONE_NEWTIME))
         json_array_append_new(missing, json_string("no time namespace: uptime is the host's"));
     if (run->host.landlock_abi < CARREL_LANDLOCK_ABI_SCOPES)
@@ -217,11 +301,14 @@ static json_t *explain_all(const struct run *run)
                                             : "not used"));
         json_object_set_new(all, "filter", explain_filter(run));
     }
+    json_t *missing = explain_missing(run);
     json_object_set_new(all, "limits", explain_limits(run));
+    if (ns)
+        json_object_set_new(all, "asked_limits", explain_asked_limits(run, missing));
     json_object_set_new(all, "cwd", as_text(run->command.cwd));
     json_object_set_new(all, "environment", explain_environment(run));
     json_object_set_new(all, "command", explain_command(run));
-    json_object_set_new(all, "not_given", explain_missing(run));
+    json_object_set_new(all, "not_given", missing);
     return all;
 }
 
@@ -268,6 +355,20 @@ static void text_pairs(struct buf *b, const char *title, json_t *object)
     }
 }
 
+static void text_asked_limits(struct buf *b, json_t *kept)
+{
+    const char *name;
+    json_t *limit;
+
+    json_object_foreach(kept, name, limit)
+    {
+        const char *by = json_string_value(json_object_get(limit, "kept_by"));
+        buf_printf(b, "  %-16s %lld, kept by %s\n", name,
+                   (long long)json_integer_value(json_object_get(limit, "value")),
+                   by ? by : "nothing on this host");
+    }
+}
+
 static void text_all(struct buf *b, json_t *all)
 {
     static const char *const simple[] = {"level", "workspace", "network", "cwd", "landlock"};
@@ -285,6 +386,7 @@ static void text_all(struct buf *b, json_t *all)
         text_mounts(b, json_object_get(all, "mounts"));
     }
     text_pairs(b, "limits", json_object_get(all, "limits"));
+    text_asked_limits(b, json_object_get(all, "asked_limits"));
     if (filter) {
         buf_printf(b,
                    "\nsystem calls (%zu allowed; anything not named here does not exist inside)\n",

@@ -13,8 +13,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/audit.h>
+#include <linux/falloc.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <netinet/in.h>
 #include <sched.h>
 #include <stddef.h>
 #include <sys/ioctl.h>
@@ -35,6 +37,7 @@
 #define ANSWER_ALLOW     SECCOMP_RET_ALLOW
 #define ANSWER(error)    (SECCOMP_RET_ERRNO | (error))
 #define ANSWER_DONE      ANSWER(0)
+#define ANSWER_ASK       SECCOMP_RET_USER_NOTIF
 #define SETID_BITS       (S_ISUID | S_ISGID)
 
 typedef void check_fn(struct setup *, const struct filter_options *, int, int);
@@ -50,6 +53,8 @@ static check_fn check_personality;
 static check_fn check_seccomp;
 static check_fn check_rlimit;
 static check_fn check_prlimit;
+static check_fn check_address;
+static check_fn check_fallocate;
 
 struct rule {
     const char *name;
@@ -57,14 +62,17 @@ struct rule {
     enum filter_answer answer;
     check_fn *check;
     int argument[2];
+    bool quiet; /* refused without telling */
 };
 
 static const struct rule rules[] = {
-#define ALLOW_NUMBER(name, number)              {#name, number, FILTER_ALLOWED, NULL, {0, 0}},
-#define ALLOW(name)                             {#name, __NR_##name, FILTER_ALLOWED, NULL, {0, 0}},
-#define REFUSE(name)                            {#name, __NR_##name, FILTER_REFUSED, NULL, {0, 0}},
-#define CHECK_NUMBER(name, number, check, a, b) {#name, number, FILTER_CHECKED, check, {a, b}},
-#define CHECK(name, check, a, b)                {#name, __NR_##name, FILTER_CHECKED, check, {a, b}},
+#define ALLOW_NUMBER(name, number) {#name, number, FILTER_ALLOWED, NULL, {0, 0}, false},
+#define ALLOW(name)                {#name, __NR_##name, FILTER_ALLOWED, NULL, {0, 0}, false},
+#define REFUSE(name)               {#name, __NR_##name, FILTER_REFUSED, NULL, {0, 0}, false},
+#define REFUSE_QUIETLY(name)       {#name, __NR_##name, FILTER_REFUSED, NULL, {0, 0}, true},
+#define CHECK_NUMBER(name, number, check, a, b)                                                    \
+    {#name, number, FILTER_CHECKED, check, {a, b}, false},
+#define CHECK(name, check, a, b) {#name, __NR_##name, FILTER_CHECKED, check, {a, b}, false},
 #include "sandbox/syscalls.def"
 };
 
@@ -111,16 +119,22 @@ static void answer_if_any_bit(struct setup *s, uint32_t bits, uint32_t value)
     answer(s, value);
 }
 
+/* A refusal worth telling of. The listener (denial.c) answers with the same error; the kernel does
+ * not look at it here, but pid 1 does where there can be no listener. */
+static uint32_t refusal(const struct filter_options *o, uint32_t error)
+{
+    return o->notify ? ANSWER_ASK | error : ANSWER(error);
+}
+
 /* Nested namespaces are the kernel's largest attack surface. */
 static void check_clone(struct setup *s, const struct filter_options *o, int flags, int unused)
 {
-    (void)o;
     (void)unused;
     load_argument(s, flags);
     answer_if_any_bit(s,
                       CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER |
                           CLONE_NEWPID | CLONE_NEWNET,
-                      ANSWER(EPERM));
+                      refusal(o, EPERM));
     answer(s, ANSWER_ALLOW);
 }
 
@@ -132,21 +146,19 @@ static void check_ioctl(struct setup *s, const struct filter_options *o, int com
                                        0x40806685 /* FS_IOC_ENABLE_VERITY */,
                                        0x800c6613 /* FS_IOC_SET_ENCRYPTION_POLICY */};
 
-    (void)o;
     (void)unused;
     load_argument(s, command);
     for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++)
-        answer_if_equal(s, refused[i], ANSWER(EPERM));
+        answer_if_equal(s, refused[i], refusal(o, EPERM));
     answer(s, ANSWER_ALLOW);
 }
 
 /* A set-id file made inside would be a set-id file of the workspace's owner on the host. */
 static void check_mode(struct setup *s, const struct filter_options *o, int mode, int unused)
 {
-    (void)o;
     (void)unused;
     load_argument(s, mode);
-    answer_if_any_bit(s, SETID_BITS, ANSWER(EPERM));
+    answer_if_any_bit(s, SETID_BITS, refusal(o, EPERM));
     answer(s, ANSWER_ALLOW);
 }
 
@@ -164,9 +176,21 @@ static void check_mknod(struct setup *s, const struct filter_options *o, int mod
     (void)unused;
     load_argument(s, mode);
     emit(s, BPF_ALU | BPF_AND | BPF_K, S_IFMT, 0, 0);
-    answer_if_equal(s, S_IFCHR, ANSWER(EPERM));
-    answer_if_equal(s, S_IFBLK, ANSWER(EPERM));
+    answer_if_equal(s, S_IFCHR, refusal(o, EPERM));
+    answer_if_equal(s, S_IFBLK, refusal(o, EPERM));
     check_mode(s, o, mode, 0);
+}
+
+/* The kernel refuses raw sockets by itself, for want of a capability: they are asked about only to
+ * be told of. */
+static void allow_internet(struct setup *s, const struct filter_options *o, int type)
+{
+    if (o->notify) {
+        load_argument(s, type);
+        emit(s, BPF_ALU | BPF_AND | BPF_K, 0xf /* without SOCK_CLOEXEC and the like */, 0, 0);
+        answer_if_equal(s, SOCK_RAW, ANSWER_ASK);
+    }
+    answer(s, ANSWER_ALLOW);
 }
 
 static void check_socket(struct setup *s, const struct filter_options *o, int family, int protocol)
@@ -174,31 +198,32 @@ static void check_socket(struct setup *s, const struct filter_options *o, int fa
     load_argument(s, family);
     if (!o->no_unix_sockets)
         answer_if_equal(s, AF_UNIX, ANSWER_ALLOW);
-    answer_if_equal(s, AF_INET, ANSWER_ALLOW);
-    answer_if_equal(s, AF_INET6, ANSWER_ALLOW);
+    emit(s, BPF_JMP | BPF_JEQ | BPF_K, AF_INET, 1, 0);
+    uint32_t jump = s->filter_length;
+    emit(s, BPF_JMP | BPF_JEQ | BPF_K, AF_INET6, 0, 0);
+    allow_internet(s, o, family + 1);
+    s->filter[jump].jf = (uint8_t)(s->filter_length - jump - 1);
     emit(s, BPF_JMP | BPF_JEQ | BPF_K, AF_NETLINK, 1, 0);
-    answer(s, ANSWER(EAFNOSUPPORT));
+    answer(s, refusal(o, EAFNOSUPPORT));
     load_argument(s, protocol);
     answer_if_equal(s, 0 /* NETLINK_ROUTE */, ANSWER_ALLOW);
-    answer(s, ANSWER(EPROTONOSUPPORT));
+    answer(s, refusal(o, EPROTONOSUPPORT));
 }
 
 static void check_socketpair(struct setup *s, const struct filter_options *o, int family,
                              int unused)
 {
-    (void)o;
     (void)unused;
     load_argument(s, family);
     answer_if_equal(s, AF_UNIX, ANSWER_ALLOW);
-    answer(s, ANSWER(EAFNOSUPPORT));
+    answer(s, refusal(o, EAFNOSUPPORT));
 }
 
 static void check_prctl(struct setup *s, const struct filter_options *o, int option, int unused)
 {
-    (void)o;
     (void)unused;
     load_argument(s, option);
-    answer_if_equal(s, PR_SET_MM, ANSWER(EPERM));
+    answer_if_equal(s, PR_SET_MM, refusal(o, EPERM));
     answer(s, ANSWER_ALLOW);
 }
 
@@ -208,15 +233,15 @@ static void check_personality(struct setup *s, const struct filter_options *o, i
     /* Linux, 32-bit Linux, UNAME26 of either, and "tell me"; not the ones that weaken memory. */
     static const uint32_t allowed[] = {0, 0x8, 0x20000, 0x20008, 0xffffffff};
 
-    (void)o;
     (void)unused;
     load_argument(s, value);
     for (size_t i = 0; i < sizeof(allowed) / sizeof(allowed[0]); i++)
         answer_if_equal(s, allowed[i], ANSWER_ALLOW);
-    answer(s, ANSWER(EPERM));
+    answer(s, refusal(o, EPERM));
 }
 
-/* A program may confine itself further, but not watch its children's calls. */
+/* A program may confine itself further, but not watch its children's calls: a listener of its own
+ * could answer in place of ours, so this refusal is never left to one. */
 static void check_seccomp(struct setup *s, const struct filter_options *o, int operation, int flags)
 {
     (void)o;
@@ -253,6 +278,35 @@ static void check_prlimit(struct setup *s, const struct filter_options *o, int r
     answer(s, ANSWER_ALLOW);
 }
 
+/* Where there is no network the kernel refuses by itself; calls with an address as long as those of
+ * IPv4 and IPv6 (or of any) are asked about to be told of. Others, Unix sockets' among them, and
+ * all calls where there is a network, go straight on. */
+static void check_address(struct setup *s, const struct filter_options *o, int length, int unused)
+{
+    static const uint32_t lengths[] = {sizeof(struct sockaddr_in), sizeof(struct sockaddr_in6),
+                                       sizeof(struct sockaddr_storage)};
+
+    (void)unused;
+    if (o->notify && s->namespaces & CLONE_NEWNET) {
+        load_argument(s, length);
+        for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++)
+            answer_if_equal(s, lengths[i], ANSWER_ASK);
+    }
+    answer(s, ANSWER_ALLOW);
+}
+
+/* Ten gigabytes in a moment: too fast for a disk limit that looks now and then. Holes give back. */
+static void check_fallocate(struct setup *s, const struct filter_options *o, int mode, int unused)
+{
+    (void)unused;
+    if (o->no_fallocate) {
+        load_argument(s, mode);
+        emit(s, BPF_JMP | BPF_JSET | BPF_K, FALLOC_FL_PUNCH_HOLE, 1, 0);
+        answer(s, ANSWER(EOPNOTSUPP));
+    }
+    answer(s, ANSWER_ALLOW);
+}
+
 static void emit_checks(struct setup *s, const struct filter_options *options)
 {
     for (size_t i = 0; i < RULE_COUNT; i++) {
@@ -276,16 +330,20 @@ enum {
     NUMBERS = 512
 }; /* above the last one in the table */
 
-static size_t find_runs(struct number_run runs[NUMBERS])
+static size_t find_runs(const struct filter_options *o, struct number_run runs[NUMBERS])
 {
     uint32_t answers[NUMBERS];
     size_t n = 0;
 
     for (size_t i = 0; i < NUMBERS; i++)
         answers[i] = ANSWER(ENOSYS);
-    for (size_t i = 0; i < RULE_COUNT; i++) { /* a checked call has been answered by now */
-        assert(rules[i].number < NUMBERS);
-        answers[rules[i].number] = rules[i].answer == FILTER_REFUSED ? ANSWER(EPERM) : ANSWER_ALLOW;
+    answers[__NR_io_uring_setup] = refusal(o, ENOSYS); /* the one absence that is worth telling */
+    for (size_t i = 0; i < RULE_COUNT; i++) {          /* a checked call has been answered by now */
+        const struct rule *rule = &rules[i];
+        assert(rule->number < NUMBERS);
+        answers[rule->number] = ANSWER_ALLOW;
+        if (rule->answer == FILTER_REFUSED)
+            answers[rule->number] = rule->quiet ? ANSWER(EPERM) : refusal(o, EPERM);
     }
     for (uint32_t i = 1; i <= NUMBERS; i++) {
         if (i == NUMBERS || answers[i] != answers[i - 1])
@@ -296,13 +354,13 @@ static size_t find_runs(struct number_run runs[NUMBERS])
 
 /* In blocks that can be jumped over: the kernel tries the program on every number when it is
  * installed, and that costs by the length of the way. */
-static void emit_runs(struct setup *s)
+static void emit_runs(struct setup *s, const struct filter_options *options)
 {
     enum {
         BLOCK = 8
     };
     struct number_run runs[NUMBERS];
-    size_t n = find_runs(runs);
+    size_t n = find_runs(options, runs);
 
     for (size_t i = 0; i < n; i += BLOCK) {
         size_t last = i + BLOCK < n ? i + BLOCK : n;
@@ -325,7 +383,7 @@ void filter_build(struct setup *setup, const struct filter_options *options)
     emit(setup, BPF_JMP | BPF_JGE | BPF_K, X32_FIRST_NUMBER, 0, 1);
     answer(setup, SECCOMP_RET_KILL_PROCESS);
     emit_checks(setup, options);
-    emit_runs(setup);
+    emit_runs(setup, options);
 }
 
 void filter_visit(void (*visit)(void *context, const char *name, enum filter_answer answer),

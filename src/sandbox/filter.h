@@ -10,9 +10,14 @@
 
 struct filter_options {
     bool no_unix_sockets; /* with the host's network and no Landlock scopes: no AF_UNIX at all */
+    bool no_fallocate;    /* EOPNOTSUPP: the disk limit is kept by looking */
+    bool notify;          /* refusals worth telling of are left to a listener (denial.h), as
+                             SECCOMP_RET_USER_NOTIF with the error in its data; in a network namespace
+                             of its own connections too, with 0, which the listener lets go on */
 };
 
-/* Writes the program into setup->filter. Cannot fail: the table is fixed and fits. */
+/* Writes the program into setup->filter; setup->namespaces is written before. Cannot fail: the
+ * table is fixed and fits. */
 void filter_build(struct setup *setup, const struct filter_options *options);
 
 enum filter_answer {

@@ -9,6 +9,7 @@
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
+#include "sandbox/denial.h"
 #include "sandbox/identity.h"
 #include "sys/path.h"
 
@@ -19,7 +20,7 @@ static bool leases_are_mapped(void)
     char *at = text;
 
     if (path_read_small("/proc/self/uid_map", text, sizeof(text)) <= 0)
-        return false;
+        return true; /* not to be known: if so, writing the maps fails, in words */
     unsigned long inside = strtoul(at, &at, 10);
     (void)strtoul(at, &at, 10); /* outside */
     return inside == 0 && strtoul(at, NULL, 10) >= IDENTITY_LEASE_END;
@@ -35,6 +36,7 @@ void host_ask(struct host *ret)
     ret->can_lease = ret->uid == 0 && leases_are_mapped();
     long abi = syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
     ret->landlock_abi = abi > 0 ? (int)abi : 0;
+    ret->can_notify = host_can_notify();
     ret->cpus = sched_getaffinity(0, sizeof(cpus), &cpus) == 0 ? (unsigned)CPU_COUNT(&cpus) : 1;
     (void)sysinfo(&info);
     ret->memory_bytes = (uint64_t)info.totalram * info.mem_unit;

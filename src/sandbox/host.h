@@ -11,6 +11,7 @@ struct host {
     uid_t uid;
     gid_t gid;
     bool can_lease;   /* root over the whole uid space: ranges and idmapped mounts */
+    bool can_notify;  /* refused system calls can be told of */
     int landlock_abi; /* 0: none */
     unsigned cpus;
     uint64_t memory_bytes;

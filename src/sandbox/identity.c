@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/stat.h>
@@ -99,35 +100,66 @@ static int write_map(pid_t pid, const char *name, const char *text, struct err *
     return r < 0 ? err_set(err, ERR_IO, -r, "write '%s'", path) : 0;
 }
 
-/* A process that does nothing while its user namespace is given maps and opened. */
-static int idle_child(pid_t *ret_pid)
-{
-    pid_t parent = getpid();
-    pid_t pid = (pid_t)syscall(SYS_clone, CLONE_NEWUSER | SIGCHLD, NULL, NULL, NULL, NULL);
+/* A process that does nothing while its user namespace is given maps and opened. It shares our
+ * memory, because copying that of a large program takes longer than all the rest. */
+struct idle {
+    pid_t parent;
+    pid_t pid;
+    _Alignas(16) char stack[8192];
+};
 
-    if (pid < 0)
-        return -errno;
-    if (pid == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-        while (getppid() == parent) /* it may have died before that line */
-            pause();
-        _exit(1);
-    }
-    *ret_pid = pid;
-    return 0;
+static int stay_idle(void *argument)
+{
+    const struct idle *idle = argument;
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+    while (getppid() == idle->parent) /* it may have died before that line */
+        pause();
+    return 1;
+}
+
+static struct idle *start_idle(void)
+{
+    struct idle *idle = malloc(sizeof(*idle));
+    sigset_t all;
+    sigset_t before;
+
+    if (!idle)
+        return NULL;
+    idle->parent = getpid();
+    sigfillset(&all); /* a handler of the caller's must not run in it */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    idle->pid = clone(stay_idle, idle->stack + sizeof(idle->stack),
+                      CLONE_VM | CLONE_NEWUSER | SIGCHLD, idle);
+    int saved = errno;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    errno = saved;
+    if (idle->pid > 0)
+        return idle;
+    free(idle);
+    return NULL;
+}
+
+static void end_idle(struct idle *idle)
+{
+    if (kill(idle->pid, SIGKILL) < 0)
+        return; /* then it ends with us, and has its stack until then */
+    while (waitpid(idle->pid, NULL, 0) < 0 && errno == EINTR)
+        ;
+    free(idle);
 }
 
 static int make_idmap(const struct identity *id, uid_t uid, gid_t gid, int *ret_fd, struct err *err)
 {
     char path[64];
     char text[64];
-    pid_t pid = -1;
-    int r = idle_child(&pid);
+    struct idle *idle = start_idle();
 
-    if (r < 0)
-        return err_set(err, ERR_KERNEL, -r, "make a user namespace for the workspace's files");
+    if (!idle)
+        return err_set(err, ERR_KERNEL, errno, "make a user namespace for the workspace's files");
+    pid_t pid = idle->pid;
     snprintf(text, sizeof(text), "%u %u 1\n", uid, identity_outside_uid(id));
-    r = write_map(pid, "uid_map", text, err);
+    int r = write_map(pid, "uid_map", text, err);
     if (r == 0) {
         snprintf(text, sizeof(text), "%u %u 1\n", gid, identity_outside_gid(id));
         r = write_map(pid, "gid_map", text, err);
@@ -138,9 +170,7 @@ static int make_idmap(const struct identity *id, uid_t uid, gid_t gid, int *ret_
         if (*ret_fd < 0)
             r = err_set(err, ERR_IO, errno, "open '%s'", path);
     }
-    (void)kill(pid, SIGKILL);
-    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
-        ;
+    end_idle(idle);
     return r;
 }
 

@@ -11,6 +11,7 @@
 
 #include "base/fd.h"
 #include "base/weak.h"
+#include "sandbox/limits.h"
 #include "sandbox/procfiles.h"
 #include "sandbox/run.h"
 #include "sys/mount.h"
@@ -99,7 +100,8 @@ static int add_bind_if_there(struct run *run, const char *path, const char *targ
 static int add_bind_opened(struct run *run, int fd, const char *name, const struct op *as,
                            struct err *err)
 {
-    scoped_fd int own = run->host.can_lease && !run->dry
+    bool is_tree = run->in_image && fd == run->workspace; /* such cannot be copied before 6.15 */
+    scoped_fd int own = run->host.can_lease && !run->dry && !is_tree
                             ? mount_clone(fd, (as->flags & OP_RECURSIVE) != 0)
                             : fcntl(fd, F_DUPFD_CLOEXEC, 3);
 
@@ -160,14 +162,22 @@ static struct op *add_tmpfs(struct run *run, const char *target, uint64_t bytes,
     return op;
 }
 
-/* Names at the top of the new root that Carrel mounts on. In a tenant's tree workspace.c makes
- * them; on our own root pid 1 does. */
-static uint32_t top(struct run *run, const char *name)
+/* Names at the top of the new root that Carrel mounts on, where this host has them. */
+static const char *const system_names[] = {"usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"};
+static const char *const own_names[] = {"etc", "proc", "dev", "tmp", ".cache"};
+
+enum {
+    SYSTEM_NAMES = sizeof(system_names) / sizeof(system_names[0]),
+    OWN_NAMES = sizeof(own_names) / sizeof(own_names[0])
+};
+
+/* What cannot be looked at counts as there, and binding it then says why. */
+static bool host_has(const char *name)
 {
-    if (run->spec->workspace)
-        return OP_TOP;
-    (void)add_dir(run, name, OP_IN_ROOT);
-    return 0;
+    char path[16];
+
+    snprintf(path, sizeof(path), "/%s", name);
+    return access(path, F_OK) == 0 || errno != ENOENT;
 }
 
 static int add_root(struct run *run, struct err *err)
@@ -181,19 +191,46 @@ static int add_root(struct run *run, struct err *err)
     return 0;
 }
 
+/* Moves a part of the frame onto the root. In a tenant's tree workspace.c makes the name; on our
+ * own root pid 1 does. */
+static int add_move(struct run *run, const char *name)
+{
+    if (!run->spec->workspace && !add_dir(run, name, OP_IN_ROOT))
+        return -1;
+    struct op *op = add(run, OP_MOVE, name, name);
+    if (op && run->spec->workspace)
+        op->flags = OP_TOP;
+    return op ? 0 : -1;
+}
+
+static int add_moves(struct run *run, struct err *err)
+{
+    for (size_t i = 0; i < SYSTEM_NAMES; i++) {
+        if (host_has(system_names[i]) && add_move(run, system_names[i]) < 0)
+            return full(err);
+    }
+    for (size_t i = 0; i < OWN_NAMES; i++) {
+        if (add_move(run, own_names[i]) < 0)
+            return full(err);
+    }
+    return 0;
+}
+
 static int add_system(struct run *run, struct err *err)
 {
-    static const char *const names[] = {"usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"};
     char path[16];
 
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        snprintf(path, sizeof(path), "/%s", names[i]);
-        if (access(path, F_OK) < 0)
+    for (size_t i = 0; i < SYSTEM_NAMES; i++) {
+        snprintf(path, sizeof(path), "/%s", system_names[i]);
+        if (!host_has(system_names[i]))
             continue;
-        uint32_t flags = top(run, names[i]) | OP_RECURSIVE;
-        if (add_bind(run, path, names[i], system_attrs(), flags, err) < 0)
+        if (!add_dir(run, system_names[i], OP_IN_ROOT))
+            return full(err);
+        if (add_bind(run, path, system_names[i], system_attrs(), OP_RECURSIVE, err) < 0)
             return -1;
     }
+    for (size_t i = 0; i < OWN_NAMES; i++)
+        (void)add_dir(run, own_names[i], OP_IN_ROOT);
     return 0;
 }
 
@@ -274,9 +311,8 @@ static int add_etc(struct run *run, struct err *err)
     uint64_t attrs = system_attrs() | MOUNT_NOEXEC;
     char path[64];
 
-    uint32_t at_top = top(run, "etc");
     if (weak("own-etc"))
-        return add_bind(run, "/etc", "etc", attrs, at_top | OP_RECURSIVE, err);
+        return add_bind(run, "/etc", "etc", attrs, OP_RECURSIVE, err);
     for (size_t i = 0; i < sizeof(etc_dirs) / sizeof(etc_dirs[0]); i++)
         (void)add_dir(run, etc_dirs[i], 0);
     if (add_etc_files(run, err) < 0)
@@ -290,10 +326,8 @@ static int add_etc(struct run *run, struct err *err)
         if (etc_from_host[i].directory ? !add_dir(run, target, 0) : !add_file(run, target, ""))
             return full(err);
     }
-    struct op *show = add_show(run, "etc", "etc", attrs);
-    if (!show)
+    if (!add_show(run, "etc", "etc", attrs))
         return full(err);
-    show->flags = at_top;
     for (size_t i = 0; i < count; i++) {
         snprintf(path, sizeof(path), "/etc/%s", etc_from_host[i].name);
         const char *target = arena_copy(&run->arena, path + 1, strlen(path + 1));
@@ -373,25 +407,17 @@ static int add_proc_files(struct run *run, struct err *err)
 
 static int add_proc(struct run *run, struct err *err)
 {
-    uint32_t at_top = top(run, "proc");
-
     if (weak("ns-pid"))
-        return add_bind(run, "/proc", "proc", 0, at_top | OP_RECURSIVE, err);
+        return add_bind(run, "/proc", "proc", 0, OP_RECURSIVE, err);
     struct op *op = add(run, OP_PROC, "", "proc");
     if (!op)
         return full(err);
-    op->flags = at_top;
     op->attrs = MOUNT_NOSUID | MOUNT_NODEV | MOUNT_NOEXEC;
     if (!weak("proc-masks") && add_proc_covers(run, err) < 0)
         return -1;
     if (!weak("proc-own") && add_proc_files(run, err) < 0)
         return -1;
     return 0;
-}
-
-static uint64_t tmp_bytes(const struct run *run)
-{
-    return run->spec->tmp_bytes ? run->spec->tmp_bytes : CARREL_DEFAULT_TMP_BYTES;
 }
 
 static const char *const dev_nodes[] = {"dev/null",   "dev/zero",    "dev/full",
@@ -416,10 +442,9 @@ static int add_dev(struct run *run, struct err *err)
                                            {"dev/stdout", "/proc/self/fd/1"},
                                            {"dev/stderr", "/proc/self/fd/2"},
                                            {"dev/ptmx", "pts/ptmx"}};
-    uint32_t at_top = top(run, "dev");
 
     if (weak("own-dev"))
-        return add_bind(run, "/dev", "dev", 0, at_top | OP_RECURSIVE, err);
+        return add_bind(run, "/dev", "dev", 0, OP_RECURSIVE, err);
     (void)add_dir(run, "dev", 0);
     (void)add_dir(run, "dev/pts", 0);
     (void)add_dir(run, "dev/shm", 0);
@@ -427,14 +452,12 @@ static int add_dev(struct run *run, struct err *err)
         (void)add_file(run, dev_nodes[i], "");
     for (size_t i = 0; i < sizeof(links) / sizeof(links[0]); i++)
         (void)add(run, OP_LINK, links[i][1], links[i][0]);
-    struct op *show = add_show(run, "dev", "dev", MOUNT_RDONLY | MOUNT_NOSUID | MOUNT_NOEXEC);
-    if (!show)
+    if (!add_show(run, "dev", "dev", MOUNT_RDONLY | MOUNT_NOSUID | MOUNT_NOEXEC))
         return full(err);
-    show->flags = at_top;
     if (add_dev_nodes(run, err) < 0)
         return -1;
     struct op *pts = add(run, OP_DEVPTS, "", "dev/pts");
-    struct op *shm = add_tmpfs(run, "dev/shm", tmp_bytes(run), 01777);
+    struct op *shm = add_tmpfs(run, "dev/shm", limits_tmp_bytes(run->spec), 01777);
     if (!pts || !shm)
         return full(err);
     pts->attrs = MOUNT_NOSUID | MOUNT_NOEXEC;
@@ -445,15 +468,9 @@ static int add_dev(struct run *run, struct err *err)
 
 static int add_temporary(struct run *run, struct err *err)
 {
-    uint32_t tmp_top = top(run, "tmp");
-    struct op *tmp = add_tmpfs(run, "tmp", tmp_bytes(run), 01777);
-    uint32_t cache_top = top(run, ".cache");
-    struct op *cache = add_tmpfs(run, ".cache", tmp_bytes(run), 0700);
-
-    if (!tmp || !cache)
+    if (!add_tmpfs(run, "tmp", limits_tmp_bytes(run->spec), 01777) ||
+        !add_tmpfs(run, ".cache", limits_tmp_bytes(run->spec), 0700))
         return full(err);
-    tmp->flags = tmp_top;
-    cache->flags = cache_top;
     return 0;
 }
 
@@ -609,11 +626,18 @@ static int add_extra(struct run *run, struct err *err)
     return 0;
 }
 
-int rootfs_write(struct run *run, struct err *err)
+int rootfs_write_frame(struct run *run, struct err *err)
 {
-    if (add_root(run, err) < 0 || add_system(run, err) < 0 || add_etc(run, err) < 0 ||
-        add_proc(run, err) < 0 || add_dev(run, err) < 0 || add_temporary(run, err) < 0 ||
-        add_extra(run, err) < 0)
+    if (add_system(run, err) < 0 || add_etc(run, err) < 0 || add_proc(run, err) < 0 ||
+        add_dev(run, err) < 0 || add_temporary(run, err) < 0)
+        return -1;
+    run->setup.frame_count = run->setup.op_count;
+    return run->setup.op_count == SETUP_MAX_OPS ? full(err) : 0;
+}
+
+int rootfs_write_root(struct run *run, struct err *err)
+{
+    if (add_root(run, err) < 0 || add_moves(run, err) < 0 || add_extra(run, err) < 0)
         return -1;
     return run->setup.op_count == SETUP_MAX_OPS ? full(err) : 0;
 }

@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "sandbox/limits.h"
+#include "sandbox/pool.h"
 
 #define ARENA_BYTES (16UL << 20)
 
@@ -40,9 +42,10 @@ static int decide(struct run *run, struct err *err)
     run->net = spec->net == CARREL_NET_DEFAULT ? CARREL_NET_NONE : spec->net;
     if (run->level == CARREL_LEVEL_DIR) {
         run->net = CARREL_NET_HOST;
-        return check_dir_level(spec, err);
+        if (check_dir_level(spec, err) < 0)
+            return -1;
     }
-    return 0;
+    return limits_check(run, err);
 }
 
 /* As root the inner user has a uid of a leased range outside; otherwise it is the caller. */
@@ -52,8 +55,8 @@ static int choose_identity(struct run *run, struct err *err)
     run->identity.inside_uid = run->setup.uid;
     run->identity.inside_gid = run->setup.gid;
     if (!run->host.can_lease) {
-        if (run->host.uid != run->owner_uid && run->host.uid != 0 && run->spec->workspace &&
-            faccessat(run->workspace, ".", W_OK, 0) < 0)
+        if (run->workspace >= 0 && run->host.uid != run->owner_uid && run->host.uid != 0 &&
+            run->spec->workspace && faccessat(run->workspace, ".", W_OK, 0) < 0)
             return err_set(err, ERR_DENIED, 0,
                            "workspace '%s' belongs to another user (uid %u) and is not writable",
                            run->spec->workspace, run->owner_uid);
@@ -63,25 +66,49 @@ static int choose_identity(struct run *run, struct err *err)
     return 0;
 }
 
-int run_prepare(struct run *run, const struct carrel_spec *spec, bool dry, struct err *err)
+static int begin(struct run *run, const struct carrel_spec *spec, bool dry, struct err *err)
 {
-    memset(run, 0, offsetof(struct run, sources));
+    /* The tables at its end are filled in order, and most of each is never touched. */
+    memset(run, 0, offsetof(struct run, setup.filter));
     run->spec = spec;
     run->dry = dry;
     run->workspace = run->lock = -1;
     run->command = (struct command){0};
     arena_init(&run->arena, ARENA_BYTES);
     identity_init(&run->identity);
+    cgroup_init(&run->cgroup);
     host_ask(&run->host);
+    run->host.memory_bytes = limits_memory_shown(spec, run->host.memory_bytes);
     run->setup.hostname = "carrel";
-    if (decide(run, err) < 0 || workspace_open(run, err) < 0)
+    return decide(run, err);
+}
+
+static int write_frame(struct run *run, struct err *err)
+{
+    return rootfs_write_frame(run, err) < 0 || confinement_write(run, err) < 0 ? -1 : 0;
+}
+
+int run_prepare_frame(struct run *run, const struct carrel_spec *spec, struct err *err)
+{
+    if (begin(run, spec, false, err) < 0 || choose_identity(run, err) < 0)
+        return -1;
+    run->setup.flags |= SETUP_SAY_READY;
+    return write_frame(run, err);
+}
+
+int run_prepare(struct run *run, const struct carrel_spec *spec, bool dry, struct err *err)
+{
+    if (begin(run, spec, dry, err) < 0 || workspace_open(run, err) < 0)
         return -1;
     if (run->level == CARREL_LEVEL_DIR) {
         run->setup.flags = SETUP_DIR_LEVEL;
         return environment_write(run, err);
     }
-    if (choose_identity(run, err) < 0 || rootfs_write(run, err) < 0 ||
-        confinement_write(run, err) < 0)
+    if (workspace_enter_image(run, err) < 0 || choose_identity(run, err) < 0)
+        return -1;
+    if (spec->pool && !dry)
+        pool_take(spec->pool, run);
+    if ((!run->taken && write_frame(run, err) < 0) || rootfs_write_root(run, err) < 0)
         return -1;
     return environment_write(run, err);
 }
@@ -92,6 +119,9 @@ void run_clear(struct run *run)
         scope_close(&run->sources[i]);
     scope_close(&run->workspace);
     scope_close(&run->lock);
+    if (run->taken)
+        pool_give_back(run->spec->pool, run); /* with its cgroup: removing one can take a while */
+    cgroup_clear(&run->cgroup);
     identity_clear(&run->identity);
     arena_clear(&run->arena);
 }
@@ -105,23 +135,40 @@ int run_report(const struct err *err, struct carrel_error *error)
     return -1;
 }
 
+/* One attempt; *ret_misfit: what came from the pool did not suit the tree. */
+static int attempt(struct run *run, const struct carrel_spec *spec, struct carrel_result *ret,
+                   bool *ret_misfit, struct err *err)
+{
+    int r = run_prepare(run, spec, false, err);
+
+    if (r == 0)
+        r = supervise(run, ret, err);
+    if (r < 0)
+        workspace_unmake(run);
+    *ret_misfit = run->misfit;
+    run_clear(run);
+    return r;
+}
+
 int carrel_run(const struct carrel_spec *spec, struct carrel_result *ret,
                struct carrel_error *error)
 {
+    struct carrel_spec without_pool = *spec;
     struct err err = {0};
     struct run *run = malloc(sizeof(*run)); /* too large for a stack that may be a thread's */
+    bool misfit;
 
     *ret = (struct carrel_result){0};
     if (!run) {
         err_set(&err, ERR_LIMIT, 0, "out of memory");
         return run_report(&err, error);
     }
-    int r = run_prepare(run, spec, false, &err);
-    if (r == 0)
-        r = supervise(run, ret, &err);
-    if (r < 0)
-        workspace_unmake(run);
-    run_clear(run);
+    int r = attempt(run, spec, ret, &misfit, &err);
+    if (r < 0 && misfit) {
+        without_pool.pool = NULL;
+        err = (struct err){0};
+        r = attempt(run, &without_pool, ret, &misfit, &err);
+    }
     free(run);
     return r < 0 ? run_report(&err, error) : 0;
 }
@@ -130,5 +177,6 @@ void carrel_result_clear(struct carrel_result *result)
 {
     free(result->out);
     free(result->err);
+    free(result->denials);
     *result = (struct carrel_result){0};
 }

@@ -8,6 +8,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "carrel.h"
+#include "sandbox/cgroup.h"
 #include "sandbox/host.h"
 #include "sandbox/identity.h"
 #include "sandbox/setup.h"
@@ -28,9 +29,13 @@ struct run {
     uid_t owner_uid;      /* of that tree */
     gid_t owner_gid;
     struct identity identity;
-    bool dry;                       /* only explained: nothing is made on disk */
-    bool imagined;                  /* dry, and the workspace does not exist yet */
-    bool created;                   /* the workspace was made by this run */
+    struct cgroup cgroup;
+    struct prepared *taken; /* a sandbox of the pool's whose frame stands already; or NULL */
+    bool misfit;            /* ... and cannot be used for this tree after all */
+    bool in_image;          /* the tree is a detached mount of its own */
+    bool dry;               /* only explained: nothing is made on disk */
+    bool imagined;          /* dry, and the workspace does not exist yet */
+    bool created;           /* the workspace was made by this run */
     const char *made[RUN_MAX_MADE]; /* what this run made in the workspace, in that order */
     size_t made_count;
     struct setup setup;
@@ -46,14 +51,18 @@ void run_clear(struct run *run);
 /* Turns an error into the public one; returns -1. */
 int run_report(const struct err *err, struct carrel_error *error);
 
-/* rootfs.c: the mount operations. */
-int rootfs_write(struct run *run, struct err *err);
+/* ... without a tree and a command: what a pool prepares. */
+int run_prepare_frame(struct run *run, const struct carrel_spec *spec, struct err *err);
+/* rootfs.c: the mount operations, of the frame and then of the root. */
+int rootfs_write_frame(struct run *run, struct err *err);
+int rootfs_write_root(struct run *run, struct err *err);
 /* confinement.c: namespaces, limits, filter, Landlock. */
 int confinement_write(struct run *run, struct err *err);
 /* environment.c: the command, its directory and its variables. */
 int environment_write(struct run *run, struct err *err);
 /* workspace.c: opens the tree; makes or checks the names Carrel mounts on. */
 int workspace_open(struct run *run, struct err *err);
+int workspace_enter_image(struct run *run, struct err *err);
 int workspace_check_mount_points(const struct run *run, bool missing[SETUP_MAX_OPS],
                                  struct err *err);
 int workspace_make_mount_points(struct run *run, struct err *err);

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The setup: what will be done to make one sandbox, as inert data. It is built by the engine from
  * options and host facts (rootfs.c, confinement.c), printed by --explain, sent to pid 1 as bytes
- * (wire.c), and only there carried out. No descriptors, no pointers into live state. */
+ * (wire.c), and only there carried out. No descriptors, no pointers into live state.
+ *
+ * It has two parts. The frame is all that does not depend on whose tree it will be: /usr, /etc,
+ * /proc, /dev and the temporary file systems, built beside the root; a pool has it made ahead. The
+ * root is the tenant's tree; the frame's parts are moved onto it. */
 #pragma once
 
 #include <stdbool.h>
@@ -19,6 +23,7 @@ enum op_kind {
     OP_SHOW,   /* what was prepared as `source` appears at `target` */
     OP_MASK,   /* nothing to see at `target` */
     OP_LOCK,   /* `target` bound over itself, read-only */
+    OP_MOVE,   /* what the frame has at `source` goes to `target` */
     OP_KIND_COUNT_,
 };
 
@@ -46,7 +51,7 @@ struct op {
 };
 
 enum {
-    SETUP_MAX_OPS = 256,
+    SETUP_MAX_OPS = 512,
     SETUP_MAX_FILTER = 1024,
     SETUP_MAX_ARGS = 65536
 };
@@ -57,7 +62,9 @@ enum setup_flags {
     SETUP_SCOPE_SOCKETS = 1 << 2, /* Landlock: no abstract socket from outside */
     SETUP_SCOPE_SIGNALS = 1 << 3, /* Landlock: no signal to outside */
     SETUP_DIR_LEVEL = 1 << 4,     /* level dir: none of the above, environment and tree kill only */
-    SETUP_FLAGS_ALL_ = (1 << 5) - 1,
+    SETUP_NOTIFY = 1 << 5,        /* the filter has a listener: send it to the engine */
+    SETUP_SAY_READY = 1 << 6,     /* say so when the frame stands: it was made ahead, for a pool */
+    SETUP_FLAGS_ALL_ = (1 << 7) - 1,
 };
 
 struct setup {
@@ -66,8 +73,8 @@ struct setup {
     uint32_t uid;        /* inside */
     uint32_t gid;
     const char *hostname;
+    uint32_t frame_count; /* so many of the operations come first and make the frame */
     uint32_t op_count;
-    struct op ops[SETUP_MAX_OPS];
     uint32_t limit_mask; /* bit n: limits[n] is set */
 
     struct {
@@ -83,6 +90,8 @@ struct setup {
         uint8_t jf;
         uint32_t k;
     } filter[SETUP_MAX_FILTER]; /* struct sock_filter, spelt out: it crosses a socket */
+
+    struct op ops[SETUP_MAX_OPS];
 };
 
 enum command_flags {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* clone -> (child: keep capabilities over exec, exec carrel-init) while the parent opens the mount
- * trees -> maps -> setup message. The child shares our memory until it execs, so nothing here that
- * it uses may go away before pid 1 has answered or died. */
+ * trees -> maps, cgroup -> frame message -> root message. The child shares our memory until it
+ * execs, so nothing here that it uses may go away before pid 1 has answered or died. */
 #include "sandbox/start.h"
 
 #include <errno.h>
@@ -24,7 +24,9 @@
 
 #include "base/fd.h"
 #include "base/weak.h"
+#include "sandbox/pool.h"
 #include "sandbox/wire.h"
+#include "sys/clone.h"
 #include "sys/message.h"
 #include "sys/mount.h"
 #include "sys/process.h"
@@ -178,23 +180,65 @@ static void close_child_files(const struct child_start *start)
         scope_close(&fds[i]);
 }
 
+/* Straight into the v2 group, where there is one; what does not work so is attached afterwards. */
+static pid_t clone_child(struct run *run, int flags, struct live *live)
+{
+    struct child_start *start = live->start;
+    struct clone_request request = {.flags = (uint64_t)flags,
+                                    .cgroup = cgroup_clone_fd(&run->cgroup),
+                                    .stack = start->stack,
+                                    .stack_size = CHILD_STACK_BYTES,
+                                    .function = become_init,
+                                    .argument = start};
+
+    if (request.cgroup >= 0) {
+        pid_t pid = clone_into_cgroup(&request, &live->pidfd);
+        if (pid > 0) {
+            cgroup_cloned(&run->cgroup);
+            return pid;
+        }
+        if (pid != -ENOSYS && pid != -EACCES && pid != -EINVAL && pid != -E2BIG) {
+            errno = -pid;
+            return -1;
+        }
+    }
+    return clone(become_init, start->stack + CHILD_STACK_BYTES, flags | SIGCHLD, start,
+                 &live->pidfd);
+}
+
+/* A change of the effective uid puts capabilities away; writing to our cgroup takes one. */
+static void raise_capabilities(void)
+{
+    struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct sets[2];
+
+    if (syscall(SYS_capget, &head, sets) < 0)
+        return;
+    sets[0].effective = sets[0].permitted;
+    sets[1].effective = sets[1].permitted;
+    ignore(syscall(SYS_capset, &head, sets) == 0); /* then it is attached afterwards */
+}
+
 /* The maker of a user namespace is charged for what is used in it (inotify, pipes, queues): as
  * root, let that be the leased uid, not root's own account. Of this thread alone, and only for the
  * clone; what a change of ids takes from the process is put back. */
-static pid_t clone_as_owner(const struct run *run, int flags, struct live *live)
+static pid_t clone_as_owner(struct run *run, int flags, struct live *live)
 {
-    struct child_start *start = live->start;
-    char *stack = start->stack + CHILD_STACK_BYTES;
     struct process_marks marks;
     pid_t pid = -1;
 
     if (run->identity.range) {
         process_keep_marks(&marks);
+        uid_t real = getuid();
         uid_t own = geteuid();
-        if (syscall(SYS_setresuid, -1, run->identity.base, -1) == 0) {
-            pid = clone(become_init, stack, flags, start, &live->pidfd);
+        /* The real uid too: before Linux 6.16 exec takes ambient capabilities from who differs. */
+        if (syscall(SYS_setresuid, run->identity.base, run->identity.base, -1) == 0) {
+            if (cgroup_clone_fd(&run->cgroup) >= 0)
+                raise_capabilities();
+            pid = clone_child(run, flags, live);
             int saved = errno;
-            if (syscall(SYS_setresuid, -1, own, -1) < 0) { /* going on as somebody else is worse */
+            if (syscall(SYS_setresuid, real, own, -1) <
+                0) { /* going on as somebody else is worse */
                 fputs("carrel: the kernel did not let root be root again\n", stderr);
                 _exit(STATUS_CARREL_FAILED);
             }
@@ -204,11 +248,11 @@ static pid_t clone_as_owner(const struct run *run, int flags, struct live *live)
     }
     /* Where ordinary users may make none, the leased uid may not either. */
     if (pid < 0 && (!run->identity.range || errno == EPERM))
-        pid = clone(become_init, stack, flags, start, &live->pidfd);
+        pid = clone_child(run, flags, live);
     return pid;
 }
 
-static int clone_init(struct live *live, const struct run *run, struct err *err)
+static int clone_init(struct live *live, struct run *run, struct err *err)
 {
     uint32_t namespaces = run->setup.namespaces;
     uint32_t now = namespaces & (CLONE_NEWUSER | CLONE_NEWPID);
@@ -216,12 +260,14 @@ static int clone_init(struct live *live, const struct run *run, struct err *err)
     sigset_t all;
     sigset_t before;
 
+    /* The cgroup namespace is made when pid 1 is in its group, see stage_cgroup_root. */
     if (namespaces)
-        snprintf(start->namespaces, sizeof(start->namespaces), "%x", namespaces & ~now);
+        snprintf(start->namespaces, sizeof(start->namespaces), "%x",
+                 namespaces & ~now & ~(uint32_t)CLONE_NEWCGROUP);
     /* A handler of the caller's must not run in the child. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int flags = (int)now | CLONE_VM | CLONE_PIDFD | SIGCHLD;
+    int flags = (int)now | CLONE_VM | CLONE_PIDFD;
     pid_t pid = clone_as_owner(run, flags, live);
     int saved = errno;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -240,6 +286,10 @@ static int use_owner_directly(struct run *run, struct err *err)
                        "an ordinary user (chown -R 1000:1000), or move it to ext4, xfs, btrfs or "
                        "tmpfs",
                        run->workspace_path);
+    if (run->taken) { /* its maps are written already */
+        run->misfit = true;
+        return err_set(err, ERR_CONFLICT, 0, "the prepared sandbox has other id maps");
+    }
     identity_forget_owners(&run->identity); /* their maps lead to somebody else */
     run->identity.direct = true;
     run->identity.direct_uid = run->owner_uid;
@@ -291,9 +341,10 @@ struct fd_list {
     size_t n;
 };
 
-static int collect_trees(struct run *run, struct fd_list *trees, struct err *err)
+static int collect_trees(struct run *run, uint32_t first, uint32_t end, struct fd_list *trees,
+                         struct err *err)
 {
-    for (uint32_t i = 0; i < run->setup.op_count; i++) {
+    for (uint32_t i = first; i < end; i++) {
         const struct op *op = &run->setup.ops[i];
         if (op->kind != OP_BIND)
             continue;
@@ -303,8 +354,6 @@ static int collect_trees(struct run *run, struct fd_list *trees, struct err *err
             return -1;
         trees->fds[trees->n++] = run->sources[i]; /* run_clear closes it */
     }
-    /* Pid 1 holds the lease too: it ends with the last process of the sandbox. */
-    trees->fds[trees->n++] = run->identity.lease_fd;
     return 0;
 }
 
@@ -329,21 +378,41 @@ static char *map_message(void)
     return bytes == MAP_FAILED ? NULL : bytes;
 }
 
-static int send_setup(struct live *live, struct run *run, struct err *err)
+/* Everything about pid 1 that must be in place before it builds, then what it builds first. */
+static int send_frame(struct live *live, struct run *run, struct err *err)
 {
     struct fd_list trees = {.n = 0};
 
+    if (cgroup_attach(&run->cgroup, live->pid, err) < 0)
+        return -1;
     if (run->level == CARREL_LEVEL_NS) {
-        if (run->host.can_lease && (collect_trees(run, &trees, err) < 0))
-            return -1;
+        if (run->host.can_lease) {
+            if (collect_trees(run, 0, run->setup.frame_count, &trees, err) < 0)
+                return -1;
+            /* Pid 1 holds the lease too: it ends with the last process of the sandbox. */
+            trees.fds[trees.n++] = run->identity.lease_fd;
+        }
         if (identity_write_maps(&run->identity, live->pid, err) < 0)
             return -1;
     }
     char *bytes = map_message();
     if (!bytes)
         return err_set(err, ERR_LIMIT, ENOMEM, "send the setup");
-    size_t n = wire_encode_setup(&run->setup, bytes, MESSAGE_MAX_BYTES);
-    int r = send_bytes(live, MESSAGE_SETUP, bytes, n, &trees, err);
+    size_t n = wire_encode_frame(&run->setup, bytes, MESSAGE_MAX_BYTES);
+    int r = send_bytes(live, MESSAGE_FRAME, bytes, n, &trees, err);
+    (void)munmap(bytes, MESSAGE_MAX_BYTES);
+    return r;
+}
+
+static int send_root(struct live *live, const struct run *run, const struct fd_list *trees,
+                     struct err *err)
+{
+    char *bytes = map_message();
+
+    if (!bytes)
+        return err_set(err, ERR_LIMIT, ENOMEM, "send the setup");
+    size_t n = wire_encode_root(&run->setup, bytes, MESSAGE_MAX_BYTES);
+    int r = send_bytes(live, MESSAGE_ROOT, bytes, n, trees, err);
     (void)munmap(bytes, MESSAGE_MAX_BYTES);
     return r;
 }
@@ -356,7 +425,8 @@ static bool has_ended(const struct live *live)
     return poll(&ended, 1, ENDING_MS) == 1;
 }
 
-int live_start(struct live *live, struct run *run, struct err *err)
+/* Pid 1 as a process in its namespaces and its cgroup, waiting for the frame. */
+static int start_process(struct live *live, struct run *run, struct err *err)
 {
     const char *init_path = run->spec->init_path ? run->spec->init_path : CARREL_INIT_PATH;
 
@@ -370,18 +440,47 @@ int live_start(struct live *live, struct run *run, struct err *err)
     if (run->level == CARREL_LEVEL_NS && run->host.can_lease &&
         identity_lease(&run->identity, err) < 0)
         return -1;
+    if (cgroup_make(&run->cgroup, &run->spec->limits, run->workspace, err) < 0)
+        return -1;
     int r = open_child_files(live->start, init_path, &live->socket, err);
     if (r == 0) {
         bound_sending(live->socket, run->spec->timeout_ms);
         r = clone_init(live, run, err);
     }
     close_child_files(live->start);
-    if (r < 0)
+    return r;
+}
+
+int live_start_frame(struct live *live, struct run *run, struct err *err)
+{
+    return start_process(live, run, err) < 0 || send_frame(live, run, err) < 0 ? -1 : 0;
+}
+
+static int send_setup(struct live *live, struct run *run, struct err *err)
+{
+    struct fd_list trees = {.n = 0};
+
+    if (run->level != CARREL_LEVEL_NS)
+        return send_frame(live, run, err);
+    /* The root's trees first: how they can be mapped decides the maps of pid 1. */
+    if (run->host.can_lease &&
+        collect_trees(run, run->setup.frame_count, run->setup.op_count, &trees, err) < 0)
+        return -1;
+    if (!run->taken && send_frame(live, run, err) < 0)
+        return -1;
+    return send_root(live, run, &trees, err);
+}
+
+int live_start(struct live *live, struct run *run, struct err *err)
+{
+    if (run->taken)
+        pool_hand_over(run->taken, live);
+    else if (start_process(live, run, err) < 0)
         return -1;
     if (run->level == CARREL_LEVEL_NS && run->spec->workspace &&
         workspace_make_mount_points(run, err) < 0)
         return -1;
-    if (send_setup(live, run, err) < 0 && !has_ended(live))
+    if (send_setup(live, run, err) < 0 && (run->misfit || !has_ended(live)))
         return -1;
     return 0; /* what pid 1 had to say, if it died meanwhile, the supervisor reads */
 }

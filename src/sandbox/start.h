@@ -8,7 +8,7 @@
 #include "sandbox/run.h"
 
 struct live {
-    pid_t pid;
+    pid_t pid; /* -1: none */
     int pidfd;
     int socket; /* to pid 1 */
     struct child_start *start;
@@ -18,7 +18,10 @@ struct live {
 void live_init(struct live *live);
 /* Kills what is left, waits for it, and frees everything. Safe to call at any point. */
 void live_clear(struct live *live);
-/* Starts carrel-init and sends it the setup; it answers when that failed. */
+/* Starts carrel-init and sends it the frame; it answers when that failed, and with SETUP_SAY_READY
+ * when it stands. */
+int live_start_frame(struct live *live, struct run *run, struct err *err);
+/* The same with the root, or, where the pool gave one whose frame stands, only the root. */
 int live_start(struct live *live, struct run *run, struct err *err);
 /* Sends the command with its three files (none with a terminal). */
 int live_command(struct live *live, const struct run *run, const int fds[3], struct err *err);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Watches over one running sandbox: relays streams, forwards signals, keeps the deadline and the
- * output bound, and does not return before the last process has gone.
+/* Watches over one running sandbox: relays streams, forwards signals, keeps the deadline, the
+ * output bound and the other limits (limits.c), answers for what was denied (denial.c), and does
+ * not return before the last process has gone.
  *
  *   started --(REPLY_EXITED)--> ended --(pid 1 gone, streams drained)--> done
- *      |--(deadline, output bound, pid 1 gone)--> killed --(the same)--> done
+ *      |--(deadline, output bound, limit, pid 1 gone)--> killed --(the same)--> done
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -23,15 +24,19 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "sandbox/denial.h"
+#include "sandbox/limits.h"
 #include "sandbox/run.h"
 #include "sandbox/start.h"
 #include "sandbox/stream.h"
 #include "sandbox/wire.h"
+#include "sys/census.h"
 #include "sys/message.h"
 #include "sys/path.h"
 
 #define CAPTURE_DEFAULT_BYTES (16UL << 20)
 #define FLUSH_AFTER_KILL_MS   1000
+#define KILLED_AT_MOST        4096 /* processes looked at before they are killed */
 
 enum {
     IN,
@@ -46,7 +51,8 @@ struct watch {
     struct stream streams[STREAMS];
     struct budget budget;
     bool bounded;
-    int command_fds[3]; /* the command's ends; closed once sent */
+    bool errors_in_output; /* one stream for both */
+    int command_fds[3];    /* the command's ends; closed once sent */
     bool close_command[3];
     int stdin_pipe; /* the command's input pipe again, where stdin is a file; or -1 */
     bool raw;       /* the caller's terminal is in raw mode */
@@ -54,15 +60,21 @@ struct watch {
     uint64_t asked_ms;    /* when the sandbox was last asked to end */
     uint64_t deadline_ms; /* 0: none */
     uint64_t oom_before;
-    bool has_terminal; /* one is all it may send */
-    bool started;      /* pid 1 reported that the command runs */
-    bool exited;       /* ... and its end */
+    struct denials denials;
+    struct limit_watch limits;
+    bool out_of_memory; /* of its own limit */
+    bool has_terminal;  /* one is all it may send */
+    bool has_listener;  /* likewise */
+    bool started;       /* pid 1 reported that the command runs */
+    bool exited;        /* ... and its end */
     int status;
     bool failed; /* pid 1 reported a failure */
     int failed_status;
     struct err failure;
     bool gone; /* pid 1 has been reaped */
+    bool quit; /* ... and had ended by itself */
     struct rusage usage;
+    struct census at_kill;
     int last_signal;
     enum carrel_reason killed_for;
     bool killed;
@@ -173,6 +185,7 @@ static int open_streams(struct watch *w, struct err *err)
         bound = CAPTURE_DEFAULT_BYTES;
     w->bounded = bound != 0;
     w->budget.left = bound;
+    w->errors_in_output = spec->tty || (!spec->capture && are_one_file(1, 2));
     if (spec->tty) {
         if (spec->stdin_fd >= 0)
             return stream_check(spec->stdin_fd, "input", err);
@@ -180,7 +193,7 @@ static int open_streams(struct watch *w, struct err *err)
     }
     if (open_input(w, err) < 0 || open_output(w, OUT, 1, "output", err) < 0)
         return -1;
-    if (!spec->capture && are_one_file(1, 2)) {
+    if (w->errors_in_output) {
         w->command_fds[2] = fcntl(w->command_fds[1], F_DUPFD_CLOEXEC, 3);
         w->close_command[2] = true;
         return w->command_fds[2] < 0 ? err_set(err, ERR_LIMIT, errno, "open files") : 0;
@@ -264,6 +277,9 @@ static void kill_for(struct watch *w, enum carrel_reason reason)
     /* At level dir the first call asks and the next one forces: give pid 1 time in between. */
     if (w->asked_ms && now - w->asked_ms < FLUSH_AFTER_KILL_MS)
         return;
+    /* Once pid 1 is killed, nobody is told what the others have used. */
+    if (!w->asked_ms && w->live.pid > 0 && w->run->level == CARREL_LEVEL_NS)
+        ignore(census_take(w->live.pid, KILLED_AT_MOST, &w->at_kill) == 0); /* then it is less */
     w->asked_ms = now;
     live_kill(&w->live, w->run);
 }
@@ -286,6 +302,24 @@ static void take_failure(struct watch *w, const struct reply *reply)
         w->failure.code = ERR_IO;
 }
 
+static void fail(struct watch *w, int r, const char *doing)
+{
+    if (!w->failed) {
+        w->failed = true;
+        w->failed_status = STATUS_CARREL_FAILED;
+        err_set(&w->failure, ERR_IO, -r, "%s", doing);
+    }
+    kill_for(w, CARREL_ENDED_SIGNAL);
+}
+
+/* What pid 1 says cannot be read. That it has gone is no failure of ours. */
+static void lose_contact(struct watch *w, int r)
+{
+    scope_close(&w->live.socket);
+    if (r != 0 && r != -ECONNRESET && r != -EAGAIN)
+        fail(w, r, "hear from the sandbox's first process");
+}
+
 /* One reply of pid 1. Anything but a whole, expected message ends the sandbox. */
 static void take_reply(struct watch *w)
 {
@@ -294,13 +328,15 @@ static void take_reply(struct watch *w)
     struct reply reply;
     int r = message_receive_head(w->live.socket, &head, fds);
 
-    if (r <= 0 || head.length != sizeof(reply) ||
-        message_read_exactly(w->live.socket, &reply, sizeof(reply)) < 0) {
-        scope_close(&w->live.socket);
-        if (r <= 0)
-            return;
+    if (r <= 0) {
+        lose_contact(w, r);
+        return;
+    }
+    r = head.length == sizeof(reply) ? message_read_exactly(w->live.socket, &reply, sizeof(reply))
+                                     : -EPROTO;
+    if (r < 0) {
         close_fds(fds, head.fd_count);
-        kill_for(w, CARREL_ENDED_SIGNAL);
+        lose_contact(w, r);
         return;
     }
     switch (reply.kind) {
@@ -315,6 +351,13 @@ static void take_reply(struct watch *w)
         if (head.fd_count == 1 && w->run->spec->tty && !w->has_terminal &&
             adopt_terminal(w, fds[0]) == 0) {
             w->has_terminal = true;
+            head.fd_count = 0;
+        }
+        break;
+    case REPLY_LISTENER:
+        if (head.fd_count == 1 && (w->run->setup.flags & SETUP_NOTIFY) && !w->has_listener) {
+            w->has_listener = true;
+            denials_listen(&w->denials, fds[0]);
             head.fd_count = 0;
         }
         break;
@@ -361,12 +404,13 @@ static void reap(struct watch *w)
     /* No child: the caller's own SIGCHLD handling has reaped it, and its usage is lost. */
     if (reaped != w->live.pid && !(reaped < 0 && errno == ECHILD))
         return;
+    w->quit = reaped > 0 && WIFEXITED(status);
     w->live.pid = -1;
     w->gone = true;
 }
 
 struct poll_set {
-    struct pollfd fds[3 + 2 * STREAMS];
+    struct pollfd fds[5 + 2 * STREAMS];
     nfds_t n;
 };
 
@@ -391,6 +435,8 @@ static void fill_poll_set(struct watch *w, struct poll_set *set)
     if (!w->gone) {
         add_poll(set, w->live.socket, POLLIN);
         add_poll(set, w->live.pidfd, POLLIN);
+        add_poll(set, denials_fd(&w->denials), POLLIN);
+        add_poll(set, limits_watch_fd(&w->limits), POLLIN);
     }
     if (w->run->spec->signal_fd > 0)
         add_poll(set, w->run->spec->signal_fd, POLLIN);
@@ -419,6 +465,27 @@ static void end_input(struct watch *w)
     in->to = -1;
 }
 
+/* Errors have a stream of their own, or go where the output goes. */
+static bool carries_errors(const struct watch *w, int which)
+{
+    return which == ERR || (which == OUT && w->errors_in_output);
+}
+
+/* Reads, and lets whoever looks for denials see what came. */
+static void read_stream(struct watch *w, int which, struct budget *budget)
+{
+    struct stream *s = &w->streams[which];
+    size_t captured = s->captured.n;
+
+    stream_read(s, budget, w->gone);
+    if (!carries_errors(w, which))
+        return;
+    if (s->capturing && !s->captured.failed && s->captured.n > captured)
+        denials_scan(&w->denials, s->captured.p + captured, s->captured.n - captured);
+    else if (!s->capturing && s->at == 0 && s->n > 0)
+        denials_scan(&w->denials, s->data, s->n);
+}
+
 static void move_streams(struct watch *w, const struct poll_set *set)
 {
     for (int i = 0; i < STREAMS; i++) {
@@ -428,7 +495,7 @@ static void move_streams(struct watch *w, const struct poll_set *set)
             continue;
         /* Once pid 1 has gone nobody writes any more: what is in the pipe is all there will be. */
         if (stream_wants_read(s) && (w->gone || ready(set, s->from, POLLIN)))
-            stream_read(s, budget, w->gone);
+            read_stream(w, i, budget);
         if (stream_wants_write(s) && ready(set, s->to, POLLOUT))
             stream_write(s);
     }
@@ -447,14 +514,16 @@ static int wait_ms(const struct watch *w)
 {
     uint64_t now = now_ms();
     uint64_t until = w->deadline_ms;
+    int limits = w->gone ? -1 : limits_watch_due_ms(&w->limits);
 
     if (w->gone && (stream_wants_read(&w->streams[OUT]) || stream_wants_read(&w->streams[ERR])))
         return 0;
     if (!until)
-        return -1;
+        return limits;
     if (now >= until)
         until = now + FLUSH_AFTER_KILL_MS / 4;
-    return until - now > 60000 ? 60000 : (int)(until - now) + 1;
+    int deadline = until - now > 60000 ? 60000 : (int)(until - now) + 1;
+    return limits >= 0 && limits < deadline ? limits : deadline;
 }
 
 static bool past(const struct watch *w, uint64_t grace_ms)
@@ -462,18 +531,35 @@ static bool past(const struct watch *w, uint64_t grace_ms)
     return w->deadline_ms && now_ms() >= w->deadline_ms && now_ms() - w->deadline_ms >= grace_ms;
 }
 
-static void watch_to_the_end(struct watch *w)
+/* The limits that others keep, and what was denied. */
+static void look_after(struct watch *w, const struct poll_set *set)
+{
+    enum carrel_reason reason;
+    bool memory = ready(set, limits_watch_fd(&w->limits), POLLIN);
+
+    int r = ready(set, denials_fd(&w->denials), POLLIN) ? denials_serve(&w->denials) : 0;
+    if (r < 0)
+        fail(w, r, "answer a system call of the sandbox");
+    if ((memory || limits_watch_due_ms(&w->limits) == 0) &&
+        limits_watch_check(&w->limits, memory, &reason))
+        kill_for(w, reason);
+}
+
+/* Fails only where we cannot see any more what happens: the sandbox then ends with us. */
+static int watch_to_the_end(struct watch *w, struct err *err)
 {
     struct poll_set set;
 
     while (!is_over(w)) {
         fill_poll_set(w, &set);
         if (poll(set.fds, set.n, wait_ms(w)) < 0 && errno != EINTR)
-            kill_for(w, CARREL_ENDED_SIGNAL);
+            return err_set(err, ERR_LIMIT, errno, "watch the sandbox, which has been ended");
         if (ready(&set, w->live.socket, POLLIN))
             take_reply(w);
         if (w->run->spec->signal_fd > 0 && ready(&set, w->run->spec->signal_fd, POLLIN))
             forward_signal(w);
+        if (!w->gone)
+            look_after(w, &set);
         if (!w->gone && ready(&set, w->live.pidfd, POLLIN))
             reap(w);
         move_streams(w, &set);
@@ -482,6 +568,7 @@ static void watch_to_the_end(struct watch *w)
         if (w->gone && past(w, FLUSH_AFTER_KILL_MS))
             break;
     }
+    return 0;
 }
 
 static double milliseconds(struct timeval t)
@@ -489,20 +576,33 @@ static double milliseconds(struct timeval t)
     return (double)t.tv_sec * 1000 + (double)t.tv_usec / 1000;
 }
 
+/* The exit status where a limit has ended the run; 0: that of the signal. */
+static const int limit_statuses[] = {
+    [CARREL_ENDED_EXIT] = 0,
+    [CARREL_ENDED_SIGNAL] = 0,
+    [CARREL_ENDED_TIMEOUT] = STATUS_TIMEOUT,
+    [CARREL_ENDED_OUTPUT] = STATUS_OUTPUT_LIMIT,
+    [CARREL_ENDED_OOM] = STATUS_MEMORY_LIMIT,
+    [CARREL_ENDED_PIDS] = STATUS_PIDS_LIMIT,
+    [CARREL_ENDED_DISK] = STATUS_DISK_LIMIT,
+};
+
 static void tell_reason(struct watch *w, struct carrel_result *ret)
 {
-    if (w->budget.exceeded && !w->killed) { /* the command ended before it could be ended */
-        w->killed = true;
-        w->killed_for = CARREL_ENDED_OUTPUT;
+    bool beyond_disk = ret->usage.overshoot_bytes > 0;
+
+    if (!w->killed && (w->budget.exceeded || w->out_of_memory || beyond_disk)) {
+        w->killed = true; /* the command ended before it could be ended */
+        w->killed_for = w->out_of_memory ? CARREL_ENDED_OOM
+                        : beyond_disk    ? CARREL_ENDED_DISK
+                                         : CARREL_ENDED_OUTPUT;
     }
     if (w->killed) {
         ret->reason = w->killed_for;
         ret->signal = SIGKILL;
-        ret->exit_code = STATUS_SIGNAL_BASE + SIGKILL;
-        if (w->killed_for == CARREL_ENDED_TIMEOUT)
-            ret->exit_code = STATUS_TIMEOUT;
-        if (w->killed_for == CARREL_ENDED_OUTPUT)
-            ret->exit_code = STATUS_OUTPUT_LIMIT;
+        ret->exit_code = limit_statuses[w->killed_for];
+        if (!ret->exit_code)
+            ret->exit_code = STATUS_SIGNAL_BASE + SIGKILL;
     } else if (w->exited && WIFEXITED(w->status)) {
         ret->exit_code = WEXITSTATUS(w->status);
     } else {
@@ -512,6 +612,26 @@ static void tell_reason(struct watch *w, struct carrel_result *ret)
         if (ret->signal == SIGKILL && oom_kills() > w->oom_before)
             ret->reason = CARREL_ENDED_OOM;
     }
+}
+
+/* What only some runs are asked to count is unknown in the others. */
+static void tell_usage(struct watch *w, struct carrel_result *ret)
+{
+    ret->usage.cpu_user_ms = milliseconds(w->usage.ru_utime);
+    ret->usage.cpu_system_ms = milliseconds(w->usage.ru_stime);
+    ret->usage.peak_rss_bytes = (uint64_t)w->usage.ru_maxrss * 1024;
+    if ((double)w->at_kill.user_ms > ret->usage.cpu_user_ms)
+        ret->usage.cpu_user_ms = (double)w->at_kill.user_ms;
+    if ((double)w->at_kill.system_ms > ret->usage.cpu_system_ms)
+        ret->usage.cpu_system_ms = (double)w->at_kill.system_ms;
+    if (w->at_kill.peak_rss_bytes > ret->usage.peak_rss_bytes)
+        ret->usage.peak_rss_bytes = w->at_kill.peak_rss_bytes;
+    ret->usage.written_bytes = (uint64_t)w->usage.ru_oublock * 512;
+    ret->usage.peak_memory_bytes = CARREL_UNKNOWN;
+    ret->usage.processes = CARREL_UNKNOWN;
+    ret->usage.added_bytes = CARREL_UNKNOWN;
+    ret->usage.overshoot_bytes = 0;
+    w->out_of_memory = limits_watch_end(&w->limits, ret);
 }
 
 static void hand_over(struct stream *s, char **ret_bytes, size_t *ret_size)
@@ -526,6 +646,7 @@ static void hand_over(struct stream *s, char **ret_bytes, size_t *ret_size)
 static int conclude(struct watch *w, struct carrel_result *ret, struct err *err)
 {
     ret->level = w->run->level;
+    tell_usage(w, ret);
     if (w->failed && w->failed_status == STATUS_CARREL_FAILED) {
         *err = w->failure;
         return -1;
@@ -533,8 +654,13 @@ static int conclude(struct watch *w, struct carrel_result *ret, struct err *err)
     if (w->failed) {
         ret->exit_code = w->failed_status;
         err_text(&w->failure, ret->note, sizeof(ret->note));
+    } else if (!w->exited && !w->started && w->out_of_memory) {
+        return err_set(err, ERR_LIMIT, 0, "--memory: the sandbox could not be made in so little");
     } else if (!w->exited && !w->killed && !w->started) {
         return live_explain_death(&w->live, err);
+    } else if (!w->exited && !w->killed && w->quit) {
+        return err_set(err, ERR_IO, 0,
+                       "the sandbox's first process ended without a word on how the command did");
     } else {
         tell_reason(w, ret);
     }
@@ -546,9 +672,7 @@ static int conclude(struct watch *w, struct carrel_result *ret, struct err *err)
                 i == OUT ? "output" : "error");
     }
     ret->truncated = w->budget.exceeded;
-    ret->usage.cpu_user_ms = milliseconds(w->usage.ru_utime);
-    ret->usage.cpu_system_ms = milliseconds(w->usage.ru_stime);
-    ret->usage.peak_rss_bytes = (uint64_t)w->usage.ru_maxrss * 1024;
+    denials_take(&w->denials, ret);
     hand_over(&w->streams[OUT], &ret->out, &ret->out_size);
     hand_over(&w->streams[ERR], &ret->err, &ret->err_size);
     return 0;
@@ -586,6 +710,8 @@ static void watch_clear(struct watch *w)
     for (int i = 0; i < STREAMS; i++)
         stream_clear(&w->streams[i]);
     live_clear(&w->live);
+    limits_watch_clear(&w->limits);
+    denials_clear(&w->denials);
 }
 
 static int start_and_watch(struct watch *w, struct carrel_result *ret, struct err *err)
@@ -600,18 +726,34 @@ static int start_and_watch(struct watch *w, struct carrel_result *ret, struct er
     if (open_streams(w, err) < 0 || live_start(&w->live, w->run, err) < 0)
         return -1;
     w->oom_before = oom_kills(); /* while pid 1 builds */
+    if (limits_watch_begin(&w->limits, w->run, &w->denials, w->live.pid, err) < 0)
+        return -1;
     give_command_fds(w);
     if (live_command(&w->live, w->run, w->command_fds, err) < 0)
         return -1;
     close_command_fds(w);
     if (fcntl(w->live.socket, F_SETFL, O_NONBLOCK) < 0)
         return err_set(err, ERR_IO, errno, "watch the sandbox");
-    watch_to_the_end(w);
+    if (watch_to_the_end(w, err) < 0)
+        return -1;
     return_unread_input(w);
     clock_gettime(CLOCK_MONOTONIC, &ended);
     ret->duration_ms = (double)(ended.tv_sec - began.tv_sec) * 1000 +
                        (double)(ended.tv_nsec - began.tv_nsec) / 1e6;
     return conclude(w, ret, err);
+}
+
+/* Of zeroed memory: the buffers of the streams are large, and most of them never touched. */
+static void watch_init(struct watch *w, struct run *run)
+{
+    w->run = run;
+    w->stdin_pipe = -1;
+    denials_init(&w->denials, run);
+    w->limits.run = run;
+    w->limits.denials = &w->denials;
+    live_init(&w->live);
+    for (int i = 0; i < STREAMS; i++)
+        stream_init(&w->streams[i]);
 }
 
 int supervise(struct run *run, struct carrel_result *ret, struct err *err)
@@ -620,11 +762,7 @@ int supervise(struct run *run, struct carrel_result *ret, struct err *err)
 
     if (!w)
         return err_set(err, ERR_LIMIT, 0, "out of memory");
-    w->run = run;
-    w->stdin_pipe = -1;
-    live_init(&w->live);
-    for (int i = 0; i < STREAMS; i++)
-        stream_init(&w->streams[i]);
+    watch_init(w, run);
     int r = start_and_watch(w, ret, err);
     watch_clear(w);
     free(w);

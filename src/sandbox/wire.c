@@ -80,18 +80,26 @@ static void walk_op(struct wire *w, struct op *op)
     walk_u64(w, &op->inode);
 }
 
-static void walk_setup(struct wire *w, struct setup *s)
+/* `count` operations from `first` on, within what a setup holds. */
+static void walk_ops(struct wire *w, struct setup *s, uint32_t first, uint32_t *count)
+{
+    walk_u32(w, count);
+    if (*count > SETUP_MAX_OPS - first)
+        w->failed = true;
+    for (uint32_t i = 0; !w->failed && i < *count; i++)
+        walk_op(w, &s->ops[first + i]);
+}
+
+static void walk_frame(struct wire *w, struct setup *s)
 {
     walk_u32(w, &s->flags);
     walk_u32(w, &s->namespaces);
     walk_u32(w, &s->uid);
     walk_u32(w, &s->gid);
     walk_text(w, &s->hostname);
-    walk_u32(w, &s->op_count);
-    if (s->op_count > SETUP_MAX_OPS || (s->flags & ~(uint32_t)SETUP_FLAGS_ALL_))
+    if (s->flags & ~(uint32_t)SETUP_FLAGS_ALL_)
         w->failed = true;
-    for (uint32_t i = 0; !w->failed && i < s->op_count; i++)
-        walk_op(w, &s->ops[i]);
+    walk_ops(w, s, 0, &s->frame_count);
     walk_u32(w, &s->limit_mask);
     if (s->limit_mask >> RLIM_NLIMITS)
         w->failed = true;
@@ -125,11 +133,20 @@ static void walk_strings(struct wire *w, const char **strings, uint32_t n)
         walk_text(w, &strings[i]);
 }
 
-size_t wire_encode_setup(const struct setup *setup, char *bytes, size_t size)
+size_t wire_encode_frame(const struct setup *setup, char *bytes, size_t size)
 {
     struct wire w = {.at = bytes, .end = bytes + size, .writing = true};
 
-    walk_setup(&w, (struct setup *)(uintptr_t)setup); /* only read while writing */
+    walk_frame(&w, (struct setup *)(uintptr_t)setup); /* only read while writing */
+    return w.failed ? 0 : (size_t)(w.at - bytes);
+}
+
+size_t wire_encode_root(const struct setup *setup, char *bytes, size_t size)
+{
+    struct wire w = {.at = bytes, .end = bytes + size, .writing = true};
+    uint32_t count = setup->op_count - setup->frame_count;
+
+    walk_ops(&w, (struct setup *)(uintptr_t)setup, setup->frame_count, &count);
     return w.failed ? 0 : (size_t)(w.at - bytes);
 }
 
@@ -144,11 +161,22 @@ size_t wire_encode_command(const struct command *command, char *bytes, size_t si
     return w.failed ? 0 : (size_t)(w.at - bytes);
 }
 
-int wire_decode_setup(struct setup *ret, char *bytes, size_t size)
+int wire_decode_frame(struct setup *ret, char *bytes, size_t size)
 {
     struct wire w = {.at = bytes, .end = bytes + size};
 
-    walk_setup(&w, ret);
+    walk_frame(&w, ret);
+    ret->op_count = ret->frame_count;
+    return w.failed || w.at != w.end ? -EINVAL : 0;
+}
+
+int wire_decode_root(struct setup *setup, char *bytes, size_t size)
+{
+    struct wire w = {.at = bytes, .end = bytes + size};
+    uint32_t count = 0;
+
+    walk_ops(&w, setup, setup->frame_count, &count);
+    setup->op_count = w.failed ? setup->frame_count : setup->frame_count + count;
     return w.failed || w.at != w.end ? -EINVAL : 0;
 }
 

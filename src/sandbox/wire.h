@@ -10,7 +10,9 @@
 #include "sandbox/setup.h"
 
 enum message_kind {
-    MESSAGE_SETUP = 1, /* + the mount trees, where the engine opened them */
+    MESSAGE_FRAME = 1, /* all of the setup but the root's operations; + its mount trees, where the
+                          engine opened them, and as root the uid lease */
+    MESSAGE_ROOT,      /* the root's operations; + their mount trees */
     MESSAGE_COMMAND,   /* + stdin, stdout, stderr (none with a terminal) */
     MESSAGE_SIGNAL,    /* uint32: forwarded to the command's process group */
 };
@@ -19,12 +21,17 @@ enum reply_kind {
     REPLY_FAILED = 1, /* error says why; status is 125, or a shell's 126 or 127 */
     REPLY_TERMINAL,   /* + the master of the terminal made inside */
     REPLY_STARTED,
-    REPLY_EXITED, /* status as wait(2) gives it */
+    REPLY_EXITED,   /* status as wait(2) gives it */
+    REPLY_LISTENER, /* + the listener of the system call filter */
+    REPLY_READY,    /* the frame stands, and waits for its root */
 };
 
 /* Exit statuses with a meaning of their own. */
 enum {
+    STATUS_MEMORY_LIMIT = 120,
+    STATUS_PIDS_LIMIT = 121,
     STATUS_OUTPUT_LIMIT = 122,
+    STATUS_DISK_LIMIT = 123,
     STATUS_TIMEOUT = 124,
     STATUS_CARREL_FAILED = 125,
     STATUS_NOT_EXECUTABLE = 126,
@@ -38,11 +45,14 @@ struct reply {
     struct err error;
 };
 
-/* Both return the bytes used, or 0 when they do not fit. */
-size_t wire_encode_setup(const struct setup *setup, char *bytes, size_t size);
+/* All return the bytes used, or 0 when they do not fit. */
+size_t wire_encode_frame(const struct setup *setup, char *bytes, size_t size);
+size_t wire_encode_root(const struct setup *setup, char *bytes, size_t size);
 size_t wire_encode_command(const struct command *command, char *bytes, size_t size);
-/* Both return 0, or -EINVAL for bytes that are not a whole, sane message. The result points into
- * `bytes`. `pointers` gives room for argv and env. */
-int wire_decode_setup(struct setup *ret, char *bytes, size_t size);
+/* All return 0, or -EINVAL for bytes that are not a whole, sane message. The result points into
+ * `bytes`. The root's operations are added to those of the frame. `pointers` gives room for argv
+ * and env. */
+int wire_decode_frame(struct setup *ret, char *bytes, size_t size);
+int wire_decode_root(struct setup *setup, char *bytes, size_t size);
 int wire_decode_command(struct command *ret, const char **pointers, size_t pointer_count,
                         char *bytes, size_t size);

@@ -14,6 +14,7 @@
 
 #include "base/fd.h"
 #include "base/weak.h"
+#include "sandbox/disk.h"
 #include "sandbox/run.h"
 #include "sys/path.h"
 #include "sys/process.h"
@@ -57,9 +58,9 @@ int workspace_open(struct run *run, struct err *err)
 
     run->workspace = open(name, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (run->workspace < 0 && errno == ENOENT && run->spec->create && !run->dry) {
-        if (mkdir(name, 0755) < 0)
+        run->created = mkdir(name, 0755) == 0;
+        if (!run->created && errno != EEXIST) /* another run may have been first */
             return err_set(err, ERR_IO, errno, "create workspace '%s'", name);
-        run->created = true;
         run->workspace = open(name, O_PATH | O_DIRECTORY | O_CLOEXEC);
     }
     if (run->workspace < 0 && errno == ENOENT && run->dry && run->spec->create)
@@ -95,6 +96,30 @@ int workspace_open(struct run *run, struct err *err)
     run->owner_uid = st.st_uid;
     run->owner_gid = st.st_gid;
     return run->workspace_path ? 0 : err_set(err, ERR_LIMIT, ENOMEM, "workspace path");
+}
+
+/* The tree in the workspace's image takes the place of its directory. */
+int workspace_enter_image(struct run *run, struct err *err)
+{
+    int tree = -1;
+
+    if (!run->spec->limits.disk_image)
+        return 0;
+    if (!run->spec->workspace)
+        return err_set(err, ERR_INVALID, 0, "an image goes with --workspace DIR, which it holds");
+    if (!run->host.can_lease)
+        return err_set(err, ERR_DENIED, 0,
+                       "only root can mount an image; as an ordinary user give --disk a size "
+                       "without 'image:'");
+    if (run->dry)
+        return 0;
+    if (disk_image_open(run->workspace_path, run->workspace, run->spec->limits.disk_bytes, &tree,
+                        err) < 0)
+        return -1;
+    scope_close(&run->workspace);
+    run->workspace = tree;
+    run->in_image = true;
+    return 0;
 }
 
 /* Names that hold things of the user's and are only covered while the sandbox lives. */

@@ -121,11 +121,29 @@ int mount_new_devpts(unsigned gid, uint64_t attrs)
     return finish(fs, attrs);
 }
 
+int mount_new_ext4(const char *device, uint64_t attrs)
+{
+    scoped_fd int fs = new_fs("ext4");
+
+    if (fs < 0)
+        return -errno;
+    if (configure(fs, FSCONFIG_SET_STRING, "source", device) < 0 ||
+        configure(fs, FSCONFIG_SET_STRING, "errors", "remount-ro") < 0 ||
+        configure(fs, FSCONFIG_SET_FLAG, "noinit_itable", NULL) < 0)
+        return -errno;
+    return finish(fs, attrs);
+}
+
 int mount_attach(int tree, int where)
 {
     unsigned flags = MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH;
 
     return call(syscall(SYS_move_mount, tree, "", where, "", flags));
+}
+
+int mount_attach_at(int tree, int dir, const char *path)
+{
+    return call(syscall(SYS_move_mount, tree, "", dir, path, MOVE_MOUNT_F_EMPTY_PATH));
 }
 
 uint64_t mount_id(int fd)

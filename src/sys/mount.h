@@ -31,7 +31,11 @@ struct tmpfs_options {
 int mount_new_tmpfs(const struct tmpfs_options *options);
 int mount_new_proc(bool hide_others, uint64_t attrs);
 int mount_new_devpts(unsigned gid, uint64_t attrs);
+/* The ext4 file system on a block device. */
+int mount_new_ext4(const char *device, uint64_t attrs);
 /* Puts a detached tree on the file or directory open at `where`. */
 int mount_attach(int tree, int where);
+/* ... or on a path below `dir`, for places where nobody else can have put a symlink. */
+int mount_attach_at(int tree, int dir, const char *path);
 /* The kernel's id of the mount `fd` is on; 0 where it cannot say. */
 uint64_t mount_id(int fd);

@@ -3,7 +3,11 @@
  * them is always asked of the kernel, never of a version number. */
 #pragma once
 
+/* Linux 5.19; the headers of Debian 12 have it, older ones do not. */
+#define CARREL_SECCOMP_WAIT_KILLABLE_RECV (1U << 5)
+
 #include <linux/landlock.h>
+#include <linux/seccomp.h>
 #include <stdint.h>
 
 /* Landlock ABI 6 (Linux 6.12): a ruleset with scopes. */
@@ -16,6 +20,10 @@ struct carrel_landlock_ruleset {
 #define CARREL_LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET (1ULL << 0)
 #define CARREL_LANDLOCK_SCOPE_SIGNAL               (1ULL << 1)
 #define CARREL_LANDLOCK_ABI_SCOPES                 6
+
+/* Linux 6.6: whoever answers a notification is switched to at once, on the same cpu. */
+#define CARREL_SECCOMP_NOTIF_SET_FLAGS    SECCOMP_IOW(4, uint64_t)
+#define CARREL_SECCOMP_NOTIF_SYNC_WAKE_UP (1ULL << 0)
 
 #ifndef CLONE_NEWTIME
 #define CLONE_NEWTIME 0x00000080

@@ -4,13 +4,14 @@
 """Each system call of the setup is made to fail, one at a time.
 
 Either carrel says so in one line with status 125 and the command never ran, or it ran exactly as
-confined as ever. A first, undisturbed run under strace tells which calls there are; the command
-itself is a probe that writes down how confined it is. LONG in the environment takes every call,
-otherwise those that make the boundary are taken.
+confined as ever. A first, undisturbed run tells which calls there are in which process; the command
+itself is a probe, never disturbed, that writes down how confined it is. LONG in the environment takes
+every call, otherwise those that make the boundary are taken.
 """
+import collections
+import errno
 import os
 import re
-import signal
 import subprocess
 import sys
 import unittest
@@ -52,94 +53,96 @@ COMMAND = "/probe"
 class FailingSystemCalls(CarrelTest):
     def setUp(self):
         super().setUp()
-        source = os.path.join(os.environ["SRC"], "tests", "fault", "confined.c")
-        subprocess.run(["cc", "-O1", "-Wall", "-static", "-o", f"{self.ws}/probe", source], check=True)
-        self.marker = f"{self.ws}/marker"
+        self.fail_call = self.compiled("fail_call.c", self.path("fail_call"))
+        self.compiled("confined.c", f"{self.ws}{COMMAND}")
+        self.marker, self.log = f"{self.ws}/marker", self.path("log")
         self.names = [arg for name in os.listdir("/proc/self/ns") if not name.endswith("_for_children")
                       for arg in ("--env", f"{name}={os.readlink(f'/proc/self/ns/{name}')}")]
 
-    def run_probe(self, *strace):
-        """Under strace, which is our child; its own messages go to the trace file."""
+    def compiled(self, source, program):
+        path = os.path.join(os.environ["SRC"], "tests", "fault", source)
+        subprocess.run(["cc", "-O1", "-Wall", "-static", "-o", program, path], check=True)
+        return program
+
+    def run_probe(self, process=-1, call=0, number=0, error=0):
+        """With one failing call, or none, in a workspace that was never used."""
         if os.path.exists(self.marker):
             os.unlink(self.marker)
-        command = ["strace", "-f", "-qq", *strace, CARREL, "run", "--workspace", self.ws, *self.names, "--", COMMAND]
+        for name in self.made():
+            os.rmdir(f"{self.ws}/{name}")
+        command = [self.fail_call, self.log, *map(str, (process, call, number, error)),
+                   CARREL, "run", "--workspace", self.ws, *self.names, "--", COMMAND]
         try:
-            return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE,
+            done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE,
                                   check=False, cwd=self.dir)
-        except subprocess.TimeoutExpired:
-            reap_until_alone(0)  # strace is gone, what it traced is not
-            return subprocess.CompletedProcess(command, "none: it hangs", "", "")
+        except subprocess.TimeoutExpired:  # and all that was traced is killed
+            done = subprocess.CompletedProcess(command, "none: it hangs", "", "")
+        if left := reap_until_alone():
+            done.stderr += f"left running: {left}"
+        return done
+
+    def made(self):
+        """Carrel's mount points in the workspace: all but our probe and what it wrote."""
+        return set(os.listdir(self.ws)) - {os.path.basename(COMMAND), os.path.basename(self.marker)}
 
     def calls_of_setup(self):
-        """How often each process calls each system call before it executes the command, at most."""
-        trace = self.path("trace")
-        done = self.run_probe("-o", trace)
+        """How often each process calls each system call before it executes the command."""
+        done = self.run_probe()
         self.assertEqual((0, ""), (done.returncode, done.stderr))
-        counts, finished = {}, set()
-        for line in read(trace).splitlines():
-            match = re.match(r"(\d+) +(\w+)\(", line)
-            if not match or match[1] in finished:
-                continue
-            pid, name = match.groups()
-            if name in ("execve", "execveat") and f'"{COMMAND}"' in line:
-                finished.add(pid)
-                continue
-            counts.setdefault(name, {}).setdefault(pid, 0)
-            counts[name][pid] += 1
-        return {name: max(by_pid.values()) for name, by_pid in counts.items()}
+        return collections.Counter(tuple(map(int, line.split())) for line in read(self.log).splitlines())
 
-    def judge(self, name, when, done, want):
+    def judge(self, name, done, want):
         """What is wrong with the outcome of one disturbed run; None when nothing is."""
         ran = os.path.exists(self.marker) and confinement(self.marker)
-        if not ran and done.returncode == 128 + signal.SIGSYS:
-            return None  # once the filter is in place, it refuses strace's trick itself: system call -1
         line = re.fullmatch(r"carrel: [^\n]{12,}\n", done.stderr)
         if not ran:
             if done.returncode == 125 and line:
-                return None
+                return f"mount points stay: {sorted(self.made())}" if self.made() else None
             if name in ("execve", "execveat") and done.returncode in (126, 127) and line:
                 return None
             return f"status {done.returncode}, stderr {done.stderr!r}"
         if ran != want:
             return f"the command ran less confined:\n{difference(want, ran)}"
         # The command ran in full confinement, but telling its end may have failed.
-        if done.returncode == 0 or (done.returncode == 125 and line):
+        if (done.returncode == 0 and not done.stderr) or (done.returncode == 125 and line):
             return None
         return f"ran, then status {done.returncode}, stderr {done.stderr!r}"
 
     def test_no_failing_call_weakens_the_sandbox(self):
         table = dict(BOUNDARY, **(LONG if os.environ.get("LONG") else {}))
-        counts = self.calls_of_setup()
+        counts, names = self.calls_of_setup(), names_of_calls()
         want = confinement(self.marker)
         for line in ("CapBnd:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"):
             self.assertIn(line, want)
         self.assertNotIn("HOST", want)
-        state, wrong, tried, refused = host_state(), [], 0, 0
-        for name in sorted(set(table) & set(counts)):
-            for when in numbers(counts[name]):
-                done = self.run_probe(*quicker(name), "-o", "/dev/null", "-e", f"trace={name}",
-                                      "-e", f"inject={name}:error={table[name]}:when={when}")
-                problem = self.judge(name, when, done, want)
+        state, wrong, tried, failed, refused = host_state(), [], 0, 0, 0
+        for process, call in sorted(counts):
+            name = names[call]
+            for number in numbers(counts[process, call]) if name in table else ():
+                done = self.run_probe(process, call, number, getattr(errno, table[name]))
                 tried += 1
+                failed += "failed\n" in read(self.log)  # how often one polls is not the same in every run
                 refused += done.returncode == 125
-                if problem:
-                    wrong.append(f"{name} number {when} = {table[name]}: {problem}")
-        unknown = set(counts) - set(BOUNDARY) - set(LONG)
-        print(f"{tried} failures injected, {refused} refused; not disturbed: {sorted(unknown)}")
+                if problem := self.judge(name, done, want):
+                    wrong.append(f"process {process}, {name} number {number} = {table[name]}: {problem}")
+        unknown = {names[call] for _, call in counts} - set(BOUNDARY) - set(LONG)
+        print(f"{failed} calls of {tried} failed, {refused} refused; not disturbed: {sorted(unknown)}")
         self.unchanged(state)
+        self.assertGreater(failed, 0.95 * tried, "the calls of one run are those of another")
         self.assertGreater(refused, 50, "the injection reaches the setup")
         self.assertEqual([], wrong, "\n" + "\n".join(wrong))
+
+
+def names_of_calls():
+    lines = subprocess.run(["cc", "-E", "-dM", "-include", "sys/syscall.h", "-x", "c", "/dev/null"],
+                           capture_output=True, text=True, check=True).stdout
+    return {int(number): name for name, number in re.findall(r"#define __NR_(\w+) (\d+)\n", lines)}
 
 
 def numbers(count):
     """Which of so many calls to disturb. More than a hundred are a loop: not every turn of it is looked at."""
     every = range(1, count + 1)
     return every if count <= 100 or os.environ.get("LONG") else sorted({*every[::3], *every[-12:]})
-
-
-def quicker(name):
-    """strace need not stop at every other call; but its way to do so sets no_new_privs, which may be our subject."""
-    return [] if name == "prctl" else ["--seccomp-bpf"]
 
 
 def difference(want, got):

@@ -165,10 +165,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     take(&in, &first, 1);
     spec.tty = first & 1;
     run.spec = &spec;
-    w = (struct watch){.run = &run, .stdin_pipe = -1};
-    live_init(&w.live);
-    for (int i = 0; i < STREAMS; i++)
-        stream_init(&w.streams[i]);
+    run.setup.flags = first & 2 ? SETUP_NOTIFY : 0;
+    cgroup_init(&run.cgroup);
+    memset(&w, 0, sizeof(w));
+    watch_init(&w, &run);
     int before = open_files();
     serve(&w, &in, files);
     check_conclusion(&w);

@@ -195,10 +195,12 @@ TEST(explain_shows_every_mount_as_it_will_be_made)
     CHECK(all != NULL);
     size_t shown = 0;
     json_t *mounts = json_object_get(all, "mounts");
-    for (uint32_t i = 0; i < s.run->setup.op_count; i++) {
+    uint32_t frame = s.run->setup.frame_count;
+    for (uint32_t n = 0; n < s.run->setup.op_count; n++) {
+        uint32_t i = n == 0 ? frame : n <= frame ? n - 1 : n; /* the root comes first */
         const struct op *op = &s.run->setup.ops[i];
-        bool prepared = op->kind == OP_DIR || op->kind == OP_FILE || op->kind == OP_LINK;
-        if (prepared && !(op->flags & OP_IN_ROOT))
+        bool making = op->kind == OP_DIR || op->kind == OP_FILE || op->kind == OP_LINK;
+        if (op->kind == OP_MOVE || (making && (i < frame || !(op->flags & OP_IN_ROOT))))
             continue;
         json_t *line = json_array_get(mounts, shown++);
         CHECK_FOR(op->target, text_of(line, "target")[0] == '/');

@@ -73,6 +73,8 @@ TEST(nothing_asked_for_is_nothing_set)
     CHECK(spec->mount_count == 0);
     CHECK(spec->env && !spec->env[0]);
     CHECK(spec->timeout_ms == 0 && spec->tmp_bytes == 0 && spec->output_bytes == 0);
+    CHECK(!spec->limits.memory_bytes && !spec->limits.pids && !spec->limits.cpu_milli);
+    CHECK(!spec->limits.io_bytes && !spec->limits.disk_bytes && !spec->limits.disk_files);
     CHECK(!line.o.json && !line.o.explain && !line.o.help && !line.o.no_tty);
     CHECK(!line.o.policy_path && !line.o.stdin_path);
     return 0;
@@ -82,7 +84,8 @@ TEST(every_option_is_taken)
 {
     LINE(line, "--workspace|W|--create|--level|dir|--net|host|--user|root|--env|A=1|--env|B=|"
                "--cwd|/c|--timeout|30s|--tmp-size|1M|--max-output|2K|--stdin|in|--no-tty|"
-               "--policy|p|--json|--explain|--ro|/r|--rw|/w:/v|--|true");
+               "--policy|p|--json|--explain|--ro|/r|--rw|/w:/v|--memory|1G|--pids|7|--cpu|1.5|"
+               "--io|3M|--disk=image:2G|--files|9|--|true");
     const struct carrel_spec *spec = &line.o.spec;
 
     CHECK_FOR(line.err.msg, line.result == 0);
@@ -93,6 +96,10 @@ TEST(every_option_is_taken)
     CHECK(is(spec->env[0], "A=1") && is(spec->env[1], "B=") && !spec->env[2]);
     CHECK(is(spec->cwd, "/c"));
     CHECK(spec->timeout_ms == 30000 && spec->tmp_bytes == 1 << 20 && spec->output_bytes == 2048);
+    CHECK(spec->limits.memory_bytes == 1UL << 30 && spec->limits.pids == 7);
+    CHECK(spec->limits.cpu_milli == 1500 && spec->limits.io_bytes == 3 << 20);
+    CHECK(spec->limits.disk_bytes == 2UL << 30 && spec->limits.disk_image);
+    CHECK(spec->limits.disk_files == 9);
     CHECK(is(line.o.stdin_path, "in") && is(line.o.policy_path, "p"));
     CHECK(line.o.no_tty && line.o.json && line.o.explain);
     CHECK(spec->mount_count == 2);

@@ -52,13 +52,13 @@ TEST(every_key_is_read)
 {
     scoped_desk;
 
-    CHECK(parse(&d,
-                "{\"level\":\"ns\", \"network\":\"host\", \"user\":\"root\","
-                " \"mounts\":[{\"source\":\"/a\",\"target\":\"/b\",\"writable\":true},"
-                "             {\"source\":\"/c\"}],"
-                " \"env\":{\"K\":\"V\",\"E\":\"\"},"
-                " \"limits\":{\"timeout\":\"30s\",\"tmp_size\":\"64M\",\"max_output\":1000}}") ==
-          0);
+    CHECK(parse(&d, "{\"level\":\"ns\", \"network\":\"host\", \"user\":\"root\","
+                    " \"mounts\":[{\"source\":\"/a\",\"target\":\"/b\",\"writable\":true},"
+                    "             {\"source\":\"/c\"}],"
+                    " \"env\":{\"K\":\"V\",\"E\":\"\"},"
+                    " \"limits\":{\"timeout\":\"30s\",\"tmp_size\":\"64M\",\"max_output\":1000,"
+                    "           \"memory\":\"256M\",\"pids\":20,\"cpu\":1.5,\"io\":\"10M\","
+                    "           \"disk\":\"image:2G\",\"files\":1000}}") == 0);
     CHECK(d.policy.level == CARREL_LEVEL_NS);
     CHECK(d.policy.net == CARREL_NET_HOST);
     CHECK(d.policy.user == CARREL_USER_ROOT);
@@ -75,6 +75,12 @@ TEST(every_key_is_read)
     CHECK(d.policy.timeout_ms == 30000);
     CHECK(d.policy.tmp_bytes == 64 << 20);
     CHECK(d.policy.output_bytes == 1000);
+    CHECK(d.policy.limits.memory_bytes == 256 << 20);
+    CHECK(d.policy.limits.pids == 20);
+    CHECK(d.policy.limits.cpu_milli == 1500);
+    CHECK(d.policy.limits.io_bytes == 10 << 20);
+    CHECK(d.policy.limits.disk_bytes == 2ULL << 30 && d.policy.limits.disk_image);
+    CHECK(d.policy.limits.disk_files == 1000);
     return 0;
 }
 
@@ -110,7 +116,7 @@ static const struct {
     {"{\"net\":\"none\"}", "net"},
     {"{\"\":1}", "unknown"},
     {"{\"mounts\":[{\"source\":\"/a\",\"rw\":true}]}", "rw"},
-    {"{\"limits\":{\"memory\":\"1G\"}}", "memory"},
+    {"{\"limits\":{\"swap\":\"1G\"}}", "swap"},
     /* duplicates, on every floor */
     {"{\"level\":\"ns\",\"level\":\"dir\"}", "duplicate"},
     {"{\"env\":{\"A\":\"1\",\"A\":\"2\"}}", "duplicate"},
@@ -174,6 +180,24 @@ static const struct {
     {"{\"mounts\":[{\"target\":\"/b\"}]}", "mounts"},
     {"{\"mounts\":[{\"target\":\"/b\",\"writable\":true}]}", "mounts"},
     {"{\"env\":{\"A=B\":\"x\"}}", "env"},
+    {"{\"limits\":{\"memory\":0}}", "memory"},
+    {"{\"limits\":{\"memory\":1.5}}", "memory"},
+    {"{\"limits\":{\"pids\":0}}", "pids"},
+    {"{\"limits\":{\"pids\":-1}}", "pids"},
+    {"{\"limits\":{\"pids\":\"20\"}}", "pids"},
+    {"{\"limits\":{\"pids\":1000000}}", "pids"},
+    {"{\"limits\":{\"cpu\":0}}", "cpu"},
+    {"{\"limits\":{\"cpu\":-1}}", "cpu"},
+    {"{\"limits\":{\"cpu\":0.0001}}", "cpu"},
+    {"{\"limits\":{\"cpu\":1e30}}", "cpu"},
+    {"{\"limits\":{\"cpu\":\"all\"}}", "cpu"},
+    {"{\"limits\":{\"cpu\":true}}", "cpu"},
+    {"{\"limits\":{\"io\":\"10M/s\"}}", "io"},
+    {"{\"limits\":{\"disk\":\"image\"}}", "disk"},
+    {"{\"limits\":{\"disk\":\"image:\"}}", "disk"},
+    {"{\"limits\":{\"disk\":\"quota:2G\"}}", "disk"},
+    {"{\"limits\":{\"disk\":0}}", "disk"},
+    {"{\"limits\":{\"files\":0}}", "files"},
     {"{\"limits\":{\"timeout\":\"30\"}}", "timeout"},
     {"{\"limits\":{\"timeout\":\"forever\"}}", "timeout"},
     /* zero, below zero, too large */
@@ -455,6 +479,13 @@ TEST(limits_are_lowered_never_raised)
         {"{\"limits\":{\"timeout\":\"9s\"}}", 9000, offsetof(struct carrel_spec, timeout_ms)},
         {"{\"limits\":{\"tmp_size\":\"9K\"}}", 9216, offsetof(struct carrel_spec, tmp_bytes)},
         {"{\"limits\":{\"max_output\":\"9K\"}}", 9216, offsetof(struct carrel_spec, output_bytes)},
+        {"{\"limits\":{\"memory\":\"9K\"}}", 9216,
+         offsetof(struct carrel_spec, limits.memory_bytes)},
+        {"{\"limits\":{\"pids\":9}}", 9, offsetof(struct carrel_spec, limits.pids)},
+        {"{\"limits\":{\"cpu\":\"0.25\"}}", 250, offsetof(struct carrel_spec, limits.cpu_milli)},
+        {"{\"limits\":{\"io\":9}}", 9, offsetof(struct carrel_spec, limits.io_bytes)},
+        {"{\"limits\":{\"disk\":\"9K\"}}", 9216, offsetof(struct carrel_spec, limits.disk_bytes)},
+        {"{\"limits\":{\"files\":9}}", 9, offsetof(struct carrel_spec, limits.disk_files)},
     };
 
     for (size_t i = 0; i < LENGTH(limits); i++) {
@@ -490,6 +521,28 @@ TEST(a_limit_the_policy_does_not_set_is_the_callers)
     CHECK(d.spec.timeout_ms == 5);
     CHECK(d.spec.tmp_bytes == 6);
     CHECK(d.spec.output_bytes == 7);
+    return 0;
+}
+
+TEST(an_image_the_policy_wants_stays_an_image)
+{
+    scoped_desk;
+
+    d.spec.limits.disk_bytes = 5;
+    CHECK(apply(&d, "{\"limits\":{\"disk\":\"image:9K\"}}") == 0);
+    CHECK(d.spec.limits.disk_bytes == 5 && d.spec.limits.disk_image);
+    d.spec.limits.disk_image = true;
+    CHECK(apply(&d, "{\"limits\":{\"disk\":\"9K\"}}") == 0);
+    CHECK(d.spec.limits.disk_image);
+    return 0;
+}
+
+TEST(the_default_size_of_tmp_is_left_to_the_memory)
+{
+    scoped_desk;
+
+    CHECK(apply(&d, "{\"limits\":{\"memory\":\"64M\"}}") == 0);
+    CHECK(d.spec.tmp_bytes == 0);
     return 0;
 }
 

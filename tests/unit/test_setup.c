@@ -74,8 +74,9 @@ TEST(no_operation_names_a_place_outside_the_new_root)
             snprintf(with_slashes, sizeof(with_slashes), "/%s/", target);
             CHECK_FOR(target, target[0] != '/');
             CHECK_FOR(target, !strstr(with_slashes, "/../") && !strstr(with_slashes, "/./"));
-            CHECK_FOR(target, n == 0 || !strstr(with_slashes, "//"));
-            CHECK_FOR(target, (target[0] == '\0') == (n == 0)); /* the root, once, first */
+            bool root = n == s.run->setup.frame_count; /* once, before all that goes on it */
+            CHECK_FOR(target, root || !strstr(with_slashes, "//"));
+            CHECK_FOR(target, (target[0] == '\0') == root);
         }
     }
     return 0;
@@ -113,7 +114,7 @@ TEST(every_bind_of_the_system_is_read_only_all_the_way_down)
     FOR_EVERY_SHAPE(s)
     {
         unsigned seen = 0;
-        for (uint32_t n = 1; n < s.run->setup.op_count; n++) {
+        for (uint32_t n = 0; n < s.run->setup.op_count; n++) {
             const struct op *op = &s.run->setup.ops[n];
             if (op->kind != OP_BIND || (op->flags & OP_OWNED) || starts(op->target, "dev/"))
                 continue;
@@ -275,6 +276,23 @@ TEST(nothing_is_made_by_name_inside_a_bound_tree)
     return 0;
 }
 
+TEST(the_frame_holds_nothing_of_the_tenants)
+{
+    SCENE(s);
+    FOR_EVERY_SHAPE(s)
+    {
+        uint32_t frame = s.run->setup.frame_count;
+        CHECK(frame > 0 && frame < s.run->setup.op_count);
+        for (uint32_t n = 0; n < s.run->setup.op_count; n++) {
+            const struct op *op = &s.run->setup.ops[n];
+            CHECK_FOR(op->target, n >= frame || !(op->flags & (OP_OWNED | OP_TOP)));
+            CHECK_FOR(op->target, n < frame || op->kind != OP_PROC);
+            CHECK_FOR(op->target, (op->kind == OP_MOVE) <= (n >= frame));
+        }
+    }
+    return 0;
+}
+
 /* --- the tree that is read-write --- */
 
 TEST(a_workspace_is_the_root_writable_and_its_owners)
@@ -282,17 +300,16 @@ TEST(a_workspace_is_the_root_writable_and_its_owners)
     SCENE(s);
 
     CHECK(prepare(&s) == 0);
-    const struct op *root = &s.run->setup.ops[0];
+    const struct op *root = &s.run->setup.ops[s.run->setup.frame_count];
     CHECK(root->kind == OP_BIND && has(root->attrs, ANY_MOUNT));
     CHECK(!has(root->attrs, MOUNT_ATTR_RDONLY));
     CHECK(strcmp(root->source, in_folder(&s, "ws")) == 0);
     CHECK(root->flags & OP_OWNED);
     CHECK(strcmp(s.run->command.cwd, "/") == 0);
     /* Names in a tree that the tenant writes are reached without crossing a mount. */
-    CHECK(find(&s, OP_BIND, "usr")->flags & OP_TOP);
-    CHECK(find(&s, OP_PROC, "proc")->flags & OP_TOP);
-    CHECK(find(&s, OP_SHOW, "etc")->flags & OP_TOP);
-    CHECK(find(&s, OP_TMPFS, "tmp")->flags & OP_TOP);
+    static const char *const moved[] = {"usr", "etc", "proc", "dev", "tmp", ".cache"};
+    for (size_t i = 0; i < LENGTH(moved); i++)
+        CHECK_FOR(moved[i], find(&s, OP_MOVE, moved[i])->flags & OP_TOP);
     return 0;
 }
 
@@ -302,7 +319,7 @@ TEST(without_a_workspace_the_current_directory_is_at_work_on_an_empty_root)
 
     s.spec.workspace = NULL;
     CHECK(prepare(&s) == 0);
-    CHECK(s.run->setup.ops[0].kind == OP_TMPFS);
+    CHECK(s.run->setup.ops[s.run->setup.frame_count].kind == OP_TMPFS);
     const struct op *work = find(&s, OP_BIND, "work");
     CHECK(work && strcmp(work->source, s.folder) == 0);
     CHECK(has(work->attrs, ANY_MOUNT) && !has(work->attrs, MOUNT_ATTR_RDONLY));
@@ -503,7 +520,7 @@ TEST(without_landlock_scopes_the_hosts_network_costs_unix_sockets)
         s.run->host.landlock_abi = 0;
         s.run->setup.flags = 0;
         CHECK(confinement_write(s.run, &s.err) == 0);
-        CHECK(s.run->setup.flags == 0);
+        CHECK(s.run->setup.flags == (s.run->host.can_notify ? SETUP_NOTIFY : 0));
         bool same = with.filter_length == s.run->setup.filter_length &&
                     memcmp(with.filter, s.run->setup.filter, sizeof(with.filter)) == 0;
         CHECK(same == (i == 0));

@@ -108,3 +108,68 @@ TEST(durations_are_read_as_written_or_refused_and_then_left_untouched)
     }
     return 0;
 }
+
+static const struct reading counts[] = {
+    {"1", 0, 1},
+    {"999999", 0, 999999},
+    {"1000000", -ERANGE, UNTOUCHED},
+    {"99999999999999999999", -ERANGE, UNTOUCHED},
+    {"0", -EINVAL, UNTOUCHED},
+    {"", -EINVAL, UNTOUCHED},
+    {"-1", -EINVAL, UNTOUCHED},
+    {"1K", -EINVAL, UNTOUCHED},
+    {"1.0", -EINVAL, UNTOUCHED},
+};
+
+static const struct reading processors[] = {
+    {"1", 0, 1000},
+    {"1.5", 0, 1500},
+    {"0.25", 0, 250},
+    {"0.125", 0, 125},
+    {"0.01", 0, 10},
+    {"64", 0, 64000},
+    {"0.009", -ERANGE, UNTOUCHED},
+    {"0", -ERANGE, UNTOUCHED},
+    {"0.0", -ERANGE, UNTOUCHED},
+    {"10000000", -ERANGE, UNTOUCHED},
+    {"99999999999999999999", -ERANGE, UNTOUCHED},
+    {"", -EINVAL, UNTOUCHED},
+    {".5", -EINVAL, UNTOUCHED},
+    {"1.", -EINVAL, UNTOUCHED},
+    {"1.5.1", -EINVAL, UNTOUCHED},
+    {"0.1255", -EINVAL, UNTOUCHED},
+    {"1,5", -EINVAL, UNTOUCHED},
+    {"-1", -EINVAL, UNTOUCHED},
+    {"1e3", -EINVAL, UNTOUCHED},
+    {"50%", -EINVAL, UNTOUCHED},
+};
+
+TEST(counts_and_processors_are_read_as_written_or_refused)
+{
+    for (size_t i = 0; i < LENGTH(counts); i++) {
+        uint64_t value = UNTOUCHED;
+        CHECK_FOR(counts[i].text, units_parse_count(counts[i].text, &value) == counts[i].result);
+        CHECK_FOR(counts[i].text, value == counts[i].value);
+    }
+    for (size_t i = 0; i < LENGTH(processors); i++) {
+        uint64_t value = UNTOUCHED;
+        const char *text = processors[i].text;
+        CHECK_FOR(text, units_parse_cpu(text, &value) == processors[i].result);
+        CHECK_FOR(text, value == processors[i].value);
+    }
+    return 0;
+}
+
+TEST(a_disk_is_a_size_or_an_image_of_a_size)
+{
+    uint64_t bytes = 0;
+    bool image = true;
+
+    CHECK(units_parse_disk("2G", &bytes, &image) == 0 && bytes == 2ULL << 30 && !image);
+    CHECK(units_parse_disk("image:1M", &bytes, &image) == 0 && bytes == 1 << 20 && image);
+    CHECK(units_parse_disk("image:", &bytes, &image) < 0);
+    CHECK(units_parse_disk("image:image:1M", &bytes, &image) < 0);
+    CHECK(units_parse_disk("IMAGE:1M", &bytes, &image) < 0);
+    CHECK(bytes == 1 << 20 && image);
+    return 0;
+}

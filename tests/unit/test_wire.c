@@ -25,7 +25,7 @@ static void fill_setup(struct setup *s)
     s->uid = 1000;
     s->gid = 1001;
     s->hostname = "carrel";
-    s->op_count = 3;
+    s->frame_count = s->op_count = 3;
     s->ops[0] = (struct op){.kind = OP_BIND,
                             .flags = OP_RECURSIVE | OP_OWNED,
                             .attrs = 0x1122334455667788,
@@ -85,7 +85,7 @@ static int decode_setup(struct setup *ret, const char *bytes, size_t n, char **r
     *ret_block = malloc(n ? n : 1);
     memcpy(*ret_block, bytes, n);
     memset(ret, 0, sizeof(*ret));
-    return wire_decode_setup(ret, *ret_block, n);
+    return wire_decode_frame(ret, *ret_block, n);
 }
 
 static int decode_command(struct command *ret, const char **pointers, size_t count,
@@ -106,7 +106,7 @@ TEST(a_setup_comes_back_as_it_was_sent)
     char *block;
 
     fill_setup(&sent);
-    size_t n = wire_encode_setup(&sent, room, sizeof(room));
+    size_t n = wire_encode_frame(&sent, room, sizeof(room));
     CHECK(n > 0);
     CHECK(decode_setup(&got, room, n, &block) == 0);
     CHECK(got.flags == sent.flags && got.namespaces == sent.namespaces);
@@ -120,6 +120,26 @@ TEST(a_setup_comes_back_as_it_was_sent)
     CHECK(got.filter_length == sent.filter_length);
     CHECK(memcmp(got.filter, sent.filter, sizeof(sent.filter)) == 0);
     free(block);
+    return 0;
+}
+
+TEST(a_root_is_added_to_its_frame)
+{
+    static struct setup sent;
+    static struct setup got;
+
+    fill_setup(&sent);
+    sent.frame_count = 1;
+    size_t n = wire_encode_root(&sent, room, sizeof(room));
+    CHECK(n > 0);
+    fill_setup(&got);
+    got.frame_count = got.op_count = 2;
+    CHECK(wire_decode_root(&got, room, n) == 0);
+    CHECK(got.op_count == 4 && got.frame_count == 2);
+    CHECK(same_op(&got.ops[2], &sent.ops[1]) && same_op(&got.ops[3], &sent.ops[2]));
+    got.frame_count = SETUP_MAX_OPS - 1; /* no room for two more */
+    CHECK(wire_decode_root(&got, room, n) == -EINVAL);
+    CHECK(got.op_count == SETUP_MAX_OPS - 1);
     return 0;
 }
 
@@ -151,11 +171,11 @@ TEST(the_largest_setup_fits_and_comes_back)
     char *block;
 
     fill_setup(&sent);
-    sent.op_count = SETUP_MAX_OPS;
+    sent.frame_count = sent.op_count = SETUP_MAX_OPS;
     for (uint32_t i = 3; i < SETUP_MAX_OPS; i++)
         sent.ops[i] = sent.ops[i % 3];
     sent.filter_length = SETUP_MAX_FILTER;
-    size_t n = wire_encode_setup(&sent, room, sizeof(room));
+    size_t n = wire_encode_frame(&sent, room, sizeof(room));
     CHECK(n > 0);
     CHECK(decode_setup(&got, room, n, &block) == 0);
     CHECK(same_op(&got.ops[SETUP_MAX_OPS - 1], &sent.ops[SETUP_MAX_OPS - 1]));
@@ -170,11 +190,11 @@ TEST(nothing_is_encoded_into_too_little_room)
     static struct setup setup;
 
     fill_setup(&setup);
-    size_t setup_size = wire_encode_setup(&setup, room, sizeof(room));
+    size_t setup_size = wire_encode_frame(&setup, room, sizeof(room));
     size_t command_size = wire_encode_command(&command, room, sizeof(room));
     for (size_t n = 0; n < setup_size; n++) {
         char *exact = malloc(n ? n : 1);
-        CHECK(wire_encode_setup(&setup, exact, n) == 0);
+        CHECK(wire_encode_frame(&setup, exact, n) == 0);
         CHECK(n >= command_size || wire_encode_command(&command, exact, n) == 0);
         free(exact);
     }
@@ -189,7 +209,7 @@ TEST(every_truncation_and_every_extra_byte_is_refused)
     char *block;
 
     fill_setup(&setup);
-    size_t n = wire_encode_setup(&setup, room, sizeof(room) - 1);
+    size_t n = wire_encode_frame(&setup, room, sizeof(room) - 1);
     for (size_t cut = 0; cut <= n + 1; cut++) {
         int r = decode_setup(&setup, room, cut, &block);
         free(block);
@@ -216,14 +236,14 @@ TEST(every_changed_byte_of_a_setup_is_refused_or_seen)
     unsigned refused = 0;
 
     fill_setup(&setup);
-    size_t n = wire_encode_setup(&setup, room, sizeof(room));
+    size_t n = wire_encode_frame(&setup, room, sizeof(room));
     CHECK(n < sizeof(again));
     for (size_t at = 0; at < n; at++) {
         char before = room[at];
         for (int value = 0; value < 256; value += at % 8 ? 17 : 1) {
             room[at] = (char)value;
             int r = decode_setup(&setup, room, n, &block);
-            bool right = r == -EINVAL || (r == 0 && wire_encode_setup(&setup, again, n) == n &&
+            bool right = r == -EINVAL || (r == 0 && wire_encode_frame(&setup, again, n) == n &&
                                           memcmp(again, room, n) == 0);
             free(block);
             refused += r < 0;
@@ -280,13 +300,13 @@ TEST(numbers_beyond_their_bounds_are_refused)
         if (i == 3)
             bad.limit_mask |= 1U << RLIM_NLIMITS;
         if (i == 4)
-            bad.op_count = SETUP_MAX_OPS + 1;
+            bad.frame_count = SETUP_MAX_OPS + 1;
         if (i == 5)
             bad.filter_length = SETUP_MAX_FILTER + 1;
-        CHECK(wire_encode_setup(&bad, room, sizeof(room)) == 0); /* nor does the writer write it */
+        CHECK(wire_encode_frame(&bad, room, sizeof(room)) == 0); /* nor does the writer write it */
     }
     /* A count that promises more than the message holds; the count is at a known place. */
-    size_t n = wire_encode_setup(&good, room, sizeof(room));
+    size_t n = wire_encode_frame(&good, room, sizeof(room));
     size_t at = 4 * 4 + 4 + strlen("carrel") + 1;
     uint32_t many = SETUP_MAX_OPS;
     CHECK(room[at] == 3);

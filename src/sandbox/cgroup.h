@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The control groups of one run: made for the limits that were asked for and no others, removed
+ * with the run. What is on v2 shares one group, which pid 1 is cloned into; for the rest there is
+ * one group in each v1 hierarchy, and pid 1 is moved there before it runs anything of the tenant's.
+ *
+ *   empty --cgroup_make--> made --cgroup_cloned, cgroup_attach--> in use --cgroup_clear--> empty
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+#include "carrel.h"
+
+enum cgroup_limit {
+    CGROUP_MEMORY,
+    CGROUP_PIDS,
+    CGROUP_CPU,
+    CGROUP_IO,
+    CGROUP_LIMIT_COUNT_,
+};
+
+/* How this process could keep one limit on this host. */
+struct cgroup_offer {
+    int version;     /* 1 or 2; 0: not at all, and then: */
+    const char *why; /* what is in the way */
+    const char *fix; /* what to do about it */
+};
+
+/* A group and the directory it is in; -1: none. */
+struct cgroup_place {
+    int parent;
+    int dir;
+};
+
+struct cgroup {
+    char name[48];
+    unsigned wanted;  /* bit per enum cgroup_limit */
+    unsigned unified; /* those of them on v2 */
+    struct cgroup_place v2;
+    struct cgroup_place v1[CGROUP_LIMIT_COUNT_];
+    bool cloned;            /* pid 1 began its life in the v2 group */
+    int oom_event;          /* v1: an eventfd; -1: none */
+    uint64_t memory_v1;     /* the limit, where v1 keeps it; 0: not */
+    uint64_t fork_failures; /* last seen */
+    uint64_t most_tasks;    /* last seen, where the kernel keeps no peak */
+};
+
+/* Asks what is possible for each limit; makes nothing. */
+void cgroup_ask(struct cgroup_offer ret[CGROUP_LIMIT_COUNT_]);
+
+/* Whether cgroup_make would keep a limit on processes; RLIMIT_NPROC does otherwise. */
+bool cgroup_can_hold_pids(void);
+
+void cgroup_init(struct cgroup *cgroup);
+/* Makes the groups these limits need (none: leaves it empty) and writes the limits. `workspace_fd`
+ * says which device io is about. A limit that cannot be kept is an error that names it and the fix;
+ * only pids is then left to RLIMIT_NPROC (confinement.c). On failure nothing is left. */
+int cgroup_make(struct cgroup *cgroup, const struct carrel_limits *limits, int workspace_fd,
+                struct err *err);
+/* The v2 directory for clone3's CLONE_INTO_CGROUP; -1: use cgroup_attach. The kernel asks whether
+ * the caller's effective user may write there, so it is EACCES while that is a leased uid; then
+ * cgroup_attach does it as well. */
+int cgroup_clone_fd(const struct cgroup *cgroup);
+/* Tells that pid 1 was cloned into it. */
+void cgroup_cloned(struct cgroup *cgroup);
+/* Puts the process into every group it is not in yet. It must not have run anything of the
+ * tenant's. Nothing to do for an empty one. */
+int cgroup_attach(struct cgroup *cgroup, pid_t pid, struct err *err);
+
+/* To poll for POLLIN: memory ran out; or -1. */
+int cgroup_oom_fd(const struct cgroup *cgroup);
+/* Whether somebody has to look every now and then, as no descriptor tells. */
+bool cgroup_needs_looks(const struct cgroup *cgroup);
+/* Whether the kernel killed anything in here for lack of memory. */
+bool cgroup_ran_out_of_memory(const struct cgroup *cgroup);
+/* v1: whether it is beyond its memory with what the kernel counts apart and bounds only softly, the
+ * buffers of network sockets. */
+bool cgroup_is_beyond_memory(const struct cgroup *cgroup);
+/* Whether it holds the limit on processes; RLIMIT_NPROC does otherwise. */
+bool cgroup_holds_pids(const struct cgroup *cgroup);
+/* How many forks have failed at the limit since the last call. */
+uint64_t cgroup_new_fork_failures(struct cgroup *cgroup);
+/* Fills what it knows, and leaves the rest: memory, processes, cpu times and written bytes. */
+void cgroup_usage(const struct cgroup *cgroup, struct carrel_usage *usage);
+/* Ends everything inside, whoever started it. */
+void cgroup_kill(const struct cgroup *cgroup);
+/* Kills, waits a moment for the last to go, removes the groups. Safe at any point after init. */
+void cgroup_clear(struct cgroup *cgroup);
+
+/* The group of this process and those above it, in order of preference, until one can take
+ * children with these controllers (bit per limit); for tests, which bring directories of their own.
+ * Returns the directory or -errno; *ret_move: this process has to leave it first. */
+struct cgroup_spot;
+int cgroup_choose_parent(const struct cgroup_spot *spot, unsigned wanted, bool *ret_move);

@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The list of denials, and the listener that tells of them. A process whose call is asked about
+ * waits in the kernel until it is answered here, so a flood of such calls is slowed down by
+ * answering late: each window of time has so much work in it, and when that is used up the listener
+ * rests until the window is over. A call that is let go on costs little of it, a refused one too
+ * until there have been some thousand. */
+#include "sandbox/denial.h"
+
+#include <errno.h>
+#include <linux/seccomp.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/timerfd.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "sandbox/denied.h"
+#include "sys/uapi.h"
+
+enum {
+    WINDOW_MS = 100,
+    WINDOW_WORK = 6000,
+    PATIENT_CALLS = 4000, /* refused ones that cost no more than others */
+    PATIENCE_COST = 120,  /* ... and then: 500 a second */
+    BATCH = 64,           /* calls answered before the engine looks at other things */
+    SAME_RULE_MAX = CARREL_MAX_DENIALS / 2,
+    SCAN_BYTES = 1 << 20, /* of error output looked at as it comes; after that only the last */
+    NOTIFICATION_MAX = 256,
+};
+
+/* The kernel's structures may have grown since our headers were written. */
+union notification {
+    struct seccomp_notif ask;
+    struct seccomp_notif_resp answer;
+    char room[NOTIFICATION_MAX];
+};
+
+static long seccomp(unsigned operation, unsigned flags, void *argument)
+{
+    return syscall(SYS_seccomp, operation, flags, argument);
+}
+
+/* Letting a call go on (Linux 5.5) cannot be asked for. A flag that came later is taken for it:
+ * known, it fails for want of a filter, and not by being invalid. */
+bool host_can_notify(void)
+{
+    uint32_t action = SECCOMP_RET_USER_NOTIF;
+    struct seccomp_notif_sizes sizes;
+
+    if (seccomp(SECCOMP_GET_ACTION_AVAIL, 0, &action) < 0 ||
+        seccomp(SECCOMP_GET_NOTIF_SIZES, 0, &sizes) < 0)
+        return false;
+    if (sizes.seccomp_notif > NOTIFICATION_MAX || sizes.seccomp_notif_resp > NOTIFICATION_MAX)
+        return false;
+    return seccomp(SECCOMP_SET_MODE_FILTER,
+                   SECCOMP_FILTER_FLAG_TSYNC | SECCOMP_FILTER_FLAG_TSYNC_ESRCH, NULL) < 0 &&
+           errno == EFAULT;
+}
+
+/* --- the list --- */
+
+void denials_init(struct denials *d, const struct run *run)
+{
+    memset(d, 0, sizeof(*d));
+    d->run = run;
+    d->listener = -1;
+    d->timer = -1;
+}
+
+static struct carrel_denial *find(struct denials *d, const struct carrel_denial *like)
+{
+    for (size_t i = 0; i < d->count; i++) {
+        struct carrel_denial *one = &d->list[i];
+        if (one->source == like->source && strcmp(one->what, like->what) == 0 &&
+            strcmp(one->rule, like->rule) == 0)
+            return one;
+    }
+    return NULL;
+}
+
+static size_t count_of_rule(const struct denials *d, const char *rule)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < d->count; i++)
+        n += strcmp(d->list[i].rule, rule) == 0;
+    return n;
+}
+
+/* One rule never takes all the room: a scan of ports must not hide a refused mount. */
+static void record(struct denials *d, const struct carrel_denial *one)
+{
+    struct carrel_denial *known = find(d, one);
+
+    if (known) {
+        known->count += known->count < UINT32_MAX;
+        return;
+    }
+    if (!d->list)
+        d->list = calloc(CARREL_MAX_DENIALS, sizeof(*d->list));
+    if (!d->list || d->count == CARREL_MAX_DENIALS ||
+        count_of_rule(d, one->rule) >= SAME_RULE_MAX) {
+        d->dropped += d->dropped < UINT32_MAX;
+        return;
+    }
+    d->list[d->count] = *one;
+    d->list[d->count++].count = 1;
+}
+
+void denials_add(struct denials *d, const char *what, const char *rule, const char *fix,
+                 enum carrel_source source)
+{
+    struct carrel_denial one = {.source = source};
+
+    denied_append(one.what, sizeof(one.what), what, strlen(what));
+    denied_append(one.rule, sizeof(one.rule), rule, strlen(rule));
+    denied_append(one.fix, sizeof(one.fix), fix, strlen(fix));
+    record(d, &one);
+}
+
+/* --- the listener --- */
+
+void denials_listen(struct denials *d, int listener)
+{
+    scope_close(&d->listener);
+    d->listener = listener;
+    /* Older kernels wake the caller as any other process: slower, and nothing else. */
+    (void)ioctl(listener, CARREL_SECCOMP_NOTIF_SET_FLAGS, CARREL_SECCOMP_NOTIF_SYNC_WAKE_UP);
+}
+
+int denials_fd(const struct denials *d)
+{
+    return d->resting ? d->timer : d->listener;
+}
+
+static uint64_t now_ms(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+static void begin_window(struct denials *d, uint64_t now)
+{
+    d->window_ms = now;
+    d->window_left = WINDOW_WORK;
+}
+
+static void rest(struct denials *d, uint64_t now)
+{
+    uint64_t wait_ms = WINDOW_MS - (now - d->window_ms) % WINDOW_MS;
+    struct itimerspec until = {.it_value = {0, (long)wait_ms * 1000000}};
+
+    if (d->timer < 0)
+        d->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    d->resting = d->timer >= 0 && timerfd_settime(d->timer, 0, &until, NULL) == 0;
+}
+
+static bool has_rested(struct denials *d)
+{
+    uint64_t times;
+
+    if (d->resting && read(d->timer, &times, sizeof(times)) < 0)
+        return false;
+    d->resting = false;
+    return true;
+}
+
+static void spend(struct denials *d, unsigned work)
+{
+    d->window_left = work < d->window_left ? d->window_left - work : 0;
+}
+
+static void tell(struct denials *d, const struct seccomp_notif *ask)
+{
+    struct sockaddr_storage address = {0};
+    struct carrel_denial one;
+    uint64_t at;
+    ssize_t got = 0;
+    size_t n = denied_call_address(&ask->data, &at);
+
+    if (n > 0 && ask->pid > 0) {
+        struct iovec here = {&address, n};
+        struct iovec there = {(void *)(uintptr_t)at, n}; // NOLINT(performance-no-int-to-ptr)
+        got = process_vm_readv((pid_t)ask->pid, &here, 1, &there, 1, 0);
+    }
+    if (!denied_call(&ask->data, &address, got > 0 ? (size_t)got : 0, &one)) {
+        spend(d, 1);
+        return;
+    }
+    spend(d, d->refused++ < PATIENT_CALLS ? 1 : PATIENCE_COST);
+    /* Who is gone may have left the number to a process of the host. */
+    if (n > 0 && ioctl(d->listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &ask->id) < 0)
+        return;
+    record(d, &one);
+}
+
+/* One call that waits. With POLLIN the kernel's own count says that there is one, so that this
+ * receives without waiting; ENOENT when the caller died meanwhile. */
+static int serve_one(struct denials *d)
+{
+    union notification got = {0};
+    union notification reply = {0};
+
+    if (ioctl(d->listener, SECCOMP_IOCTL_NOTIF_RECV, &got) < 0) {
+        spend(d, 1);
+        return 0;
+    }
+    int error = denied_call_answer(&got.ask.data);
+    tell(d, &got.ask);
+    reply.answer.id = got.ask.id;
+    reply.answer.error = -error;
+    if (error == 0)
+        reply.answer.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
+    if (ioctl(d->listener, SECCOMP_IOCTL_NOTIF_SEND, &reply) < 0 && errno != ENOENT)
+        return -errno; /* ENOENT: it has been killed */
+    return 0;
+}
+
+int denials_serve(struct denials *d)
+{
+    if (d->listener < 0 || !has_rested(d))
+        return 0;
+    uint64_t now = now_ms();
+    if (now - d->window_ms >= WINDOW_MS)
+        begin_window(d, now);
+    for (int i = 0; i < BATCH; i++) {
+        struct pollfd waiting = {.fd = d->listener, .events = POLLIN};
+        if (poll(&waiting, 1, 0) <= 0)
+            return 0;
+        if (!(waiting.revents & POLLIN)) { /* nobody is left under the filter */
+            scope_close(&d->listener);
+            return 0;
+        }
+        if (d->window_left == 0) {
+            rest(d, now);
+            return 0;
+        }
+        int r = serve_one(d);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+/* --- error output --- */
+
+static void end_line(struct denials *d)
+{
+    struct carrel_denial one;
+
+    if (d->line_n > 0 && denied_line(d->run, d->line, d->line_n, &one)) {
+        bool told = strcmp(one.rule, DENIED_BY_NETWORK) == 0 && count_of_rule(d, one.rule) > 0;
+        if (!told)
+            record(d, &one);
+    }
+    d->line_n = 0;
+}
+
+/* Cuts bytes into lines, wherever the chunks ended; of a long line the beginning is enough. */
+static void scan(struct denials *d, const char *bytes, size_t n)
+{
+    while (n > 0) {
+        const char *end = memchr(bytes, '\n', n);
+        size_t part = end ? (size_t)(end - bytes) : n;
+        size_t room = sizeof(d->line) - d->line_n;
+        size_t take = part < room ? part : room;
+        memcpy(d->line + d->line_n, bytes, take);
+        d->line_n += take;
+        if (!end)
+            return;
+        end_line(d);
+        bytes += part + 1;
+        n -= part + 1;
+    }
+}
+
+static void keep_tail(struct denials *d, const char *bytes, size_t n)
+{
+    if (!d->tail && !(d->tail = malloc(DENIALS_TAIL)))
+        return;
+    if (n > DENIALS_TAIL) {
+        bytes += n - DENIALS_TAIL;
+        n = DENIALS_TAIL;
+    }
+    size_t keep = d->tail_n < DENIALS_TAIL - n ? d->tail_n : DENIALS_TAIL - n;
+    memmove(d->tail, d->tail + d->tail_n - keep, keep);
+    memcpy(d->tail + keep, bytes, n);
+    d->tail_n = keep + n;
+}
+
+void denials_scan(struct denials *d, const char *bytes, size_t n)
+{
+    size_t live = d->scanned < SCAN_BYTES ? SCAN_BYTES - d->scanned : 0;
+
+    if (live > n)
+        live = n;
+    scan(d, bytes, live);
+    d->scanned += live;
+    if (n > live)
+        keep_tail(d, bytes + live, n - live);
+}
+
+/* --- the end --- */
+
+void denials_take(struct denials *d, struct carrel_result *ret)
+{
+    if (d->tail)
+        scan(d, d->tail, d->tail_n);
+    end_line(d);
+    d->tail_n = 0;
+    ret->denials = d->list;
+    ret->denial_count = d->count;
+    ret->denials_dropped = d->dropped;
+    d->list = NULL;
+    d->count = 0;
+}
+
+void denials_clear(struct denials *d)
+{
+    scope_close(&d->listener);
+    scope_close(&d->timer);
+    free(d->list);
+    free(d->tail);
+    denials_init(d, d->run);
+}

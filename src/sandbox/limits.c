@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sandbox/limits.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "sandbox/cgroup.h"
+#include "sandbox/denial.h"
+#include "sandbox/run.h"
+#include "sys/census.h"
+
+#define LEAST_MEMORY (4UL << 20)
+
+enum {
+    LOOK_MS = 250,
+    LOOKS_TO_END = 8,    /* two seconds at the limit on processes: it will not get better */
+    TEMPORARY_TREES = 3, /* /tmp, /.cache, /dev/shm */
+};
+
+static uint64_t now_ms(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+const char *limits_size_text(uint64_t bytes, char *text)
+{
+    static const char units[] = {'\0', 'K', 'M', 'G', 'T'};
+    unsigned unit = 0;
+
+    while (bytes && bytes % 1024 == 0 && unit + 1 < sizeof(units)) {
+        bytes /= 1024;
+        unit++;
+    }
+    snprintf(text, 32, "%llu%c", (unsigned long long)bytes, units[unit]);
+    return text;
+}
+
+static int check_dir_level(const struct carrel_limits *limits, struct err *err)
+{
+    const struct {
+        uint64_t asked;
+        const char *what;
+    } cannot[] = {
+        {limits->memory_bytes, "--memory"}, {limits->pids, "--pids"},
+        {limits->cpu_milli, "--cpu"},       {limits->io_bytes, "--io"},
+        {limits->disk_bytes, "--disk"},     {limits->disk_files, "--files"},
+    };
+
+    for (size_t i = 0; i < sizeof(cannot) / sizeof(cannot[0]); i++) {
+        if (cannot[i].asked)
+            return err_set(err, ERR_INVALID, 0, "level dir cannot give %s; use --level ns",
+                           cannot[i].what);
+    }
+    return 0;
+}
+
+int limits_check(const struct run *run, struct err *err)
+{
+    const struct carrel_limits *limits = &run->spec->limits;
+    uint64_t tmp = run->spec->tmp_bytes;
+    char text[32];
+
+    if (run->level == CARREL_LEVEL_DIR)
+        return check_dir_level(limits, err);
+    if (!limits->memory_bytes)
+        return 0;
+    if (limits->memory_bytes < LEAST_MEMORY)
+        return err_set(err, ERR_INVALID, 0, "--memory: no sandbox starts in less than %s",
+                       limits_size_text(LEAST_MEMORY, text));
+    if (tmp > limits->memory_bytes / TEMPORARY_TREES)
+        return err_set(
+            err, ERR_INVALID, 0,
+            "--tmp-size: /tmp, /.cache and /dev/shm are counted as memory, and three "
+            "times this size is more than --memory; at most %s fits",
+            limits_size_text(limits->memory_bytes / TEMPORARY_TREES / 4096 * 4096, text));
+    return 0;
+}
+
+uint64_t limits_tmp_bytes(const struct carrel_spec *spec)
+{
+    uint64_t share = spec->limits.memory_bytes / (2UL * TEMPORARY_TREES) / 4096 * 4096;
+
+    if (spec->tmp_bytes)
+        return spec->tmp_bytes;
+    return share && share < CARREL_DEFAULT_TMP_BYTES ? share : CARREL_DEFAULT_TMP_BYTES;
+}
+
+uint64_t limits_memory_shown(const struct carrel_spec *spec, uint64_t host_bytes)
+{
+    uint64_t limit = spec->limits.memory_bytes;
+
+    return limit && limit < host_bytes ? limit : host_bytes;
+}
+
+/* --- what to say -------------------------------------------------------------------------------
+ */
+
+/* The rule in the words of the option; the fix is the option with twice as much. */
+static void deny_size(struct limit_watch *w, const char *what, const char *option, uint64_t bytes)
+{
+    char rule[96];
+    char fix[128];
+    char size[32];
+
+    snprintf(rule, sizeof(rule), "%s %s", option + 2, limits_size_text(bytes, size));
+    snprintf(fix, sizeof(fix), "let it have more with %s %s", option,
+             limits_size_text(bytes * 2, size));
+    denials_add(w->denials, what, rule, fix, CARREL_SOURCE_KERNEL);
+}
+
+static void deny_count(struct limit_watch *w, const char *what, const char *option, uint64_t most,
+                       enum carrel_source source)
+{
+    char rule[96];
+    char fix[128];
+
+    snprintf(rule, sizeof(rule), "%s %llu", option + 2, (unsigned long long)most);
+    snprintf(fix, sizeof(fix), "let it have more with %s %llu", option,
+             (unsigned long long)most * 2);
+    denials_add(w->denials, what, rule, fix, source);
+}
+
+static void deny_memory(struct limit_watch *w)
+{
+    deny_size(w, "use more memory", "--memory", w->run->spec->limits.memory_bytes);
+}
+
+static void deny_task(struct limit_watch *w, enum carrel_source source)
+{
+    deny_count(w, "start another process or thread", "--pids", w->run->spec->limits.pids, source);
+}
+
+static void deny_disk(struct limit_watch *w, const char *why)
+{
+    const struct carrel_limits *limits = &w->run->spec->limits;
+
+    if (why && strstr(why, "host"))
+        denials_add(w->denials, "add more bytes", why,
+                    "make room on the disk, or keep the workspace on another",
+                    CARREL_SOURCE_KERNEL);
+    else if (limits->disk_files && (!limits->disk_bytes || (why && strstr(why, "files"))))
+        deny_count(w, "add more files", "--files", limits->disk_files, CARREL_SOURCE_KERNEL);
+    else
+        deny_size(w, "add more bytes", "--disk", limits->disk_bytes);
+}
+
+/* --- the watch ---------------------------------------------------------------------------------
+ */
+
+static bool counts_tasks(const struct limit_watch *w)
+{
+    return w->run->spec->limits.pids && !cgroup_holds_pids(&w->run->cgroup);
+}
+
+int limits_watch_begin(struct limit_watch *w, struct run *run, struct denials *denials, pid_t pid,
+                       struct err *err)
+{
+    *w = (struct limit_watch){.run = run, .denials = denials, .pid = pid};
+    if (counts_tasks(w) || cgroup_needs_looks(&run->cgroup))
+        w->look_ms = now_ms() + LOOK_MS;
+    if (disk_watch_begin(&w->disk, run, err) < 0)
+        return -1;
+    disk_watch_follow(&w->disk, pid);
+    return 0;
+}
+
+int limits_watch_due_ms(const struct limit_watch *w)
+{
+    int disk = disk_watch_due_ms(&w->disk);
+    uint64_t now = now_ms();
+
+    if (!w->look_ms)
+        return disk;
+    int look = w->look_ms <= now ? 0 : (int)(w->look_ms - now);
+    return disk >= 0 && disk < look ? disk : look;
+}
+
+int limits_watch_fd(const struct limit_watch *w)
+{
+    return w->run ? cgroup_oom_fd(&w->run->cgroup) : -1;
+}
+
+/* Without a cgroup nobody counts failed forks. That all places are taken says little: so many may
+ * be all it wants. But together with an eighth of a cpu spent in the kernel it is what trying again
+ * and again looks like. */
+static bool seems_to_hit(struct limit_watch *w)
+{
+    uint64_t most = w->run->spec->limits.pids + 1; /* with pid 1 */
+    struct census census;
+
+    if (census_take(w->pid, most, &census) < 0)
+        return false;
+    uint64_t spent = census.system_ms > w->system_ms ? census.system_ms - w->system_ms : 0;
+    w->system_ms = census.system_ms;
+    if (census.tasks > w->most_tasks)
+        w->most_tasks = census.tasks;
+    if (census.tasks < most)
+        return false;
+    bool hit = spent >= LOOK_MS / 8;
+    if (hit)
+        deny_task(w, CARREL_SOURCE_INFERRED);
+    return hit;
+}
+
+/* Whether the limit on processes has been hit in every look for a while. */
+static bool keeps_hitting(struct limit_watch *w)
+{
+    bool hit;
+
+    if (counts_tasks(w)) {
+        hit = seems_to_hit(w);
+    } else {
+        hit = cgroup_new_fork_failures(&w->run->cgroup) > 0;
+        if (hit)
+            deny_task(w, CARREL_SOURCE_KERNEL);
+    }
+    w->looks = hit ? w->looks + 1 : 0;
+    return w->looks >= LOOKS_TO_END;
+}
+
+bool limits_watch_check(struct limit_watch *w, bool memory_event, enum carrel_reason *ret)
+{
+    uint64_t began = now_ms();
+
+    if (memory_event) {
+        w->out_of_memory = true;
+        *ret = CARREL_ENDED_OOM;
+        return true;
+    }
+    if (disk_watch_check(&w->disk)) {
+        *ret = CARREL_ENDED_DISK;
+        return true;
+    }
+    if (!w->look_ms || began < w->look_ms)
+        return false;
+    *ret = CARREL_ENDED_OOM;
+    bool end = cgroup_is_beyond_memory(&w->run->cgroup) ||
+               (limits_watch_fd(w) < 0 && cgroup_ran_out_of_memory(&w->run->cgroup));
+    w->out_of_memory = end;
+    if (!end && w->run->spec->limits.pids && keeps_hitting(w)) {
+        *ret = CARREL_ENDED_PIDS;
+        end = true;
+    }
+    /* Counting a large tree takes a while: it may not take all of a processor. */
+    w->look_ms = now_ms() + LOOK_MS + 10 * (now_ms() - began);
+    return end;
+}
+
+bool limits_watch_end(struct limit_watch *w, struct carrel_result *ret)
+{
+    struct cgroup *cgroup = &w->run->cgroup;
+    bool oom = w->out_of_memory || cgroup_ran_out_of_memory(cgroup);
+
+    if (cgroup_new_fork_failures(cgroup) > 0)
+        deny_task(w, CARREL_SOURCE_KERNEL);
+    if (oom)
+        deny_memory(w);
+    const char *why = disk_watch_why(&w->disk);
+    bool full = disk_watch_is_full(&w->disk);
+    if (w->most_tasks > 1)
+        ret->usage.processes = w->most_tasks - 1; /* without pid 1 */
+    cgroup_usage(cgroup, &ret->usage);
+    disk_watch_end(&w->disk, ret);
+    if (why || full || ret->usage.overshoot_bytes)
+        deny_disk(w, why);
+    return oom;
+}
+
+void limits_watch_clear(struct limit_watch *w)
+{
+    disk_watch_end(&w->disk, NULL);
+}

@@ -1,0 +1,409 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One background thread makes sandboxes and clears away what runs have left of them:
+ *
+ *   missing --(thread)--> ready --(carrel_run)--> taken --(end of the run)--> used --(thread)-->
+ * gone
+ *
+ * The thread lives as long as the pool, because pid 1 dies with the thread that made it. */
+#include "sandbox/pool.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "sandbox/start.h"
+#include "sandbox/wire.h"
+#include "sys/message.h"
+
+enum {
+    POOL_MAX_SIZE = 1024,
+    DEFAULT_IDLE_MS = 60000,
+    READY_WITHIN_MS = 30000, /* a frame takes a millisecond or two; a machine can be very busy */
+    PAUSE_AFTER_FAILURE_MS = 1000
+};
+
+struct prepared {
+    struct prepared *next;
+    struct live live;
+    struct identity identity;
+    struct cgroup cgroup;
+    uint32_t flags; /* of the setup it was made with */
+    uint32_t namespaces;
+    int mount_ns; /* keeps the mounts until we, not the run, take them down */
+};
+
+struct carrel_pool {
+    struct carrel_spec like;
+    unsigned size;
+    uint64_t idle_ms;
+    pthread_t thread;
+    pthread_mutex_t lock; /* of everything below */
+    pthread_cond_t changed;
+    struct prepared *ready;
+    struct prepared *used;
+    unsigned ready_count;
+    bool tried; /* the first one is ready, or failed */
+    bool closing;
+    uint64_t last_use_ms;
+    uint64_t retry_ms; /* not before: the last attempt failed */
+    struct err failure;
+    uid_t owner_uid; /* of the last workspace */
+    gid_t owner_gid;
+    double thread_ms; /* cpu time of the thread itself */
+    struct carrel_pool_stats stats;
+};
+
+static uint64_t now_ms(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+static double clock_ms(clockid_t clock)
+{
+    struct timespec t;
+
+    if (clock_gettime(clock, &t) < 0)
+        return 0;
+    return (double)t.tv_sec * 1000 + (double)t.tv_nsec / 1e6;
+}
+
+static void prepared_free(struct prepared *p)
+{
+    live_clear(&p->live);
+    scope_close(&p->mount_ns);
+    cgroup_clear(&p->cgroup);
+    identity_clear(&p->identity);
+    free(p);
+}
+
+/* Waits for the one reply a frame gives. */
+static int await_ready(struct live *live, struct err *err)
+{
+    struct pollfd socket = {.fd = live->socket, .events = POLLIN};
+    int fds[MESSAGE_MAX_FDS];
+    struct message_head head;
+    struct reply reply;
+
+    if (poll(&socket, 1, READY_WITHIN_MS) != 1)
+        return err_set(err, ERR_IO, 0, "a sandbox for the pool did not get ready");
+    if (message_receive_head(live->socket, &head, fds) != 1 || head.fd_count != 0 ||
+        head.length != sizeof(reply) ||
+        message_read_exactly(live->socket, &reply, sizeof(reply)) < 0)
+        return live_explain_death(live, err);
+    if (reply.kind == REPLY_READY)
+        return 0;
+    *err = reply.error;
+    err->msg[sizeof(err->msg) - 1] = '\0';
+    return -1;
+}
+
+static int open_mount_ns(pid_t pid)
+{
+    char path[64];
+
+    snprintf(path, sizeof(path), "/proc/%d/ns/mnt", (int)pid);
+    return open(path, O_RDONLY | O_CLOEXEC);
+}
+
+/* Most workspaces of a pool belong to one user: an id map for the last one seen is made ahead. */
+static int map_owner(struct run *run, uid_t uid, gid_t gid, struct err *err)
+{
+    int unused;
+
+    return run->identity.range ? identity_idmap(&run->identity, uid, gid, &unused, err) : 0;
+}
+
+static struct prepared *prepare(const struct carrel_spec *like, uid_t uid, gid_t gid,
+                                struct err *err)
+{
+    struct prepared *p = calloc(1, sizeof(*p));
+    struct run *run = malloc(sizeof(*run));
+
+    if (!p || !run) {
+        free(p);
+        free(run);
+        err_set(err, ERR_LIMIT, 0, "out of memory");
+        return NULL;
+    }
+    live_init(&p->live);
+    int r = run_prepare_frame(run, like, err);
+    if (r == 0)
+        r = live_start_frame(&p->live, run, err);
+    if (r == 0)
+        r = map_owner(run, uid, gid, err);
+    if (r == 0)
+        r = await_ready(&p->live, err);
+    p->mount_ns = p->live.pid > 0 ? open_mount_ns(p->live.pid) : -1;
+    p->identity = run->identity;
+    p->cgroup = run->cgroup;
+    p->flags = run->setup.flags;
+    p->namespaces = run->setup.namespaces;
+    identity_init(&run->identity);
+    cgroup_init(&run->cgroup);
+    run_clear(run);
+    free(run);
+    if (r < 0) {
+        prepared_free(p);
+        return NULL;
+    }
+    return p;
+}
+
+static double cpu_of(pid_t pid)
+{
+    clockid_t clock;
+
+    return clock_getcpuclockid(pid, &clock) == 0 ? clock_ms(clock) : 0;
+}
+
+/* Called with the lock held, gives it up meanwhile. */
+static void add_one(struct carrel_pool *pool)
+{
+    struct err err = {0};
+    uid_t uid = pool->owner_uid;
+    gid_t gid = pool->owner_gid;
+
+    pthread_mutex_unlock(&pool->lock);
+    struct prepared *p = prepare(&pool->like, uid, gid, &err);
+    double spent = p ? cpu_of(p->live.pid) : 0;
+    pthread_mutex_lock(&pool->lock);
+    pool->tried = true;
+    pool->stats.cpu_ms += spent;
+    if (p) {
+        p->next = pool->ready;
+        pool->ready = p;
+        pool->ready_count++;
+    } else {
+        pool->failure = err;
+        pool->retry_ms = now_ms() + PAUSE_AFTER_FAILURE_MS;
+    }
+    pthread_cond_broadcast(&pool->changed);
+}
+
+/* Likewise. */
+static void free_list(struct carrel_pool *pool, struct prepared **list)
+{
+    struct prepared *p = *list;
+
+    *list = NULL;
+    pthread_mutex_unlock(&pool->lock);
+    while (p) {
+        struct prepared *next = p->next;
+        prepared_free(p);
+        p = next;
+    }
+    pthread_mutex_lock(&pool->lock);
+}
+
+static void drop_ready(struct carrel_pool *pool)
+{
+    pool->ready_count = 0;
+    free_list(pool, &pool->ready);
+}
+
+/* When to look again; the thread is woken before that when something changes. */
+static void wait_until(struct carrel_pool *pool, uint64_t when_ms)
+{
+    struct timespec until = {.tv_sec = (time_t)(when_ms / 1000),
+                             .tv_nsec = (long)(when_ms % 1000) * 1000000};
+
+    (void)pthread_cond_timedwait(&pool->changed, &pool->lock, &until);
+}
+
+static void *keep(void *argument)
+{
+    struct carrel_pool *pool = argument;
+
+    pthread_mutex_lock(&pool->lock);
+    while (!pool->closing) {
+        uint64_t now = now_ms();
+        bool idle = now - pool->last_use_ms >= pool->idle_ms;
+        if (pool->used)
+            free_list(pool, &pool->used);
+        else if (idle && pool->ready)
+            drop_ready(pool);
+        else if (!idle && pool->ready_count < pool->size && now >= pool->retry_ms)
+            add_one(pool);
+        else
+            wait_until(pool, idle                   ? now + pool->idle_ms
+                             : pool->retry_ms > now ? pool->retry_ms
+                                                    : pool->last_use_ms + pool->idle_ms);
+        pool->thread_ms = clock_ms(CLOCK_THREAD_CPUTIME_ID);
+    }
+    drop_ready(pool);
+    free_list(pool, &pool->used);
+    pthread_mutex_unlock(&pool->lock);
+    return NULL;
+}
+
+/* Everything that is decided when the frame is made. */
+static bool suits(const struct carrel_spec *a, const struct carrel_spec *b)
+{
+    const struct carrel_limits *x = &a->limits;
+    const struct carrel_limits *y = &b->limits;
+
+    return a->net == b->net && a->user == b->user && a->tmp_bytes == b->tmp_bytes &&
+           x->memory_bytes == y->memory_bytes && x->pids == y->pids &&
+           x->cpu_milli == y->cpu_milli && x->io_bytes == 0 && y->io_bytes == 0 &&
+           x->disk_bytes == y->disk_bytes && x->disk_files == y->disk_files &&
+           x->disk_image == y->disk_image;
+}
+
+void pool_take(struct carrel_pool *pool, struct run *run)
+{
+    struct prepared *p = NULL;
+
+    pthread_mutex_lock(&pool->lock);
+    pool->last_use_ms = now_ms();
+    pool->owner_uid = run->owner_uid;
+    pool->owner_gid = run->owner_gid;
+    if (suits(&pool->like, run->spec))
+        p = pool->ready;
+    if (p) {
+        pool->ready = p->next;
+        pool->ready_count--;
+        pool->stats.taken++;
+    } else {
+        pool->stats.missed++;
+    }
+    pthread_cond_broadcast(&pool->changed);
+    pthread_mutex_unlock(&pool->lock);
+    if (!p)
+        return;
+    run->taken = p;
+    run->identity = p->identity;
+    run->cgroup = p->cgroup;
+    run->setup.flags = p->flags;
+    run->setup.namespaces = p->namespaces;
+    identity_init(&p->identity);
+    cgroup_init(&p->cgroup);
+}
+
+void pool_hand_over(struct prepared *taken, struct live *live)
+{
+    *live = taken->live;
+    live_init(&taken->live);
+}
+
+void pool_give_back(struct carrel_pool *pool, struct run *run)
+{
+    struct prepared *taken = run->taken;
+
+    taken->identity = run->identity;
+    taken->cgroup = run->cgroup;
+    identity_init(&run->identity);
+    cgroup_init(&run->cgroup);
+    run->taken = NULL;
+    pthread_mutex_lock(&pool->lock);
+    taken->next = pool->used;
+    pool->used = taken;
+    pool->last_use_ms = now_ms();
+    pthread_cond_broadcast(&pool->changed);
+    pthread_mutex_unlock(&pool->lock);
+}
+
+static int start_thread(struct carrel_pool *pool, struct err *err)
+{
+    pthread_condattr_t monotonic;
+    sigset_t all;
+    sigset_t before;
+
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&pool->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    pthread_mutex_init(&pool->lock, NULL);
+    sigfillset(&all); /* signals are the caller's business */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int r = pthread_create(&pool->thread, NULL, keep, pool);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return r ? err_set(err, ERR_LIMIT, r, "start the pool's thread") : 0;
+}
+
+/* A pool that cannot make its first sandbox is refused, in that sandbox's words. */
+static int await_first(struct carrel_pool *pool, struct err *err)
+{
+    pthread_mutex_lock(&pool->lock);
+    while (!pool->tried)
+        pthread_cond_wait(&pool->changed, &pool->lock);
+    bool ok = pool->ready_count > 0;
+    if (!ok)
+        *err = pool->failure;
+    pthread_mutex_unlock(&pool->lock);
+    return ok ? 0 : -1;
+}
+
+static int check_options(const struct carrel_pool_options *options, struct err *err)
+{
+    if (options->size == 0 || options->size > POOL_MAX_SIZE)
+        return err_set(err, ERR_INVALID, 0, "a pool holds 1 to %d sandboxes", POOL_MAX_SIZE);
+    if (options->like.level == CARREL_LEVEL_DIR)
+        return err_set(err, ERR_INVALID, 0, "level dir has nothing to prepare; use level ns");
+    if (options->like.limits.io_bytes)
+        return err_set(err, ERR_INVALID, 0,
+                       "a bound on io depends on the workspace's device and cannot be prepared");
+    return 0;
+}
+
+int carrel_pool_open(const struct carrel_pool_options *options, struct carrel_pool **ret,
+                     struct carrel_error *error)
+{
+    struct err err = {0};
+    struct carrel_pool *pool = NULL;
+
+    if (check_options(options, &err) < 0)
+        return run_report(&err, error);
+    pool = calloc(1, sizeof(*pool));
+    if (!pool) {
+        err_set(&err, ERR_LIMIT, 0, "out of memory");
+        return run_report(&err, error);
+    }
+    pool->like = options->like;
+    pool->size = options->size;
+    pool->idle_ms = options->idle_ms ? options->idle_ms : DEFAULT_IDLE_MS;
+    pool->last_use_ms = now_ms();
+    pool->owner_uid = geteuid();
+    pool->owner_gid = getegid();
+    if (start_thread(pool, &err) < 0) {
+        free(pool);
+        return run_report(&err, error);
+    }
+    if (await_first(pool, &err) < 0) {
+        carrel_pool_close(pool);
+        return run_report(&err, error);
+    }
+    *ret = pool;
+    return 0;
+}
+
+void carrel_pool_stats(struct carrel_pool *pool, struct carrel_pool_stats *ret)
+{
+    pthread_mutex_lock(&pool->lock);
+    *ret = pool->stats;
+    ret->ready = pool->ready_count;
+    ret->cpu_ms += pool->thread_ms;
+    pthread_mutex_unlock(&pool->lock);
+}
+
+void carrel_pool_close(struct carrel_pool *pool)
+{
+    pthread_mutex_lock(&pool->lock);
+    pool->closing = true;
+    pthread_cond_broadcast(&pool->changed);
+    pthread_mutex_unlock(&pool->lock);
+    pthread_join(pool->thread, NULL);
+    pthread_cond_destroy(&pool->changed);
+    pthread_mutex_destroy(&pool->lock);
+    free(pool);
+}

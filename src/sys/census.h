@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Counts the processes below one, for limits that no cgroup keeps and for usage that nobody will be
+ * told of: of processes that are killed together with their pid 1. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct census {
+    size_t tasks;     /* processes and threads, with the first */
+    uint64_t user_ms; /* processor time so far, also of those they have waited for */
+    uint64_t system_ms;
+    uint64_t peak_rss_bytes; /* of the largest of them */
+};
+
+/* Walks /proc from `first` down and stops when there are more than `most`. What comes and goes
+ * meanwhile may be missed. 0 or -errno. */
+int census_take(pid_t first, size_t most, struct census *ret);
