@@ -27,6 +27,7 @@ enum {
     POOL_MAX_SIZE = 1024,
     DEFAULT_IDLE_MS = 60000,
     READY_WITHIN_MS = 30000, /* a frame takes a millisecond or two; a machine can be very busy */
+    QUIET_MS = 10, /* after a run: making and clearing away take locks that a run would wait for */
     PAUSE_AFTER_FAILURE_MS = 1000
 };
 
@@ -50,6 +51,7 @@ struct carrel_pool {
     struct prepared *ready;
     struct prepared *used;
     unsigned ready_count;
+    unsigned used_count;
     bool tried; /* the first one is ready, or failed */
     bool closing;
     uint64_t last_use_ms;
@@ -212,6 +214,12 @@ static void drop_ready(struct carrel_pool *pool)
     free_list(pool, &pool->ready);
 }
 
+static void drop_used(struct carrel_pool *pool)
+{
+    pool->used_count = 0;
+    free_list(pool, &pool->used);
+}
+
 /* When to look again; the thread is woken before that when something changes. */
 static void wait_until(struct carrel_pool *pool, uint64_t when_ms)
 {
@@ -221,28 +229,38 @@ static void wait_until(struct carrel_pool *pool, uint64_t when_ms)
     (void)pthread_cond_timedwait(&pool->changed, &pool->lock, &until);
 }
 
+/* One piece of work, or a wait for the next. While runs come and go, only what is needed soon. */
+static void work(struct carrel_pool *pool)
+{
+    uint64_t now = now_ms();
+    bool idle = now - pool->last_use_ms >= pool->idle_ms;
+    bool quiet = now - pool->last_use_ms >= QUIET_MS;
+    bool missing = !idle && pool->ready_count < pool->size && now >= pool->retry_ms;
+
+    if (missing && (quiet || pool->ready_count <= pool->size / 2))
+        add_one(pool);
+    else if (pool->used && (quiet || pool->used_count > pool->size))
+        drop_used(pool);
+    else if (idle && pool->ready)
+        drop_ready(pool);
+    else if (idle)
+        wait_until(pool, now + pool->idle_ms);
+    else if (pool->used || missing)
+        wait_until(pool, pool->last_use_ms + QUIET_MS);
+    else
+        wait_until(pool, pool->retry_ms > now ? pool->retry_ms : pool->last_use_ms + pool->idle_ms);
+    pool->thread_ms = clock_ms(CLOCK_THREAD_CPUTIME_ID);
+}
+
 static void *keep(void *argument)
 {
     struct carrel_pool *pool = argument;
 
     pthread_mutex_lock(&pool->lock);
-    while (!pool->closing) {
-        uint64_t now = now_ms();
-        bool idle = now - pool->last_use_ms >= pool->idle_ms;
-        if (pool->used)
-            free_list(pool, &pool->used);
-        else if (idle && pool->ready)
-            drop_ready(pool);
-        else if (!idle && pool->ready_count < pool->size && now >= pool->retry_ms)
-            add_one(pool);
-        else
-            wait_until(pool, idle                   ? now + pool->idle_ms
-                             : pool->retry_ms > now ? pool->retry_ms
-                                                    : pool->last_use_ms + pool->idle_ms);
-        pool->thread_ms = clock_ms(CLOCK_THREAD_CPUTIME_ID);
-    }
+    while (!pool->closing)
+        work(pool);
     drop_ready(pool);
-    free_list(pool, &pool->used);
+    drop_used(pool);
     pthread_mutex_unlock(&pool->lock);
     return NULL;
 }
@@ -308,6 +326,7 @@ void pool_give_back(struct carrel_pool *pool, struct run *run)
     pthread_mutex_lock(&pool->lock);
     taken->next = pool->used;
     pool->used = taken;
+    pool->used_count++;
     pool->last_use_ms = now_ms();
     pthread_cond_broadcast(&pool->changed);
     pthread_mutex_unlock(&pool->lock);
