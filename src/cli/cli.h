@@ -52,6 +52,8 @@ void cli_print_end(const struct carrel_result *result);
 const char *cli_find(const char *part, char *path, size_t size);
 /* Prints "carrel: message" on stderr, as one line. */
 void cli_say(const char *message);
+/* Begins a new line where standard error is a terminal. */
+void cli_end_line(void);
 /* The same in a faint colour, for a terminal that has one. */
 void cli_say_dim(const char *message);
 /* Writes to standard output; 0, or 125 when that failed and was said. */

@@ -33,11 +33,19 @@ static size_t printable(const unsigned char *c)
     return n;
 }
 
-/* One line, whatever names it holds: a newline or an escape sequence in a file name must not pass
- * for something Carrel said. Whoever does not read it must not keep us: it is dropped then. */
-static void say(const char *before, const char *message, const char *after)
+/* Whoever does not read it must not keep us: it is dropped then. */
+static void put_briefly(const char *bytes, size_t n)
 {
     struct pollfd out = {.fd = STDERR_FILENO, .events = POLLOUT};
+
+    if (poll(&out, 1, SAY_WAIT_MS) == 1)
+        ignore(write(STDERR_FILENO, bytes, n) > 0);
+}
+
+/* One line, whatever names it holds: a newline or an escape sequence in a file name must not pass
+ * for something Carrel said. */
+static void say(const char *before, const char *message, const char *after)
+{
     const unsigned char *c = (const unsigned char *)message;
     char line[2560];
     int used = snprintf(line, sizeof(line), "%scarrel: ", before);
@@ -52,8 +60,13 @@ static void say(const char *before, const char *message, const char *after)
         c += n ? n : 1;
     }
     used += snprintf(line + used, sizeof(line) - (size_t)used, "%s\n", after);
-    if (poll(&out, 1, SAY_WAIT_MS) == 1)
-        ignore(write(STDERR_FILENO, line, (size_t)used) > 0);
+    put_briefly(line, (size_t)used);
+}
+
+void cli_end_line(void)
+{
+    if (isatty(STDERR_FILENO))
+        put_briefly("\n", 1);
 }
 
 void cli_say(const char *message)

@@ -51,9 +51,9 @@ static json_t *denials_json(const struct carrel_result *result)
 
     for (size_t i = 0; i < result->denial_count; i++) {
         const struct carrel_denial *d = &result->denials[i];
-        json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s, s:i}", "what", d->what, "rule",
+        json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s, s:I}", "what", d->what, "rule",
                                               d->rule, "fix", d->fix, "source", sources[d->source],
-                                              "count", (int)d->count));
+                                              "count", (json_int_t)d->count));
     }
     return list;
 }

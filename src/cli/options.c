@@ -14,6 +14,16 @@ static int bad(struct err *err, const char *option, const char *value, const cha
     return err_set(err, ERR_INVALID, 0, "%s '%.80s': %s", option, value, expected);
 }
 
+/* Sizes have one range and one way to be written. */
+static int take_size(const char *option, const char *value, uint64_t *ret, struct err *err)
+{
+    if (units_parse_size(value, ret) < 0)
+        return bad(err, option, value,
+                   "write a size from 1 to 1048576T: a whole number, or one with K, M, G or T, "
+                   "such as 64M");
+    return 0;
+}
+
 static int take_workspace(struct run_options *o, char *value, struct err *err)
 {
     o->spec.workspace = value;
@@ -120,44 +130,38 @@ static int take_timeout(struct run_options *o, char *value, struct err *err)
 
 static int take_tmp_size(struct run_options *o, char *value, struct err *err)
 {
-    if (units_parse_size(value, &o->spec.tmp_bytes) < 0)
-        return bad(err, "--tmp-size", value, "write a size above zero such as 64M or 1G");
-    return 0;
+    return take_size("--tmp-size", value, &o->spec.tmp_bytes, err);
 }
 
 static int take_max_output(struct run_options *o, char *value, struct err *err)
 {
-    if (units_parse_size(value, &o->spec.output_bytes) < 0)
-        return bad(err, "--max-output", value, "write a size above zero such as 100K or 16M");
-    return 0;
+    return take_size("--max-output", value, &o->spec.output_bytes, err);
 }
 
 static int take_memory(struct run_options *o, char *value, struct err *err)
 {
-    if (units_parse_size(value, &o->spec.limits.memory_bytes) < 0)
-        return bad(err, "--memory", value, "write a size above zero such as 256M or 2G");
-    return 0;
+    return take_size("--memory", value, &o->spec.limits.memory_bytes, err);
 }
 
 static int take_pids(struct run_options *o, char *value, struct err *err)
 {
-    if (units_parse_count(value, &o->spec.limits.pids) < 0)
-        return bad(err, "--pids", value, "write a number above zero such as 100");
+    if (units_parse_count(value, UNITS_MOST_PIDS, &o->spec.limits.pids) < 0)
+        return bad(err, "--pids", value, "write a whole number from 1 to 999999 such as 100");
     return 0;
 }
 
 static int take_cpu(struct run_options *o, char *value, struct err *err)
 {
     if (units_parse_cpu(value, &o->spec.limits.cpu_milli) < 0)
-        return bad(err, "--cpu", value, "write a number of processors such as 2, 1.5 or 0.25");
+        return bad(err, "--cpu", value,
+                   "write a number of processors from 0.01 to 1000000 with at most three decimals, "
+                   "such as 2, 1.5 or 0.25");
     return 0;
 }
 
 static int take_io(struct run_options *o, char *value, struct err *err)
 {
-    if (units_parse_size(value, &o->spec.limits.io_bytes) < 0)
-        return bad(err, "--io", value, "write a size a second above zero such as 10M");
-    return 0;
+    return take_size("--io", value, &o->spec.limits.io_bytes, err);
 }
 
 static int take_disk(struct run_options *o, char *value, struct err *err)
@@ -165,14 +169,17 @@ static int take_disk(struct run_options *o, char *value, struct err *err)
     struct carrel_limits *limits = &o->spec.limits;
 
     if (units_parse_disk(value, &limits->disk_bytes, &limits->disk_image) < 0)
-        return bad(err, "--disk", value, "write a size above zero such as 2G, or image:2G");
+        return bad(err, "--disk", value,
+                   "write a size from 1 to 1048576T: a whole number, or one with K, M, G or T, "
+                   "such as 2G; or image:2G");
     return 0;
 }
 
 static int take_files(struct run_options *o, char *value, struct err *err)
 {
-    if (units_parse_size(value, &o->spec.limits.disk_files) < 0)
-        return bad(err, "--files", value, "write a number above zero such as 10000");
+    if (units_parse_count(value, UNITS_MOST_FILES, &o->spec.limits.disk_files) < 0)
+        return bad(err, "--files", value,
+                   "write a whole number from 1 to 1000000000 such as 10000");
     return 0;
 }
 

@@ -87,6 +87,8 @@ void cli_print_end(const struct carrel_result *result)
 {
     bool by_limit = result->exit_code != 128 + result->signal;
 
+    if (result->reason == CARREL_ENDED_OUTPUT)
+        cli_end_line(); /* it was cut off anywhere */
     print_denials(result);
     if (result->note[0])
         cli_say(result->note);

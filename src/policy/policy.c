@@ -217,17 +217,17 @@ static int read_memory(struct reader *r, const json_t *value)
     return read_size(value, &r->policy->limits.memory_bytes);
 }
 
-static int read_count(const json_t *value, uint64_t *ret)
+static int read_count(const json_t *value, uint64_t most, uint64_t *ret)
 {
     char text[32];
 
     snprintf(text, sizeof(text), "%lld", (long long)json_integer_value(value));
-    return json_is_integer(value) ? units_parse_count(text, ret) : -EINVAL;
+    return json_is_integer(value) ? units_parse_count(text, most, ret) : -EINVAL;
 }
 
 static int read_pids(struct reader *r, const json_t *value)
 {
-    return read_count(value, &r->policy->limits.pids);
+    return read_count(value, UNITS_MOST_PIDS, &r->policy->limits.pids);
 }
 
 /* A number, or text: what has no exact fraction in binary is rounded to the thousandths meant. */
@@ -260,19 +260,19 @@ static int read_disk(struct reader *r, const json_t *value)
 
 static int read_files(struct reader *r, const json_t *value)
 {
-    return read_size(value, &r->policy->limits.disk_files);
+    return read_count(value, UNITS_MOST_FILES, &r->policy->limits.disk_files);
 }
 
 static const struct key limit_keys[] = {
     {"timeout", "a duration such as \"30s\" or \"5m\"", read_timeout},
-    {"tmp_size", "a size such as \"64M\"", read_tmp_size},
-    {"max_output", "a size such as \"1M\"", read_max_output},
-    {"memory", "a size such as \"256M\"", read_memory},
-    {"pids", "a number above zero", read_pids},
-    {"cpu", "a number of processors such as 1.5", read_cpu},
-    {"io", "a size a second such as \"10M\"", read_io},
+    {"tmp_size", "a size such as \"64M\" (K, M, G or T)", read_tmp_size},
+    {"max_output", "a size such as \"1M\" (K, M, G or T)", read_max_output},
+    {"memory", "a size such as \"256M\" (K, M, G or T)", read_memory},
+    {"pids", "a whole number from 1 to 999999", read_pids},
+    {"cpu", "a number of processors such as 1.5, at least 0.01", read_cpu},
+    {"io", "a size a second such as \"10M\" (K, M, G or T)", read_io},
     {"disk", "a size such as \"2G\" or \"image:2G\"", read_disk},
-    {"files", "a number above zero", read_files},
+    {"files", "a whole number from 1 to 1000000000", read_files},
 };
 
 static int read_limits(struct reader *r, const json_t *value)
@@ -337,12 +337,17 @@ int policy_load(struct policy *ret, struct arena *arena, const char *path, struc
     return 0;
 }
 
-static int narrow(uint64_t *asked, uint64_t allowed, const char *flag, struct err *err)
+static int narrow(uint64_t *asked, uint64_t allowed, const char *flag, enum units_kind kind,
+                  struct err *err)
 {
+    char much[UNITS_TEXT];
+    char most[UNITS_TEXT];
+
     if (!allowed)
         return 0;
     if (*asked > allowed)
-        return err_set(err, ERR_DENIED, 0, "%s goes beyond the policy's limit", flag);
+        return err_set(err, ERR_DENIED, 0, "%s %s goes beyond the policy's limit of %s", flag,
+                       units_text(kind, *asked, much), units_text(kind, allowed, most));
     if (!*asked)
         *asked = allowed;
     return 0;
@@ -379,12 +384,12 @@ static int narrow_limits(const struct policy *policy, struct carrel_spec *spec, 
     const struct carrel_limits *allowed = &policy->limits;
     struct carrel_limits *asked = &spec->limits;
 
-    if (narrow(&asked->memory_bytes, allowed->memory_bytes, "--memory", err) < 0 ||
-        narrow(&asked->pids, allowed->pids, "--pids", err) < 0 ||
-        narrow(&asked->cpu_milli, allowed->cpu_milli, "--cpu", err) < 0 ||
-        narrow(&asked->io_bytes, allowed->io_bytes, "--io", err) < 0 ||
-        narrow(&asked->disk_bytes, allowed->disk_bytes, "--disk", err) < 0 ||
-        narrow(&asked->disk_files, allowed->disk_files, "--files", err) < 0)
+    if (narrow(&asked->memory_bytes, allowed->memory_bytes, "--memory", UNITS_SIZE, err) < 0 ||
+        narrow(&asked->pids, allowed->pids, "--pids", UNITS_COUNT, err) < 0 ||
+        narrow(&asked->cpu_milli, allowed->cpu_milli, "--cpu", UNITS_CPU, err) < 0 ||
+        narrow(&asked->io_bytes, allowed->io_bytes, "--io", UNITS_SIZE, err) < 0 ||
+        narrow(&asked->disk_bytes, allowed->disk_bytes, "--disk", UNITS_SIZE, err) < 0 ||
+        narrow(&asked->disk_files, allowed->disk_files, "--files", UNITS_COUNT, err) < 0)
         return -1;
     asked->disk_image = asked->disk_image || allowed->disk_image; /* the kernel's is the stricter */
     return 0;
@@ -397,10 +402,10 @@ int policy_apply(const struct policy *policy, struct arena *arena, struct carrel
     size_t own = 0;
 
     if (narrow_reach(policy, spec, err) < 0 ||
-        narrow(&spec->timeout_ms, policy->timeout_ms, "--timeout", err) < 0 ||
+        narrow(&spec->timeout_ms, policy->timeout_ms, "--timeout", UNITS_DURATION, err) < 0 ||
         narrow(&spec->tmp_bytes, policy->tmp_bytes ? policy->tmp_bytes : CARREL_DEFAULT_TMP_BYTES,
-               "--tmp-size", err) < 0 ||
-        narrow(&spec->output_bytes, policy->output_bytes, "--max-output", err) < 0 ||
+               "--tmp-size", UNITS_SIZE, err) < 0 ||
+        narrow(&spec->output_bytes, policy->output_bytes, "--max-output", UNITS_SIZE, err) < 0 ||
         narrow_limits(policy, spec, err) < 0)
         return -1;
     if (!policy->tmp_bytes && !asked_tmp)

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 struct unit {
@@ -56,13 +57,13 @@ int units_parse_duration(const char *text, uint64_t *ret_ms)
     return parse(text, durations, sizeof(durations) / sizeof(durations[0]), ret_ms);
 }
 
-int units_parse_count(const char *text, uint64_t *ret)
+int units_parse_count(const char *text, uint64_t most, uint64_t *ret)
 {
     static const struct unit none[] = {{"", 1}};
     uint64_t value;
     int r = parse(text, none, 1, &value);
 
-    if (r < 0 || value >= 1000000)
+    if (r < 0 || value > most)
         return r < 0 ? r : -ERANGE;
     *ret = value;
     return 0;
@@ -105,4 +106,38 @@ int units_parse_disk(const char *text, uint64_t *ret_bytes, bool *ret_image)
     if (r == 0)
         *ret_image = is_image;
     return r;
+}
+
+/* The largest unit that leaves a whole number. Later names of a unit are synonyms. */
+static const char *best_unit(const struct unit *units, size_t count, uint64_t *number)
+{
+    const struct unit *best = &units[0];
+
+    for (size_t i = 1; i < count; i++) {
+        if (*number && units[i].factor > best->factor && *number % units[i].factor == 0)
+            best = &units[i];
+    }
+    *number /= best->factor;
+    return best->name;
+}
+
+const char *units_text(enum units_kind kind, uint64_t number, char *text)
+{
+    const char *unit = "";
+
+    if (kind == UNITS_SIZE)
+        unit = best_unit(sizes, sizeof(sizes) / sizeof(sizes[0]), &number);
+    else if (kind == UNITS_DURATION)
+        unit = best_unit(durations, sizeof(durations) / sizeof(durations[0]), &number);
+    if (kind != UNITS_CPU) {
+        snprintf(text, UNITS_TEXT, "%llu%s", (unsigned long long)number, unit);
+        return text;
+    }
+    int n = snprintf(text, UNITS_TEXT, "%llu.%03llu", (unsigned long long)number / 1000,
+                     (unsigned long long)number % 1000);
+    while (text[n - 1] == '0')
+        text[--n] = '\0';
+    if (text[n - 1] == '.')
+        text[n - 1] = '\0';
+    return text;
 }

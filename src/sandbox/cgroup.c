@@ -47,6 +47,8 @@ static const char no_buffered[] = "cgroup v1 does not bound writes that go throu
 static const char not_writable[] = "this process may not make cgroups";
 static const char get_controller[] = "boot with the cgroup controllers enabled, cgroup v2 mounted";
 static const char get_v2[] = "boot with systemd.unified_cgroup_hierarchy=1";
+static const char get_root[] = "run it as root, or boot with cgroup v2";
+static const char get_writable[] = "mount the cgroups of v1 writable, or boot with cgroup v2";
 static const char get_scope[] = "systemd-run --scope -p Delegate=yes carrel run ...";
 static const char get_user_scope[] =
     "systemd-run --user --scope -p Delegate=yes carrel run ... (or run it as root)";
@@ -204,7 +206,12 @@ static void ask_one(enum cgroup_limit which, struct cgroup_offer *ret)
     /* A delegated tree shows only what was delegated: then it is not the kernel that lacks it. */
     bool lacking = group == -ENOENT && root;
     ret->why = lacking ? no_controller : not_writable;
-    ret->fix = lacking ? get_controller : root ? get_scope : get_user_scope;
+    if (lacking)
+        ret->fix = get_controller;
+    else if (on_v1) /* systemd delegates no controllers of v1 */
+        ret->fix = root ? get_writable : get_root;
+    else
+        ret->fix = root ? get_scope : get_user_scope;
 }
 
 void cgroup_ask(struct cgroup_offer ret[CGROUP_LIMIT_COUNT_])
@@ -455,6 +462,7 @@ static int limit_memory_v1(struct cgroup *cgroup, int dir, uint64_t bytes, struc
         return -1;
     watch_for_oom(cgroup, dir);
     cgroup->memory_v1 = bytes;
+    cgroup->tcp_v1 = tcp;
     return 0;
 }
 
@@ -639,9 +647,16 @@ int cgroup_oom_fd(const struct cgroup *cgroup)
     return cgroup->oom_event;
 }
 
+void cgroup_take_oom_event(const struct cgroup *cgroup)
+{
+    uint64_t times;
+
+    ignore(read(cgroup->oom_event, &times, sizeof(times)) > 0);
+}
+
 bool cgroup_needs_looks(const struct cgroup *cgroup)
 {
-    return (cgroup->wanted & bit(CGROUP_PIDS)) || cgroup->memory_v1;
+    return (cgroup->wanted & (bit(CGROUP_PIDS) | bit(CGROUP_MEMORY))) != 0;
 }
 
 bool cgroup_is_beyond_memory(const struct cgroup *cgroup)
@@ -654,8 +669,7 @@ bool cgroup_is_beyond_memory(const struct cgroup *cgroup)
 
     if (!cgroup->memory_v1 ||
         cgroup_number(dir, "memory.kmem.tcp.usage_in_bytes", NULL, &sockets) < 0 ||
-        sockets < cgroup->memory_v1 / 16 ||
-        cgroup_number(dir, "memory.usage_in_bytes", NULL, &used) < 0 ||
+        sockets < cgroup->tcp_v1 || cgroup_number(dir, "memory.usage_in_bytes", NULL, &used) < 0 ||
         cgroup_number(dir, "memory.stat", "active_file", &active) < 0 ||
         cgroup_number(dir, "memory.stat", "inactive_file", &inactive) < 0)
         return false;
@@ -756,7 +770,7 @@ static void kill_listed(int dir)
 
     if (cgroup_read(dir, "cgroup.procs", text, sizeof(text)) <= 0)
         return;
-    for (long pid; (pid = strtol(at, &at, 10)) > 0;)
+    for (long pid; (pid = strtol(at, &at, 10)) > 0 && *at == '\n';) /* not one that was cut off */
         (void)kill((pid_t)pid, SIGKILL);
 }
 

@@ -44,6 +44,7 @@ struct cgroup {
     bool cloned;            /* pid 1 began its life in the v2 group */
     int oom_event;          /* v1: an eventfd; -1: none */
     uint64_t memory_v1;     /* the limit, where v1 keeps it; 0: not */
+    uint64_t tcp_v1;        /* what of it is set aside for network sockets */
     uint64_t fork_failures; /* last seen */
     uint64_t most_tasks;    /* last seen, where the kernel keeps no peak */
 };
@@ -72,6 +73,8 @@ int cgroup_attach(struct cgroup *cgroup, pid_t pid, struct err *err);
 
 /* To poll for POLLIN: memory ran out; or -1. */
 int cgroup_oom_fd(const struct cgroup *cgroup);
+/* Takes the event, so that the next one can be polled for. */
+void cgroup_take_oom_event(const struct cgroup *cgroup);
 /* Whether somebody has to look every now and then, as no descriptor tells. */
 bool cgroup_needs_looks(const struct cgroup *cgroup);
 /* Whether the kernel killed anything in here for lack of memory. */

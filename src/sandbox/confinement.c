@@ -8,6 +8,7 @@
 
 #include "base/weak.h"
 #include "sandbox/filter.h"
+#include "sandbox/limits.h"
 #include "sandbox/run.h"
 #include "sys/uapi.h"
 
@@ -34,9 +35,10 @@ static void write_namespaces(struct run *run)
 }
 
 enum {
-    DEFAULT_PROCESSES = 4096,
-    FILE_SIZE_SPARE = 4096
+    DEFAULT_PROCESSES = 4096
 };
+
+#define LARGE_FILE (8UL << 30)
 
 /* Bounds on what one process may hold. RLIMIT_NPROC counts per user namespace. */
 static const struct {
@@ -81,9 +83,11 @@ static int write_asked_limits(struct run *run, struct err *err)
         if (!cgroup || with_pid_1 > DEFAULT_PROCESSES)
             write_limit(run, RLIMIT_NPROC, least(with_pid_1, now.rlim_max));
     }
-    /* A page more than the limit: a file that reached it is then seen to be too large. */
+    /* Counting ends a run that adds too much. This is for when it comes too late: a bound that no
+     * file which was there before, or is in /tmp, comes near. */
     if (asked->disk_bytes && !asked->disk_image && !weak("disk"))
-        write_limit(run, RLIMIT_FSIZE, asked->disk_bytes + FILE_SIZE_SPARE);
+        write_limit(run, RLIMIT_FSIZE,
+                    asked->disk_bytes + limits_tmp_bytes(run->spec) + LARGE_FILE);
     return 0;
 }
 

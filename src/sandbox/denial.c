@@ -9,22 +9,25 @@
 #include <errno.h>
 #include <linux/seccomp.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <sys/uio.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "sandbox/denied.h"
 #include "sys/uapi.h"
 
 enum {
     WINDOW_MS = 100,
+    WINDOW_CPU_MS = 10, /* a tenth of a processor, whatever a call makes us do */
     WINDOW_WORK = 6000,
     PATIENT_CALLS = 4000, /* refused ones that cost no more than others */
     PATIENCE_COST = 120,  /* ... and then: 500 a second */
@@ -71,6 +74,9 @@ void denials_init(struct denials *d, const struct run *run)
     d->run = run;
     d->listener = -1;
     d->timer = -1;
+    d->stop = -1;
+    d->alarm = -1;
+    pthread_mutex_init(&d->lock, NULL);
 }
 
 static struct carrel_denial *find(struct denials *d, const struct carrel_denial *like)
@@ -94,7 +100,7 @@ static size_t count_of_rule(const struct denials *d, const char *rule)
 }
 
 /* One rule never takes all the room: a scan of ports must not hide a refused mount. */
-static void record(struct denials *d, const struct carrel_denial *one)
+static void record_locked(struct denials *d, const struct carrel_denial *one)
 {
     struct carrel_denial *known = find(d, one);
 
@@ -111,6 +117,13 @@ static void record(struct denials *d, const struct carrel_denial *one)
     }
     d->list[d->count] = *one;
     d->list[d->count++].count = 1;
+}
+
+static void record(struct denials *d, const struct carrel_denial *one)
+{
+    pthread_mutex_lock(&d->lock);
+    record_locked(d, one);
+    pthread_mutex_unlock(&d->lock);
 }
 
 void denials_add(struct denials *d, const char *what, const char *rule, const char *fix,
@@ -134,23 +147,29 @@ void denials_listen(struct denials *d, int listener)
     (void)ioctl(listener, CARREL_SECCOMP_NOTIF_SET_FLAGS, CARREL_SECCOMP_NOTIF_SYNC_WAKE_UP);
 }
 
-int denials_fd(const struct denials *d)
+static int ready_fd(const struct denials *d)
 {
     return d->resting ? d->timer : d->listener;
 }
 
-static uint64_t now_ms(void)
+int denials_fd(const struct denials *d)
 {
-    struct timespec t;
+    return d->aside ? d->alarm : ready_fd(d);
+}
 
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+static double cpu_ms(void)
+{
+    struct timespec t = {0};
+
+    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec * 1000 + (double)t.tv_nsec / 1e6;
 }
 
 static void begin_window(struct denials *d, uint64_t now)
 {
     d->window_ms = now;
     d->window_left = WINDOW_WORK;
+    d->window_cpu_ms = cpu_ms();
 }
 
 static void rest(struct denials *d, uint64_t now)
@@ -239,7 +258,7 @@ int denials_serve(struct denials *d)
             scope_close(&d->listener);
             return 0;
         }
-        if (d->window_left == 0) {
+        if (d->window_left == 0 || cpu_ms() - d->window_cpu_ms > WINDOW_CPU_MS) {
             rest(d, now);
             return 0;
         }
@@ -250,6 +269,73 @@ int denials_serve(struct denials *d)
     return 0;
 }
 
+/* --- aside --- */
+
+static void raise_alarm(struct denials *d, int failure)
+{
+    uint64_t one = 1;
+
+    d->failure = failure;
+    ignore(write(d->alarm, &one, sizeof(one)) == (ssize_t)sizeof(one));
+}
+
+static void *answer_all(void *argument)
+{
+    struct denials *d = argument;
+
+    for (;;) {
+        struct pollfd fds[2] = {{.fd = d->stop, .events = POLLIN},
+                                {.fd = ready_fd(d), .events = POLLIN}};
+        if (poll(fds, 2, -1) < 0 && errno != EINTR) {
+            raise_alarm(d, -errno);
+            return NULL;
+        }
+        if (fds[0].revents || fds[1].fd < 0)
+            return NULL;
+        int r = fds[1].revents ? denials_serve(d) : 0;
+        if (r < 0) {
+            raise_alarm(d, r);
+            return NULL;
+        }
+    }
+}
+
+/* Where there can be no thread it is done here, and may have to wait. */
+static void go_aside(struct denials *d)
+{
+    sigset_t all;
+    sigset_t before;
+
+    d->stop = eventfd(0, EFD_CLOEXEC);
+    d->alarm = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (d->stop < 0 || d->alarm < 0)
+        return;
+    sigfillset(&all); /* signals are for the caller's own threads */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    d->aside = pthread_create(&d->thread, NULL, answer_all, d) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+int denials_attend(struct denials *d)
+{
+    if (d->aside)
+        return d->failure;
+    go_aside(d);
+    return d->aside ? 0 : denials_serve(d);
+}
+
+/* After the sandbox has gone: then nothing holds the thread up. */
+static void come_back(struct denials *d)
+{
+    uint64_t one = 1;
+
+    if (!d->aside)
+        return;
+    ignore(write(d->stop, &one, sizeof(one)) == (ssize_t)sizeof(one));
+    pthread_join(d->thread, NULL);
+    d->aside = false;
+}
+
 /* --- error output --- */
 
 static void end_line(struct denials *d)
@@ -257,7 +343,9 @@ static void end_line(struct denials *d)
     struct carrel_denial one;
 
     if (d->line_n > 0 && denied_line(d->run, d->line, d->line_n, &one)) {
+        pthread_mutex_lock(&d->lock);
         bool told = strcmp(one.rule, DENIED_BY_NETWORK) == 0 && count_of_rule(d, one.rule) > 0;
+        pthread_mutex_unlock(&d->lock);
         if (!told)
             record(d, &one);
     }
@@ -312,6 +400,7 @@ void denials_scan(struct denials *d, const char *bytes, size_t n)
 
 void denials_take(struct denials *d, struct carrel_result *ret)
 {
+    come_back(d);
     if (d->tail)
         scan(d, d->tail, d->tail_n);
     end_line(d);
@@ -325,8 +414,12 @@ void denials_take(struct denials *d, struct carrel_result *ret)
 
 void denials_clear(struct denials *d)
 {
+    come_back(d);
     scope_close(&d->listener);
     scope_close(&d->timer);
+    scope_close(&d->stop);
+    scope_close(&d->alarm);
+    pthread_mutex_destroy(&d->lock);
     free(d->list);
     free(d->tail);
     denials_init(d, d->run);

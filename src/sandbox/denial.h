@@ -7,6 +7,7 @@
  * denial is counted as dropped. */
 #pragma once
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -21,6 +22,13 @@ enum {
 };
 
 struct denials {
+    pthread_mutex_t lock; /* of the list: the thread and the supervisor both add to it */
+    pthread_t thread;     /* answers, once there was something to answer */
+    bool aside;           /* the thread runs */
+    int stop;             /* eventfd: tells the thread to end */
+    int alarm;            /* eventfd: the thread could not go on, see failure */
+    int failure;          /* -errno */
+    double window_cpu_ms; /* cpu time of whoever answers, at the begin of the window */
     const struct run *run;
     int listener;               /* seccomp's, or -1 */
     int timer;                  /* runs while the listener rests; or -1 */
@@ -44,10 +52,14 @@ bool host_can_notify(void);
 void denials_init(struct denials *d, const struct run *run);
 /* Takes the descriptor. */
 void denials_listen(struct denials *d, int listener);
-/* To poll for input before each denials_serve, or -1. Not always the same: ask before each poll. */
+/* To poll for input before each denials_attend, or -1. Not always the same: ask before each poll.
+ */
 int denials_fd(const struct denials *d);
-/* Answers what is waiting. Never blocks; does a bounded part of the work, the rest stays ready. 0, or
- * -errno when a caller could not be answered: it would wait for ever. */
+/* At the first call a thread takes over that answers all that come, for reading the caller's memory
+ * can wait for locks that the caller holds. 0, or -errno as denials_serve. */
+int denials_attend(struct denials *d);
+/* Answers what is waiting. Never blocks; does a bounded part of the work, the rest stays ready. 0,
+ * or -errno when a caller could not be answered: it would wait for ever. */
 int denials_serve(struct denials *d);
 /* One denial; the same one again is counted. */
 void denials_add(struct denials *d, const char *what, const char *rule, const char *fix,

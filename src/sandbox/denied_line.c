@@ -2,11 +2,12 @@
 /* Reads off a line of error output what the sandbox did not allow: programs print the system's
  * words for an error, mostly with the path. A guess, and marked as one. The fix never has a word of
  * the line in it: a command cannot have its caller told to open a place of its choice. */
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "policy/units.h"
 #include "sandbox/denied.h"
+#include "sandbox/limits.h"
 #include "sandbox/run.h"
 
 struct str {
@@ -194,14 +195,23 @@ static uint64_t tmp_bytes(const struct run *run)
 
 static void print_size(char *to, size_t size, const char *name, uint64_t bytes)
 {
-    static const char units[] = "BKMGT";
-    size_t unit = 0;
+    char text[32];
 
-    while (bytes >= 1024 && bytes % 1024 == 0 && units[unit + 1]) {
-        bytes /= 1024;
-        unit++;
+    snprintf(to, size, "%s %s", name, units_text(UNITS_SIZE, bytes, text));
+}
+
+static void tell_disk(const struct run *run, struct str path, struct carrel_denial *ret)
+{
+    const struct carrel_limits *limits = &run->spec->limits;
+    char text[LIMITS_IMAGE_TEXT];
+
+    if (limits->disk_image) {
+        snprintf(ret->rule, sizeof(ret->rule), "%s", limits_image_rule(limits, text));
+        tell(ret, "write", path, limits_image_fix(limits, text));
+        return;
     }
-    snprintf(to, size, "%s %" PRIu64 "%.1s", name, bytes, unit ? &units[unit] : "");
+    print_size(ret->rule, sizeof(ret->rule), "disk", limits->disk_bytes);
+    tell(ret, "write", path, "--disk with a larger size");
 }
 
 static bool tell_no_space(const struct run *run, struct str line, size_t at,
@@ -209,7 +219,7 @@ static bool tell_no_space(const struct run *run, struct str line, size_t at,
 {
     static const char *const ours[] = {"/tmp", "/.cache", "/dev/shm"};
     struct str path = path_of(line, at);
-    bool is_ours = !path.p;
+    bool is_ours = !path.p && !run->spec->limits.disk_image; /* without a path: most likely */
 
     for (size_t i = 0; path.p && i < sizeof(ours) / sizeof(ours[0]); i++)
         is_ours = is_ours || is_below(path, ours[i]);
@@ -220,8 +230,7 @@ static bool tell_no_space(const struct run *run, struct str line, size_t at,
              "--memory), "
              "or write to the workspace");
     } else if (run->spec->limits.disk_bytes) {
-        print_size(ret->rule, sizeof(ret->rule), "disk", run->spec->limits.disk_bytes);
-        tell(ret, "write", path, "--disk with a larger size");
+        tell_disk(run, path, ret);
     } else if (!run->spec->workspace && !is_below(path, run->spec->at ? run->spec->at : "/work")) {
         snprintf(ret->rule, sizeof(ret->rule), "size of the root in memory");
         tell(ret, "write", path, "write to the current directory, which is at /work (--at)");
@@ -236,8 +245,7 @@ static bool tell_too_large(const struct run *run, struct str line, size_t at,
 {
     if (!run->spec->limits.disk_bytes)
         return false;
-    print_size(ret->rule, sizeof(ret->rule), "disk", run->spec->limits.disk_bytes);
-    tell(ret, "write", path_of(line, at), "--disk with a larger size");
+    tell_disk(run, path_of(line, at), ret);
     return true;
 }
 
@@ -303,6 +311,7 @@ static const struct sign signs[] = {
     {"o space left on device", tell_no_space},
     {"isk quota exceeded", tell_too_large},
     {"ile too large", tell_too_large},
+    {"ile size limit exceeded", tell_too_large},
     {"etwork is unreachable", tell_network},
     {"ENETUNREACH", tell_network},
     {"emporary failure in name resolution", tell_network},

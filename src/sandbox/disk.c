@@ -21,9 +21,9 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/weak.h"
 #include "sandbox/run.h"
@@ -38,11 +38,9 @@
 #define BYTES_PER_MS (2UL << 20) /* about as fast as pages can be dirtied */
 #define FILES_PER_MS 50UL        /* ... and files made */
 #define HURRY_BYTES  (256UL << 20)
-#define BYTES_A_FILE                                                                               \
-    4096UL /* of a limit on bytes: as many files as fit into it, one block each                    \
-            */
-#define MIN_FILES  4096UL
-#define FULL_BYTES (1UL << 20)
+#define BYTES_A_FILE 4096UL /* a limit on bytes allows as many files as fit, one block each */
+#define MIN_FILES    4096UL
+#define FULL_BYTES   (1UL << 20)
 
 enum {
     MAX_TREES = 64,
@@ -95,16 +93,8 @@ struct disk_state {
     uint64_t count_ended_ms;
     uint64_t count_took_ms;
     uint64_t due_ms; /* when to look again */
-    const char *why;
+    enum disk_end end;
 };
-
-static uint64_t now_ms(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
 
 static uint64_t less(uint64_t a, uint64_t b)
 {
@@ -267,9 +257,9 @@ static int count_whole(struct disk_state *s)
 
 /* --- the verdict --- */
 
-static bool end_for(struct disk_state *s, const char *why)
+static bool end_for(struct disk_state *s, enum disk_end end)
 {
-    s->why = why;
+    s->end = end;
     s->counting = false;
     return true;
 }
@@ -278,9 +268,9 @@ static bool judge(struct disk_state *s, uint64_t bytes, uint64_t files)
 {
     s->peak_bytes = larger(s->peak_bytes, bytes);
     if (bytes > s->max_bytes)
-        return end_for(s, "it added more bytes than the disk limit allows");
+        return end_for(s, DISK_BYTES);
     if (files > s->max_files)
-        return end_for(s, "it added more files than the disk limit allows");
+        return end_for(s, DISK_FILES);
     return false;
 }
 
@@ -311,7 +301,7 @@ static int judge_count(struct disk_state *s, const struct room *now)
     s->files = sum->hidden ? larger(files, estimated_files(s, now)) : files;
     bool ended = judge(s, s->bytes, s->files);
     if (ended && !over)
-        s->why = "the disk filled while it kept files where they cannot be counted";
+        s->end = DISK_HIDDEN;
     return ended;
 }
 
@@ -357,19 +347,19 @@ bool disk_watch_check(struct disk_watch *watch)
     struct disk_state *s = watch->state;
     uint64_t time = now_ms();
 
-    if (!s || s->why || time < s->due_ms || weak("disk"))
-        return s && s->why;
+    if (!s || s->end || time < s->due_ms || weak("disk"))
+        return s && s->end;
     if (s->image)
         return check_image(s);
     struct room now = look(s);
     if (now.at_floor)
-        return end_for(s, "the host's disk is almost full");
+        return end_for(s, DISK_HOST_FULL);
     if (!s->counting && is_count_due(s, &now, time))
         begin_count(s);
     if (s->counting) {
         if (is_too_fast(s, &now)) {
             s->peak_bytes = larger(s->peak_bytes, estimated_bytes(s, &now));
-            return end_for(s, "the disk filled faster than could be counted");
+            return end_for(s, DISK_TOO_FAST);
         }
         (void)continue_count(s, time + SLICE_MS);
         now = look(s);
@@ -393,13 +383,20 @@ static void free_state(struct disk_state *s)
     free(s);
 }
 
+uint64_t disk_most_files(const struct carrel_limits *limits)
+{
+    if (limits->disk_files)
+        return limits->disk_files;
+    if (!limits->disk_bytes || limits->disk_image)
+        return UINT64_MAX;
+    return larger(limits->disk_bytes / BYTES_A_FILE, MIN_FILES);
+}
+
 static void set_limits(struct disk_state *s, const struct carrel_limits *limits)
 {
     s->image = limits->disk_image;
     s->max_bytes = limits->disk_bytes && !s->image ? limits->disk_bytes : UINT64_MAX;
-    s->max_files = limits->disk_files ? limits->disk_files : UINT64_MAX;
-    if (s->max_files == UINT64_MAX && s->max_bytes != UINT64_MAX)
-        s->max_files = larger(s->max_bytes / BYTES_A_FILE, MIN_FILES);
+    s->max_files = disk_most_files(limits);
 }
 
 /* What the quota of the workspace leaves; UINT64_MAX: it has none. */
@@ -469,53 +466,59 @@ int disk_watch_due_ms(const struct disk_watch *watch)
 {
     const struct disk_state *s = watch->state;
 
-    if (!s || s->why || (s->image && s->max_files == UINT64_MAX))
+    if (!s || s->end || (s->image && s->max_files == UINT64_MAX))
         return -1;
     return (int)less(s->due_ms, now_ms());
 }
 
-const char *disk_watch_why(const struct disk_watch *watch)
+static bool is_full(const struct disk_state *s)
 {
-    return watch->state ? watch->state->why : NULL;
-}
-
-bool disk_watch_is_full(const struct disk_watch *watch)
-{
-    const struct disk_state *s = watch->state;
     struct statvfs fs;
 
-    if (s && s->quota)
+    if (s->quota)
         return quota_bytes(s) < FULL_BYTES;
-    return s && s->image && fstatvfs(s->trees[0].fd, &fs) == 0 &&
+    return s->image && fstatvfs(s->trees[0].fd, &fs) == 0 &&
            ((uint64_t)fs.f_bavail * fs.f_frsize < FULL_BYTES || fs.f_ffree == 0);
 }
 
-static uint64_t added_in_all(struct disk_state *s)
+static uint64_t added_in_all(struct disk_state *s, uint64_t *ret_files)
 {
     struct room now = look(s);
 
+    *ret_files = less(s->at_begin.files, now.files);
     if (s->image)
         return less(s->at_begin.bytes, now.bytes);
+    *ret_files = 0;
     s->pid = 0; /* all are gone, and with them the files without a name */
     if (count_whole(s) < 0)
         return CARREL_UNKNOWN;
+    *ret_files = less(tally_sum(s->tally)->entries, s->before.entries);
     uint64_t added = less(tally_sum(s->tally)->bytes, s->before.bytes);
     return tally_sum(s->tally)->hidden ? larger(added, estimated_bytes(s, &now)) : added;
 }
 
-void disk_watch_end(struct disk_watch *watch, struct carrel_result *ret)
+enum disk_end disk_watch_end(struct disk_watch *watch, struct carrel_result *ret)
 {
     struct disk_state *s = watch->state;
+    enum disk_end end = DISK_KEPT;
 
     if (!s)
-        return;
+        return end;
     if (ret) {
-        uint64_t added = added_in_all(s);
+        uint64_t files;
+        bool full = is_full(s);
+        uint64_t added = added_in_all(s, &files);
         uint64_t peak = added == CARREL_UNKNOWN ? s->peak_bytes : larger(added, s->peak_bytes);
         ret->disk_method = s->image ? "image" : s->quota ? "quota" : "polling";
         ret->usage.added_bytes = added;
         ret->usage.overshoot_bytes = less(peak, s->max_bytes);
+        end = s->end                       ? s->end
+              : ret->usage.overshoot_bytes ? DISK_BYTES
+              : files > s->max_files       ? DISK_FILES
+              : full                       ? DISK_FULL
+                                           : DISK_KEPT;
     }
     free_state(s);
     watch->state = NULL;
+    return end;
 }

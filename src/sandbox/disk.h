@@ -18,6 +18,17 @@
 
 struct run;
 
+/* Why a run was ended, or what it had exceeded when it was over. */
+enum disk_end {
+    DISK_KEPT,
+    DISK_BYTES,
+    DISK_FILES,
+    DISK_TOO_FAST, /* the disk filled faster than could be counted */
+    DISK_HIDDEN,   /* ... or where it cannot be counted */
+    DISK_HOST_FULL,
+    DISK_FULL, /* image, quota: the command has filled it, so that its writes failed */
+};
+
 struct disk_watch {
     struct disk_state *state; /* NULL: nothing is watched; a zeroed watch is an empty one */
 };
@@ -33,16 +44,18 @@ int disk_watch_due_ms(const struct disk_watch *watch);
 /* True: over the limit, end the run. Works a few ms at a time, whatever the tree looks like; some
  * tens of ms with hundreds of processes. */
 bool disk_watch_check(struct disk_watch *watch);
-/* After a check said so: what was exceeded, in words; else NULL. */
-const char *disk_watch_why(const struct disk_watch *watch);
-/* Image, quota: whether the command has filled it, so that its writes failed. Before the end. */
-bool disk_watch_is_full(const struct disk_watch *watch);
 /* When all processes are gone: fills added_bytes, overshoot_bytes and disk_method, and frees all.
  * `ret` may be NULL. */
-void disk_watch_end(struct disk_watch *watch, struct carrel_result *ret);
+enum disk_end disk_watch_end(struct disk_watch *watch, struct carrel_result *ret);
+/* How many files may be added: asked for, or as many as a limit on bytes allows; UINT64_MAX: any.
+ */
+uint64_t disk_most_files(const struct carrel_limits *limits);
 
-/* A detached mount of the image of this workspace: `<workspace>.carrel-img`, beside it, made at
- * first use. As root only. *ret_tree is the caller's; the loop device and the lock on the image go
- * with the last user of the mount. */
-int disk_image_open(const char *workspace, int workspace_fd, uint64_t bytes, int *ret_tree,
-                    struct err *err);
+/* A detached mount of the image of the run's workspace: `<workspace>.carrel-img`, beside it, made
+ * at first use (then run->image_made is set). As root only. *ret_tree is the caller's; the loop
+ * device and the lock on the image go with the last user of the mount. */
+int disk_image_open(struct run *run, int *ret_tree, struct err *err);
+/* An error when the files of this workspace are in an image. */
+int disk_image_refuse(const char *workspace, struct err *err);
+/* Takes back the image this run made, while nothing is in it. */
+void disk_image_unmake(const struct run *run);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "carrel.h"
+#include "policy/units.h"
 #include "sandbox/filter.h"
 #include "sandbox/limits.h"
 #include "sandbox/run.h"
@@ -136,7 +137,10 @@ static json_t *explain_asked_limits(const struct run *run, json_t *missing)
         const char *name;
         const char *by[3]; /* by version of cgroups */
     } kinds[CGROUP_LIMIT_COUNT_] = {
-        [CGROUP_MEMORY] = {"memory", {NULL, "cgroup v1, no swap", "cgroup v2, no swap"}},
+        [CGROUP_MEMORY] =
+            {"memory",
+             {NULL, "cgroup v1, no swap; a sixteenth of it, at most 16M, is for network sockets",
+              "cgroup v2, no swap"}},
         [CGROUP_PIDS] = {"pids", {"RLIMIT_NPROC of its user namespace", "cgroup v1", "cgroup v2"}},
         [CGROUP_CPU] = {"cpu", {NULL, "cgroup v1", "cgroup v2"}},
         [CGROUP_IO] = {"io", {NULL, NULL, "cgroup v2"}},
@@ -340,6 +344,40 @@ static void text_mounts(struct buf *b, const json_t *mounts)
     }
 }
 
+/* How numbers that are not counts are named and written for people. */
+static const struct {
+    const char *key;
+    const char *title;
+    enum units_kind kind;
+} text_kinds[] = {
+    {"memory", "memory", UNITS_SIZE},
+    {"io", "io", UNITS_SIZE},
+    {"disk", "disk", UNITS_SIZE},
+    {"max_output", "max_output", UNITS_SIZE},
+    {"file_size", "file_size", UNITS_SIZE},
+    {"locked_memory", "locked_memory", UNITS_SIZE},
+    {"msgqueue", "msgqueue", UNITS_SIZE},
+    {"cpu_milli", "cpu", UNITS_CPU},
+    {"timeout_ms", "timeout", UNITS_DURATION},
+};
+
+static void text_number(struct buf *b, const char *key, const json_t *value)
+{
+    enum units_kind kind = UNITS_COUNT;
+    const char *title = key;
+    char text[UNITS_TEXT];
+
+    for (size_t i = 0; i < sizeof(text_kinds) / sizeof(text_kinds[0]); i++) {
+        if (strcmp(text_kinds[i].key, key) == 0) {
+            title = text_kinds[i].title;
+            kind = text_kinds[i].kind;
+        }
+    }
+    json_int_t number = json_integer_value(value);
+    buf_printf(b, "  %-16s %s", title,
+               number < 0 ? "unlimited" : units_text(kind, (uint64_t)number, text));
+}
+
 static void text_pairs(struct buf *b, const char *title, json_t *object)
 {
     const char *key;
@@ -349,9 +387,10 @@ static void text_pairs(struct buf *b, const char *title, json_t *object)
     json_object_foreach(object, key, value)
     {
         if (json_is_integer(value))
-            buf_printf(b, "  %-16s %lld\n", key, (long long)json_integer_value(value));
+            text_number(b, key, value);
         else
-            buf_printf(b, "  %-16s %s\n", key, json_string_value(value));
+            buf_printf(b, "  %-16s %s", key, json_string_value(value));
+        buf_str(b, "\n");
     }
 }
 
@@ -363,9 +402,8 @@ static void text_asked_limits(struct buf *b, json_t *kept)
     json_object_foreach(kept, name, limit)
     {
         const char *by = json_string_value(json_object_get(limit, "kept_by"));
-        buf_printf(b, "  %-16s %lld, kept by %s\n", name,
-                   (long long)json_integer_value(json_object_get(limit, "value")),
-                   by ? by : "nothing on this host");
+        text_number(b, name, json_object_get(limit, "value"));
+        buf_printf(b, ", kept by %s\n", by ? by : "nothing on this host");
     }
 }
 
@@ -395,7 +433,9 @@ static void text_all(struct buf *b, json_t *all)
         text_list(b, "  refused:     ", json_object_get(filter, "refused"), " ");
     }
     text_pairs(b, "environment", json_object_get(all, "environment"));
-    text_list(b, "\nwhat this does not give\n  ", json_object_get(all, "not_given"), "\n  ");
+    const json_t *not_given = json_object_get(all, "not_given");
+    if (json_array_size(not_given))
+        text_list(b, "\nwhat this does not give\n  ", not_given, "\n  ");
 }
 
 static int explain(const struct run *run, enum carrel_format format, char **ret_text,

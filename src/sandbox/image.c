@@ -22,7 +22,10 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "policy/units.h"
 #include "sandbox/disk.h"
+#include "sandbox/identity.h"
+#include "sandbox/run.h"
 #include "sys/loop.h"
 #include "sys/mount.h"
 #include "sys/path.h"
@@ -32,7 +35,8 @@
 #define MIN_BYTES (8UL << 20)
 
 enum {
-    LOCK_TRIES = 500, /* of 10 ms: the mount of the run before may take a moment to go */
+    LOCK_MS = 5000, /* the mount of the run before may take a moment to go */
+    LOCK_STEP_MS = 10,
     CHILD_FD = 3,
 };
 
@@ -43,6 +47,7 @@ struct image {
     int file;
     struct stat workspace;
     uint64_t bytes;
+    uint64_t wait_ms; /* for the run before */
 };
 
 static void image_clear(struct image *image)
@@ -77,29 +82,41 @@ static int check_room(const struct image *image, uint64_t allocated, struct err 
 {
     uint64_t needed = image->bytes > allocated ? image->bytes - allocated : 0;
     struct statvfs fs;
+    char text[32];
 
     if (fstatvfs(image->dir, &fs) < 0)
         return err_set(err, ERR_IO, errno, "look at the disk of '%s'", image->path);
     if ((uint64_t)fs.f_bavail * fs.f_frsize < needed)
         return err_set(err, ERR_LIMIT, ENOSPC,
-                       "the disk image '%s' may grow by %llu bytes; make room, or ask for less",
-                       image->path, (unsigned long long)needed);
+                       "the disk image '%s' may grow to %s, and the disk has no room for that; "
+                       "make room, or ask for less",
+                       image->path, units_text(UNITS_SIZE, image->bytes, text));
     return 0;
+}
+
+/* An image belongs to nobody: what belongs to the owner of a workspace around it, root for one,
+ * would be the user's in a sandbox there. */
+#define IMAGE_OWNER (IDENTITY_LEASE_FIRST - 1)
+#define IMAGE_MODE  0000
+
+static bool has_the_looks_of_one(const struct stat *st)
+{
+    return S_ISREG(st->st_mode) && st->st_uid == IMAGE_OWNER && (st->st_mode & 07777) == IMAGE_MODE;
 }
 
 static int check_existing(const struct image *image, struct err *err)
 {
     struct stat st;
     char mark[8];
+    char text[32];
 
     if (fstat(image->file, &st) < 0)
         return err_set(err, ERR_IO, errno, "look at '%s'", image->path);
-    if (!S_ISREG(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 07777) != 0600 ||
-        st.st_nlink != 1)
+    if (!has_the_looks_of_one(&st) || st.st_nlink != 1)
         return err_set(err, ERR_DENIED, 0,
-                       "'%s' is not mounted: it must be a file of root's with mode 0600 and one "
+                       "'%s' is not mounted: it must be a file of uid %u with mode 0000 and one "
                        "name",
-                       image->path);
+                       image->path, IMAGE_OWNER);
     if (fgetxattr(image->file, MARK, mark, sizeof(mark)) < 0)
         return err_set(err, ERR_DENIED, 0,
                        "'%s' was not made by Carrel, and a crafted image could attack the kernel; "
@@ -107,24 +124,26 @@ static int check_existing(const struct image *image, struct err *err)
                        image->path);
     if ((uint64_t)st.st_size != image->bytes)
         return err_set(err, ERR_CONFLICT, 0,
-                       "'%s' has %lld bytes, and its size cannot change; ask for image:%lld, or "
-                       "remove it with all that is in it",
-                       image->path, (long long)st.st_size, (long long)st.st_size);
+                       "the size of '%s' cannot change; ask for image:%s, or remove it with all "
+                       "that is in it",
+                       image->path, units_text(UNITS_SIZE, (uint64_t)st.st_size, text));
     return check_room(image, (uint64_t)st.st_blocks * 512, err);
 }
 
 static int lock(const struct image *image, struct err *err)
 {
-    for (int i = 0; i < LOCK_TRIES; i++) {
+    for (uint64_t waited = 0;; waited += LOCK_STEP_MS) {
         if (flock(image->file, LOCK_EX | LOCK_NB) == 0)
             return 0;
         if (errno != EWOULDBLOCK && errno != EINTR)
             return err_set(err, ERR_IO, errno, "lock '%s'", image->path);
-        (void)poll(NULL, 0, 10);
+        if (waited >= image->wait_ms)
+            break;
+        (void)poll(NULL, 0, LOCK_STEP_MS);
     }
     return err_set(err, ERR_CONFLICT, 0,
-                   "another run uses the disk image '%s'; a workspace in an image takes one run at "
-                   "a time",
+                   "another run uses the disk image '%s', which takes one at a time; try again "
+                   "when it has ended, or give this one a workspace of its own",
                    image->path);
 }
 
@@ -166,6 +185,7 @@ static int make_file_system(const struct image *image, struct err *err)
     static const char *const programs[] = {"/usr/sbin/mkfs.ext4", "/sbin/mkfs.ext4"};
     const char *program = access(programs[0], X_OK) == 0 ? programs[0] : programs[1];
     char options[128];
+    char text[32];
     int status = 0;
     pid_t pid = -1;
 
@@ -187,8 +207,8 @@ static int make_file_system(const struct image *image, struct err *err)
             return err_set(err, ERR_IO, errno, "wait for '%s'", program);
     }
     if (status != 0)
-        return err_set(err, ERR_IO, 0, "'%s' could not make a file system of %llu bytes", program,
-                       (unsigned long long)image->bytes);
+        return err_set(err, ERR_IO, 0, "'%s' could not make a file system of %s", program,
+                       units_text(UNITS_SIZE, image->bytes, text));
     return 0;
 }
 
@@ -252,8 +272,8 @@ static int make_image(struct image *image, int workspace_fd, int *ret_tree, stru
     if (check_empty(image, workspace_fd, err) < 0 || check_room(image, 0, err) < 0)
         return -1;
     image->file = openat(image->dir, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-    if (image->file < 0 || fchmod(image->file, 0600) < 0 ||
-        ftruncate(image->file, (off_t)image->bytes) < 0 ||
+    if (image->file < 0 || fchown(image->file, IMAGE_OWNER, IMAGE_OWNER) < 0 ||
+        fchmod(image->file, IMAGE_MODE) < 0 || ftruncate(image->file, (off_t)image->bytes) < 0 ||
         fsetxattr(image->file, MARK, "1", 1, 0) < 0)
         return err_set(err, ERR_IO, errno, "make '%s'", image->path);
     scoped_fd int tree = -1;
@@ -265,28 +285,67 @@ static int make_image(struct image *image, int workspace_fd, int *ret_tree, stru
     return 0;
 }
 
-int disk_image_open(const char *workspace, int workspace_fd, uint64_t bytes, int *ret_tree,
-                    struct err *err)
+int disk_image_open(struct run *run, int *ret_tree, struct err *err)
 {
+    uint64_t timeout = run->spec->timeout_ms;
     __attribute__((cleanup(image_clear))) struct image image = {
-        .dir = -1, .file = -1, .bytes = bytes};
+        .dir = -1,
+        .file = -1,
+        .bytes = run->spec->limits.disk_bytes,
+        .wait_ms = timeout && timeout < LOCK_MS ? timeout : LOCK_MS};
+    struct stat st;
+    char text[32];
 
-    if (geteuid() != 0)
-        return err_set(err, ERR_DENIED, 0,
-                       "--disk=image needs root, who alone may mount it; use --disk SIZE");
-    if (!workspace)
-        return err_set(err, ERR_INVALID, 0, "--disk=image needs --workspace");
-    if (bytes < MIN_BYTES || bytes > INT64_MAX / 2)
-        return err_set(err, ERR_INVALID, 0, "a disk image has at least %lu bytes", MIN_BYTES);
-    if (find(&image, workspace_fd, err) < 0)
+    if (image.bytes < MIN_BYTES || image.bytes > INT64_MAX / 2)
+        return err_set(err, ERR_INVALID, 0, "a disk image has at least %s",
+                       units_text(UNITS_SIZE, MIN_BYTES, text));
+    if (find(&image, run->workspace, err) < 0)
         return -1;
     image.file =
         openat(image.dir, image.name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-    if (image.file < 0 && errno == ENOENT)
-        return make_image(&image, workspace_fd, ret_tree, err);
+    if (image.file < 0 && errno == ENOENT) {
+        if (make_image(&image, run->workspace, ret_tree, err) < 0)
+            return -1;
+        run->image_made = fstat(image.file, &st) == 0 ? st.st_ino : 0;
+        return 0;
+    }
     if (image.file < 0)
         return err_set(err, ERR_DENIED, errno, "open '%s'", image.path);
     if (lock(&image, err) < 0 || check_existing(&image, err) < 0)
         return -1;
     return mount_image(&image, ret_tree, err);
+}
+
+int disk_image_refuse(const char *workspace, struct err *err)
+{
+    char path[4096];
+    char text[32];
+    struct stat st;
+
+    /* Only what has the looks of one: beside a directory in /tmp anybody can make a name. */
+    if ((size_t)snprintf(path, sizeof(path), "%s" SUFFIX, workspace) >= sizeof(path) ||
+        lstat(path, &st) < 0 || !has_the_looks_of_one(&st))
+        return 0;
+    return err_set(err, ERR_CONFLICT, 0,
+                   "the files of this workspace are in '%s'; as root, give --workspace '%s' "
+                   "--disk=image:%s, or remove it with all that is in it",
+                   path, workspace, units_text(UNITS_SIZE, (uint64_t)st.st_size, text));
+}
+
+void disk_image_unmake(const struct run *run)
+{
+    char path[4096];
+    struct stat st;
+    scoped_fd int root = openat(run->workspace, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    if (!run->image_made || root < 0 || path_dir_is_empty(root) != 1)
+        return;
+    if ((size_t)snprintf(path, sizeof(path), "%s" SUFFIX, run->workspace_path) >= sizeof(path))
+        return;
+    char *slash = strrchr(path, '/');
+    *slash = '\0';
+    scoped_fd int dir = path_open_canonical(slash == path ? "/" : path, O_RDONLY | O_DIRECTORY);
+    if (dir >= 0 && fstatat(dir, slash + 1, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) &&
+        st.st_ino == run->image_made)
+        ignore(unlinkat(dir, slash + 1, 0) == 0);
 }

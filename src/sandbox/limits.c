@@ -1,45 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sandbox/limits.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
+#include "base/weak.h"
+#include "policy/units.h"
 #include "sandbox/cgroup.h"
 #include "sandbox/denial.h"
 #include "sandbox/run.h"
 #include "sys/census.h"
+#include "sys/sockets.h"
 
 #define LEAST_MEMORY (4UL << 20)
 
 enum {
     LOOK_MS = 250,
-    LOOKS_TO_END = 8,    /* two seconds at the limit on processes: it will not get better */
+    ALERT_MS = 500, /* after an event the kernel may take a moment to choose whom to kill */
+    ALERT_LOOK_MS = 5,
+    UNCHARGED_SHARE =
+        8,            /* so much of the memory limit may be in queues that nobody is charged for */
+    LOOKS_TO_END = 8, /* two seconds at the limit on processes: it will not get better */
     TEMPORARY_TREES = 3, /* /tmp, /.cache, /dev/shm */
 };
-
-static uint64_t now_ms(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
-
-const char *limits_size_text(uint64_t bytes, char *text)
-{
-    static const char units[] = {'\0', 'K', 'M', 'G', 'T'};
-    unsigned unit = 0;
-
-    while (bytes && bytes % 1024 == 0 && unit + 1 < sizeof(units)) {
-        bytes /= 1024;
-        unit++;
-    }
-    snprintf(text, 32, "%llu%c", (unsigned long long)bytes, units[unit]);
-    return text;
-}
 
 static int check_dir_level(const struct carrel_limits *limits, struct err *err)
 {
@@ -60,6 +47,19 @@ static int check_dir_level(const struct carrel_limits *limits, struct err *err)
     return 0;
 }
 
+/* The kernel counts what is in the image, and nothing else. */
+static int check_image(const struct carrel_spec *spec, struct err *err)
+{
+    for (size_t i = 0; spec->limits.disk_image && i < spec->mount_count; i++) {
+        if (spec->mounts[i].writable)
+            return err_set(err, ERR_INVALID, 0,
+                           "--disk=image does not count what is written to '%s' (--rw); use "
+                           "--disk SIZE, or --ro",
+                           spec->mounts[i].source);
+    }
+    return 0;
+}
+
 int limits_check(const struct run *run, struct err *err)
 {
     const struct carrel_limits *limits = &run->spec->limits;
@@ -68,17 +68,19 @@ int limits_check(const struct run *run, struct err *err)
 
     if (run->level == CARREL_LEVEL_DIR)
         return check_dir_level(limits, err);
+    if (check_image(run->spec, err) < 0)
+        return -1;
     if (!limits->memory_bytes)
         return 0;
     if (limits->memory_bytes < LEAST_MEMORY)
         return err_set(err, ERR_INVALID, 0, "--memory: no sandbox starts in less than %s",
-                       limits_size_text(LEAST_MEMORY, text));
+                       units_text(UNITS_SIZE, LEAST_MEMORY, text));
     if (tmp > limits->memory_bytes / TEMPORARY_TREES)
         return err_set(
             err, ERR_INVALID, 0,
             "--tmp-size: /tmp, /.cache and /dev/shm are counted as memory, and three "
             "times this size is more than --memory; at most %s fits",
-            limits_size_text(limits->memory_bytes / TEMPORARY_TREES / 4096 * 4096, text));
+            units_text(UNITS_SIZE, limits->memory_bytes / TEMPORARY_TREES / 4096 * 4096, text));
     return 0;
 }
 
@@ -108,9 +110,9 @@ static void deny_size(struct limit_watch *w, const char *what, const char *optio
     char fix[128];
     char size[32];
 
-    snprintf(rule, sizeof(rule), "%s %s", option + 2, limits_size_text(bytes, size));
+    snprintf(rule, sizeof(rule), "%s %s", option + 2, units_text(UNITS_SIZE, bytes, size));
     snprintf(fix, sizeof(fix), "let it have more with %s %s", option,
-             limits_size_text(bytes * 2, size));
+             units_text(UNITS_SIZE, bytes * 2, size));
     denials_add(w->denials, what, rule, fix, CARREL_SOURCE_KERNEL);
 }
 
@@ -136,18 +138,76 @@ static void deny_task(struct limit_watch *w, enum carrel_source source)
     deny_count(w, "start another process or thread", "--pids", w->run->spec->limits.pids, source);
 }
 
-static void deny_disk(struct limit_watch *w, const char *why)
+static void deny_files(struct limit_watch *w)
 {
     const struct carrel_limits *limits = &w->run->spec->limits;
+    unsigned long long most = disk_most_files(limits);
+    char rule[96];
+    char fix[128];
+    char size[32];
 
-    if (why && strstr(why, "host"))
-        denials_add(w->denials, "add more bytes", why,
+    if (limits->disk_files) {
+        deny_count(w, "add more files", "--files", most, CARREL_SOURCE_KERNEL);
+        return;
+    }
+    snprintf(rule, sizeof(rule), "disk %s allows %llu files",
+             units_text(UNITS_SIZE, limits->disk_bytes, size), most);
+    snprintf(fix, sizeof(fix), "let it have more with --files %llu", most * 2);
+    denials_add(w->denials, "add more files", rule, fix, CARREL_SOURCE_KERNEL);
+}
+
+const char *limits_image_rule(const struct carrel_limits *limits, char *text)
+{
+    char size[32];
+
+    snprintf(text, LIMITS_IMAGE_TEXT, "disk image %s",
+             units_text(UNITS_SIZE, limits->disk_bytes, size));
+    return text;
+}
+
+const char *limits_image_fix(const struct carrel_limits *limits, char *text)
+{
+    char size[32];
+
+    snprintf(text, LIMITS_IMAGE_TEXT,
+             "make room in it; an image keeps its size: for more, copy what is in it to a new "
+             "workspace with --disk=image:%s",
+             units_text(UNITS_SIZE, limits->disk_bytes * 2, size));
+    return text;
+}
+
+static void deny_disk(struct limit_watch *w, enum disk_end end)
+{
+    const struct carrel_limits *limits = &w->run->spec->limits;
+    char rule[LIMITS_IMAGE_TEXT];
+    char fix[LIMITS_IMAGE_TEXT];
+
+    switch (end) {
+    case DISK_KEPT:
+        break;
+    case DISK_FILES:
+        deny_files(w);
+        break;
+    case DISK_HOST_FULL:
+        denials_add(w->denials, "add more bytes", "the host's disk is almost full",
                     "make room on the disk, or keep the workspace on another",
                     CARREL_SOURCE_KERNEL);
-    else if (limits->disk_files && (!limits->disk_bytes || (why && strstr(why, "files"))))
-        deny_count(w, "add more files", "--files", limits->disk_files, CARREL_SOURCE_KERNEL);
-    else
-        deny_size(w, "add more bytes", "--disk", limits->disk_bytes);
+        break;
+    case DISK_BYTES:
+    case DISK_TOO_FAST:
+    case DISK_HIDDEN:
+    case DISK_FULL:
+        if (limits->disk_image)
+            denials_add(w->denials, "write", limits_image_rule(limits, rule),
+                        limits_image_fix(limits, fix), CARREL_SOURCE_KERNEL);
+        else
+            deny_size(w,
+                      end == DISK_TOO_FAST ? "add bytes faster than they can be counted"
+                      : end == DISK_HIDDEN ? "add bytes in files that cannot be counted"
+                                           : "add more bytes",
+                      "--disk", limits->disk_bytes);
+        break;
+    }
 }
 
 /* --- the watch ---------------------------------------------------------------------------------
@@ -224,14 +284,25 @@ static bool keeps_hitting(struct limit_watch *w)
     return w->looks >= LOOKS_TO_END;
 }
 
+/* Netlink and held-back datagrams are memory that no cgroup counts. */
+static bool holds_uncharged(const struct limit_watch *w)
+{
+    uint64_t most = w->run->spec->limits.memory_bytes;
+
+    return most && (w->run->setup.namespaces & CLONE_NEWNET) && !weak("cgroup-memory") &&
+           sockets_queued(w->pid) > most / UNCHARGED_SHARE;
+}
+
 bool limits_watch_check(struct limit_watch *w, bool memory_event, enum carrel_reason *ret)
 {
     uint64_t began = now_ms();
 
+    /* Also when a group around ours runs out, and before anybody is killed: look again, and soon.
+     */
     if (memory_event) {
-        w->out_of_memory = true;
-        *ret = CARREL_ENDED_OOM;
-        return true;
+        cgroup_take_oom_event(&w->run->cgroup);
+        w->alert_ms = began + ALERT_MS;
+        w->look_ms = began;
     }
     if (disk_watch_check(&w->disk)) {
         *ret = CARREL_ENDED_DISK;
@@ -240,15 +311,16 @@ bool limits_watch_check(struct limit_watch *w, bool memory_event, enum carrel_re
     if (!w->look_ms || began < w->look_ms)
         return false;
     *ret = CARREL_ENDED_OOM;
-    bool end = cgroup_is_beyond_memory(&w->run->cgroup) ||
-               (limits_watch_fd(w) < 0 && cgroup_ran_out_of_memory(&w->run->cgroup));
+    bool end = cgroup_is_beyond_memory(&w->run->cgroup) || holds_uncharged(w) ||
+               cgroup_ran_out_of_memory(&w->run->cgroup);
     w->out_of_memory = end;
     if (!end && w->run->spec->limits.pids && keeps_hitting(w)) {
         *ret = CARREL_ENDED_PIDS;
         end = true;
     }
     /* Counting a large tree takes a while: it may not take all of a processor. */
-    w->look_ms = now_ms() + LOOK_MS + 10 * (now_ms() - began);
+    w->look_ms =
+        now_ms() + (began < w->alert_ms ? ALERT_LOOK_MS : LOOK_MS) + 10 * (now_ms() - began);
     return end;
 }
 
@@ -261,18 +333,14 @@ bool limits_watch_end(struct limit_watch *w, struct carrel_result *ret)
         deny_task(w, CARREL_SOURCE_KERNEL);
     if (oom)
         deny_memory(w);
-    const char *why = disk_watch_why(&w->disk);
-    bool full = disk_watch_is_full(&w->disk);
     if (w->most_tasks > 1)
         ret->usage.processes = w->most_tasks - 1; /* without pid 1 */
     cgroup_usage(cgroup, &ret->usage);
-    disk_watch_end(&w->disk, ret);
-    if (why || full || ret->usage.overshoot_bytes)
-        deny_disk(w, why);
+    deny_disk(w, disk_watch_end(&w->disk, ret));
     return oom;
 }
 
 void limits_watch_clear(struct limit_watch *w)
 {
-    disk_watch_end(&w->disk, NULL);
+    (void)disk_watch_end(&w->disk, NULL);
 }

@@ -20,14 +20,21 @@ int limits_check(const struct run *run, struct err *err);
 uint64_t limits_tmp_bytes(const struct carrel_spec *spec);
 /* What programs inside shall take for the machine's memory. */
 uint64_t limits_memory_shown(const struct carrel_spec *spec, uint64_t host_bytes);
-/* "64M"; `text` has room for 32 bytes and is returned. */
-const char *limits_size_text(uint64_t bytes, char *text);
+
+/* What to say of a full image; `text` has room for that many bytes and is returned. */
+enum {
+    LIMITS_IMAGE_TEXT = 192
+};
+
+const char *limits_image_rule(const struct carrel_limits *limits, char *text);
+const char *limits_image_fix(const struct carrel_limits *limits, char *text);
 
 struct limit_watch {
     struct run *run;
     struct denials *denials;
     struct disk_watch disk;
     pid_t pid;           /* pid 1 of the sandbox */
+    uint64_t alert_ms;   /* until then often */
     uint64_t look_ms;    /* when to look at the processes; 0: never */
     unsigned looks;      /* in a row that found the limit on processes reached */
     uint64_t system_ms;  /* time in the kernel at the last look; without a cgroup */

@@ -18,6 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "sandbox/start.h"
 #include "sandbox/wire.h"
@@ -62,14 +63,6 @@ struct carrel_pool {
     double thread_ms; /* cpu time of the thread itself */
     struct carrel_pool_stats stats;
 };
-
-static uint64_t now_ms(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
 
 static double clock_ms(clockid_t clock)
 {
@@ -266,6 +259,8 @@ static void *keep(void *argument)
 }
 
 /* Everything that is decided when the frame is made. */
+_Static_assert(sizeof(struct carrel_limits) == 7 * sizeof(uint64_t), "a new limit goes in here");
+
 static bool suits(const struct carrel_spec *a, const struct carrel_spec *b)
 {
     const struct carrel_limits *x = &a->limits;
@@ -278,6 +273,30 @@ static bool suits(const struct carrel_spec *a, const struct carrel_spec *b)
            x->disk_image == y->disk_image;
 }
 
+static bool has_died(const struct prepared *p)
+{
+    struct pollfd pid_1 = {.fd = p->live.pidfd, .events = POLLIN};
+
+    return poll(&pid_1, 1, 0) != 0;
+}
+
+/* One that stands; the host may have ended some while they waited. */
+static struct prepared *take_living(struct carrel_pool *pool)
+{
+    struct prepared *p;
+
+    while ((p = pool->ready)) {
+        pool->ready = p->next;
+        pool->ready_count--;
+        if (!has_died(p))
+            return p;
+        p->next = pool->used;
+        pool->used = p;
+        pool->used_count++;
+    }
+    return NULL;
+}
+
 void pool_take(struct carrel_pool *pool, struct run *run)
 {
     struct prepared *p = NULL;
@@ -287,14 +306,11 @@ void pool_take(struct carrel_pool *pool, struct run *run)
     pool->owner_uid = run->owner_uid;
     pool->owner_gid = run->owner_gid;
     if (suits(&pool->like, run->spec))
-        p = pool->ready;
-    if (p) {
-        pool->ready = p->next;
-        pool->ready_count--;
+        p = take_living(pool);
+    if (p)
         pool->stats.taken++;
-    } else {
+    else
         pool->stats.missed++;
-    }
     pthread_cond_broadcast(&pool->changed);
     pthread_mutex_unlock(&pool->lock);
     if (!p)

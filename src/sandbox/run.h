@@ -33,6 +33,7 @@ struct run {
     struct prepared *taken; /* a sandbox of the pool's whose frame stands already; or NULL */
     bool misfit;            /* ... and cannot be used for this tree after all */
     bool in_image;          /* the tree is a detached mount of its own */
+    ino_t image_made;       /* ... in an image that this run has made; else 0 */
     bool dry;               /* only explained: nothing is made on disk */
     bool imagined;          /* dry, and the workspace does not exist yet */
     bool created;           /* the workspace was made by this run */

@@ -443,10 +443,8 @@ static int start_process(struct live *live, struct run *run, struct err *err)
     if (cgroup_make(&run->cgroup, &run->spec->limits, run->workspace, err) < 0)
         return -1;
     int r = open_child_files(live->start, init_path, &live->socket, err);
-    if (r == 0) {
-        bound_sending(live->socket, run->spec->timeout_ms);
+    if (r == 0)
         r = clone_init(live, run, err);
-    }
     close_child_files(live->start);
     return r;
 }
@@ -477,6 +475,7 @@ int live_start(struct live *live, struct run *run, struct err *err)
         pool_hand_over(run->taken, live);
     else if (start_process(live, run, err) < 0)
         return -1;
+    bound_sending(live->socket, run->spec->timeout_ms);
     if (run->level == CARREL_LEVEL_NS && run->spec->workspace &&
         workspace_make_mount_points(run, err) < 0)
         return -1;

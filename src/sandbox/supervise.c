@@ -23,6 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/weak.h"
 #include "sandbox/denial.h"
@@ -80,14 +81,6 @@ struct watch {
     enum carrel_reason killed_for;
     bool killed;
 };
-
-static uint64_t now_ms(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
 
 /* How many processes the kernel has killed for lack of memory since boot. */
 static uint64_t oom_kills(void)
@@ -538,7 +531,7 @@ static void look_after(struct watch *w, const struct poll_set *set)
     enum carrel_reason reason;
     bool memory = ready(set, limits_watch_fd(&w->limits), POLLIN);
 
-    int r = ready(set, denials_fd(&w->denials), POLLIN) ? denials_serve(&w->denials) : 0;
+    int r = ready(set, denials_fd(&w->denials), POLLIN) ? denials_attend(&w->denials) : 0;
     if (r < 0)
         fail(w, r, "answer a system call of the sandbox");
     if ((memory || limits_watch_due_ms(&w->limits) == 0) &&
@@ -628,6 +621,8 @@ static void tell_usage(struct watch *w, struct carrel_result *ret)
     if (w->at_kill.peak_rss_bytes > ret->usage.peak_rss_bytes)
         ret->usage.peak_rss_bytes = w->at_kill.peak_rss_bytes;
     ret->usage.written_bytes = (uint64_t)w->usage.ru_oublock * 512;
+    if (w->at_kill.written_bytes > ret->usage.written_bytes)
+        ret->usage.written_bytes = w->at_kill.written_bytes;
     ret->usage.peak_memory_bytes = CARREL_UNKNOWN;
     ret->usage.processes = CARREL_UNKNOWN;
     ret->usage.added_bytes = CARREL_UNKNOWN;

@@ -40,6 +40,8 @@ static bool belongs_to_the_system(int fd, const char *path)
  * it. */
 static int imagine(struct run *run, const char *name, struct err *err)
 {
+    if (!run->spec->limits.disk_image && disk_image_refuse(name, err) < 0)
+        return -1;
     run->imagined = true;
     run->workspace = open("/proc/self/fdinfo", O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (run->workspace < 0)
@@ -92,6 +94,8 @@ int workspace_open(struct run *run, struct err *err)
                        "workspace '%s' cannot be entered by its owner, who the user inside is "
                        "(chmod u+rwx)",
                        name);
+    if (!run->spec->limits.disk_image && disk_image_refuse(path, err) < 0)
+        return -1;
     run->workspace_path = arena_copy(&run->arena, path, strlen(path));
     run->owner_uid = st.st_uid;
     run->owner_gid = st.st_gid;
@@ -113,8 +117,7 @@ int workspace_enter_image(struct run *run, struct err *err)
                        "without 'image:'");
     if (run->dry)
         return 0;
-    if (disk_image_open(run->workspace_path, run->workspace, run->spec->limits.disk_bytes, &tree,
-                        err) < 0)
+    if (disk_image_open(run, &tree, err) < 0)
         return -1;
     scope_close(&run->workspace);
     run->workspace = tree;
@@ -338,6 +341,7 @@ void workspace_unmake(struct run *run)
         return;
     while (run->made_count > 0)
         unmake(run, run->made[--run->made_count]);
+    disk_image_unmake(run);
     if (run->created)
         ignore(rmdir(run->spec->workspace) == 0); /* not empty: somebody else uses it already */
 }

@@ -39,17 +39,24 @@ static void add_times(pid_t pid, struct census *ret)
     ret->system_ms += (ticks[1] + ticks[3]) * 1000 / (uint64_t)per_second;
 }
 
-static void note_peak(pid_t pid, struct census *ret)
+/* The number behind `name` in /proc/PID/`file`; 0: it is not there, or not for us. */
+static uint64_t number_in(pid_t pid, const char *file, const char *name)
 {
-    static const char name[] = "\nVmHWM:";
     char path[64];
     char text[4096];
 
-    snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+    snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, file);
     const char *at = path_read_small(path, text, sizeof(text)) > 0 ? strstr(text, name) : NULL;
-    uint64_t bytes = at ? strtoull(at + sizeof(name) - 1, NULL, 10) * 1024 : 0;
-    if (bytes > ret->peak_rss_bytes)
-        ret->peak_rss_bytes = bytes;
+    return at ? strtoull(at + strlen(name), NULL, 10) : 0;
+}
+
+static void add_rest(pid_t pid, struct census *ret)
+{
+    uint64_t peak = number_in(pid, "status", "\nVmHWM:") * 1024;
+
+    if (peak > ret->peak_rss_bytes)
+        ret->peak_rss_bytes = peak;
+    ret->written_bytes += number_in(pid, "io", "\nwrite_bytes:");
 }
 
 /* A thread's children are listed with the thread. */
@@ -104,7 +111,7 @@ int census_take(pid_t first, size_t most, struct census *ret)
     for (size_t next = 0; next < w.count && ret->tasks <= most; next++) {
         ret->tasks += look_at(&w, w.waiting[next]);
         add_times(w.waiting[next], ret);
-        note_peak(w.waiting[next], ret);
+        add_rest(w.waiting[next], ret);
     }
     free(w.waiting);
     return 0;

@@ -13,6 +13,7 @@ struct census {
     uint64_t user_ms; /* processor time so far, also of those they have waited for */
     uint64_t system_ms;
     uint64_t peak_rss_bytes; /* of the largest of them */
+    uint64_t written_bytes;  /* handed to the disk, also by those they have waited for */
 };
 
 /* Walks /proc from `first` down and stops when there are more than `most`. What comes and goes

@@ -36,7 +36,7 @@ fills fallocate 320
 fills empty-files 60
 fills deep-directories 20
 fills hard-links 100
-fills attributes 160 --files 1M
+fills attributes 160 --files 1000000
 fills deleted-files 320
 fills mapped-files 320
 fills sent-files 320

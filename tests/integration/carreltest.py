@@ -123,6 +123,11 @@ def tree(top):
     return found
 
 
+def v1(controller):
+    """Whether it is bound to a v1 hierarchy."""
+    return any(controller in line.split(":")[1].split(",") for line in read("/proc/self/cgroup").splitlines())
+
+
 def cgroup_dirs():
     """Control groups below ours; where we were given none of our own, those with Carrel's name."""
     with open("/proc/self/cgroup", encoding="ascii") as file:

@@ -80,6 +80,13 @@ class CommandLine(CarrelTest):
         for word in ("landlock", "openat2", "seccomp", "cgroup", "levels", "idmap"):
             self.assertIn(word, flat)
 
+    def test_doctor_does_not_contradict_itself(self):
+        report = self.object(self.succeeded(carrel("doctor", "--json")))
+        self.assertTrue(report["levels"]["ns"]["works"])
+        self.assertEqual([], [name for name, feature in report["features"].items()
+                              if feature["needed"] == "now" and not feature["works"]])
+        self.assertEqual("helpful", report["features"]["quotas"]["needed"])
+
     def test_doctor_changes_nothing(self):
         before = set(os.listdir(self.dir))
         carrel("doctor", cwd=self.dir)
@@ -89,7 +96,8 @@ class CommandLine(CarrelTest):
         done = carrel("doctor", preexec_fn=deny_user_namespaces())
         self.assertRegex(done.stdout, r"(?m)^ *NO +user namespaces[^\n]*\n +fix: ")
         self.assertRegex(done.stdout, r"sysctl|max_user_namespaces|unprivileged_userns|apparmor|seccomp|container")
-        for name, word in (("openat2", "openat2"), ("landlock_create_ruleset", "landlock"), ("seccomp", "seccomp")):
+        for name, word in (("openat2", "openat2"), ("landlock_create_ruleset", "landlock"), ("seccomp", "seccomp"),
+                           ("mount_setattr", "mount_setattr")):
             done = carrel("doctor", preexec_fn=deny("ENOSYS", name))
             self.assertRegex(done.stdout.lower(), rf"(?m)^ *(no|-) +{word}[^\n]*\n +fix: ")
 

@@ -55,7 +55,14 @@ class DiskImage(CarrelTest):
         self.assertGreater(result["usage"]["added_bytes"], 40 * MIB)
         self.assertLessEqual(result["usage"]["added_bytes"], 64 * MIB)
         self.assertLess(os.stat(self.image).st_blocks * 512, 65 * MIB)
-        self.assertIn("disk", str(result["denials"]), "a run that filled it is told so")
+        # Told once each, by the kernel's word and by the command's; never to give --disk more, or a larger /tmp.
+        self.assertEqual({"disk image 64M"}, {denial["rule"] for denial in result["denials"]})
+        for denial in result["denials"]:
+            self.assertIn("new workspace with --disk=image:128M", denial["fix"])
+
+    def test_a_full_image_is_told_though_room_was_made_again(self):
+        result, _ = self.json(*IMAGE, "-c", "cat /dev/zero >big; rm big")
+        self.assertEqual(["disk image 64M"], [denial["rule"] for denial in result["denials"]])
 
     def test_fallocate_works_in_it_and_is_bounded(self):
         self.assertEqual("ok\n", self.ok(*IMAGE, "-c", "fallocate -l 10M f && echo ok"))
@@ -67,30 +74,31 @@ class DiskImage(CarrelTest):
         self.assertEqual("hello\nuser\n", self.ok(*IMAGE, "-c", "cat file; stat -c %U file"))
         self.assertEqual("user 755\n", self.ok(*IMAGE, "-c", "stat -c '%U %a' /"))
         st = os.stat(self.image)
-        self.assertEqual((0, 0o100600, 64 * MIB), (st.st_uid, st.st_mode, st.st_size))
+        self.assertEqual((0x6FFFFFFF, 0o100000, 64 * MIB), (st.st_uid, st.st_mode, st.st_size))
 
     def test_the_size_is_fixed(self):
         self.ok(*IMAGE, "--", "true")
         for other in ("32M", "128M"):
-            self.refused("--workspace", self.ws, f"--disk=image:{other}", words=("67108864",))
-        self.refused("--workspace", self.path("new"), "--create", "--disk=image:1M", words=("at least",))
+            self.refused("--workspace", self.ws, f"--disk=image:{other}", words=("image:64M",))
+        self.refused("--workspace", self.path("new"), "--create", "--disk=image:1M", words=("at least 8M",))
 
     def test_only_an_image_of_carrels_is_mounted(self):
         self.ok(*IMAGE, "--", "true")
         copy = self.path("copy")
         subprocess.run(["cp", "--sparse=always", self.image, copy], check=True)
-        os.chmod(copy, 0o600)
+        os.chmod(copy, 0)
+        os.chown(copy, 0x6FFFFFFF, 0x6FFFFFFF)
 
         def refused(*words):
             self.refused("--workspace", self.ws, *IMAGE, words=words)
         os.chmod(self.image, 0o644)
-        refused("0600")
-        os.chmod(self.image, 0o600)
+        refused("0000")
+        os.chmod(self.image, 0)
         os.link(self.image, self.path("second"))
         refused("one name")
         os.unlink(self.path("second"))
         os.chown(self.image, 54321, 0)
-        refused("root")
+        refused("uid")
         os.rename(copy, self.image)
         refused("not made by Carrel")
         os.unlink(self.image)
@@ -99,6 +107,40 @@ class DiskImage(CarrelTest):
         os.unlink(self.image)
         os.mkfifo(self.image, 0o600)
         refused(self.image)
+
+    def test_other_writable_places_are_not_in_it(self):
+        os.mkdir(self.path("more"))
+        self.refused("--workspace", self.ws, *IMAGE, "--rw", self.path("more") + ":/more", words=("--rw", "--ro", "--disk SIZE"))
+        self.assertFalse(os.path.exists(self.image))
+        self.ok(*IMAGE, "--ro", self.path("more") + ":/more", "--", "true")
+
+    def test_without_the_option_its_files_are_not_taken_for_lost(self):
+        self.ok(*IMAGE, "-c", "echo hello >file")
+        for options in ((), ("--disk", "64M"), ("--explain",), ("--level", "dir")):
+            self.refused("--workspace", self.ws, *options, words=(self.image, "--disk=image:64M"))
+        self.refused(cwd=self.ws, words=(self.image, "--disk=image:64M"))
+        self.assertEqual([], os.listdir(self.ws))
+        os.rmdir(self.ws)
+        self.refused("--workspace", self.ws, "--create", words=(self.image, "--disk=image:64M"))
+        self.assertFalse(os.path.exists(self.ws))
+
+    def test_what_others_put_beside_a_workspace_stops_nobody(self):
+        with open(self.image, "w", encoding="ascii"):
+            os.chown(self.image, 54321, 54321)
+        self.ok("--", "true")
+
+    def test_a_start_that_fails_leaves_nothing(self):
+        new = self.path("new")
+        for options in (("--ro", "/nonexistent:/x"), ("--cwd", "/nonexistent")):
+            for workspace in (("--workspace", new, "--create"), ("--workspace", self.ws)):
+                self.refused(*workspace, *IMAGE, *options)
+                self.assertEqual(["ws"], os.listdir(self.dir), options)
+                self.assertEqual([], os.listdir(self.ws))
+
+    def test_a_start_that_fails_does_not_take_what_was_there(self):
+        self.ok(*IMAGE, "-c", "echo hello >file")
+        self.one_line(self.run_in(*IMAGE, "--ro", "/nonexistent:/x", "--", "true"), "/nonexistent")
+        self.assertEqual("hello\n", self.ok(*IMAGE, "-c", "cat file"))
 
     def test_what_is_in_a_directory_is_not_covered_up(self):
         with open(self.path("ws", "precious"), "w", encoding="ascii"):
@@ -112,6 +154,8 @@ class DiskImage(CarrelTest):
         first = subprocess.Popen([CARREL, "run", "--workspace", self.ws, *IMAGE, "-c", "echo up; sleep 8"],
                                  stdout=subprocess.PIPE, text=True)
         self.assertEqual("up\n", first.stdout.readline())
+        self.one_line(self.run_in(*IMAGE, "--timeout", "100ms", "--", "true"), "another run")
+        self.assertIsNone(first.poll(), "it waits no longer than its own deadline")
         self.one_line(self.run_in(*IMAGE, "--", "true"), "another run")
         self.assertEqual(0, first.wait())
         first.stdout.close()
@@ -128,6 +172,10 @@ class DiskImage(CarrelTest):
     def test_files_is_kept_in_an_image_too(self):
         done = self.run_in(*IMAGE, "--files", "500", "-c", "i=0; while [ $i -lt 7000 ]; do : >f$i; i=$((i+1)); done; sleep 3")
         self.assertEqual(123, done.returncode, done.stderr)
+
+    def test_more_files_than_allowed_are_told_though_it_ended_first(self):
+        result, _ = self.json(*IMAGE, "--files", "5", "-c", "mkdir d && cd d && touch $(seq 200)")
+        self.assertEqual([("add more files", "files 5")], [(one["what"], one["rule"]) for one in result["denials"]])
 
     def test_without_the_program_that_makes_it_its_package_is_named(self):
         def hide():

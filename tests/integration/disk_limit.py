@@ -28,6 +28,11 @@ class DiskLimit(CarrelTest):
     def ended_for_disk(self, result, done):
         self.assertEqual((123, 123, "disk"), (done.returncode, result["exit_code"], result["reason"]), done.stderr)
 
+    def denied(self, result, what, rule, fix):
+        (one,) = result["denials"]
+        self.assertEqual((what, rule), (one["what"], one["rule"]))
+        self.assertIn(fix, one["fix"])
+
     def on_disk(self):
         return int(subprocess.run(["du", "-s", "-B1", self.ws], check=True, capture_output=True,
                                   text=True).stdout.split()[0])
@@ -40,6 +45,7 @@ class DiskLimit(CarrelTest):
         self.assertEqual(added - 32 * MIB, result["disk"]["overshoot_bytes"])
         self.assertLess(added, 400 * MIB)
         self.assertLess(abs(added - self.on_disk()), MIB)
+        self.denied(result, "add more bytes", "disk 32M", "--disk 64M")
 
     def test_who_stays_below_is_not_touched_and_told_what_it_added(self):
         result, done = self.fill(16, "--disk", "32M", stay=0.5)
@@ -59,8 +65,24 @@ class DiskLimit(CarrelTest):
             file.write(b"x" * (48 * MIB))
         os.chmod(self.path("ws", "old"), 0o666)
         result, done = self.fill(8, "--disk", "16M", stay=0.5)
-        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertEqual(0, done.returncode, result)
         self.assertLess(result["usage"]["added_bytes"], 9 * MIB)
+
+    def test_files_that_are_larger_already_can_be_written_to(self):
+        with open(self.path("ws", "log"), "wb") as file:
+            file.write(b"x" * (10 * MIB))
+        os.chmod(self.path("ws", "log"), 0o666)
+        result, done = self.json("--disk", "5M", "-c", "echo line >>log && dd if=/dev/zero of=log bs=1M count=9 conv=notrunc "
+                                 "status=none && head -c 8M /dev/zero >/tmp/x && tail -n 1 log | tail -c 5")
+        self.assertEqual((0, "line\n"), (done.returncode, result["stdout"]), result)
+        self.assertEqual([], result["denials"])
+        self.assertLess(result["usage"]["added_bytes"], MIB)
+
+    def test_a_file_of_a_size_beyond_all_is_refused(self):
+        result, done = self.json("--disk", "5M", "--tmp-size", "6M", "-c", "truncate -s 9G f; echo $?")
+        self.assertEqual((0, "153\n"), (done.returncode, result["stdout"]), result)
+        self.denied(result, "write", "disk 5M", "--disk")
+        self.ok("--disk", "5M", "--tmp-size", "6M", "-c", "truncate -s 8G f")
 
     def test_what_is_deleted_may_be_written_again(self):
         script = "for i in 1 2 3 4 5 6; do head -c 10M /dev/zero >big; sleep 0.1; rm big; done"
@@ -73,13 +95,14 @@ class DiskLimit(CarrelTest):
 
     def test_many_small_files_reach_the_limit_on_bytes(self):
         script = "import os, time\nfor i in range(40000): open(str(i), 'w').write('x')\ntime.sleep(3)"
-        self.ended_for_disk(*self.json("--disk", "16M", "--files", "1M", "--", PYTHON, "-c", script))
+        self.ended_for_disk(*self.json("--disk", "16M", "--files", "1000000", "--", PYTHON, "-c", script))
 
     def test_files_is_a_limit_of_its_own(self):
         script = "import os, sys, time\nfor i in range(int(sys.argv[1])): open(str(i), 'w')\ntime.sleep(float(sys.argv[2]))"
         result, done = self.json("--files", "1000", "--", PYTHON, "-c", script, 100000, 3)
         self.ended_for_disk(result, done)
         self.assertLess(len(os.listdir(self.ws)), 90000)
+        self.denied(result, "add more files", "files 1000", "--files 2000")
         self.ok("--files", "200000", "--", PYTHON, "-c", script, 500, 0.3)
 
     def test_names_of_one_file_are_files_too(self):
@@ -88,7 +111,9 @@ class DiskLimit(CarrelTest):
 
     def test_a_limit_on_bytes_bounds_the_files_without_any(self):
         script = "import time\nfor i in range(60000): open(str(i), 'w')\ntime.sleep(3)"
-        self.ended_for_disk(*self.json("--disk", "16M", "--", PYTHON, "-c", script))
+        result, done = self.json("--disk", "16M", "--", PYTHON, "-c", script)
+        self.ended_for_disk(result, done)
+        self.denied(result, "add more files", "disk 16M allows 4096 files", "--files 8192")
 
     def test_deleted_files_count_as_long_as_they_are_open(self):
         script = ("import os, time\nfiles = []\nfor i in range(100):\n"

@@ -37,6 +37,13 @@ class ExplainRunsNothing(CarrelTest):
         for key in ("mounts", "namespaces", "limits"):
             self.assertTrue(explained.get(key), f"{key} in {sorted(explained)}")
 
+    def test_limits_are_written_as_people_write_them(self):
+        text = self.explain("--workspace", self.ws, "--memory", "64M", "--cpu", "1.5", "--disk", "1G", "--files", "2048",
+                            "--timeout", "90s", "--", "true")
+        for line in (r"memory +64M, kept by ", r"cpu +1\.5, kept by ", r"disk +1G, ", r"files +2048, ", r"timeout +90s$"):
+            self.assertRegex(text, rf"(?m)^  {line}")
+        self.assertNotRegex(text, r"does not give\s*\Z", "a heading with nothing below it")
+
     def test_it_creates_no_workspace(self):
         text = self.explain("--workspace", self.path("new"), "--create", "--", "true")
         self.assertIn(self.path("new"), text)

@@ -8,7 +8,7 @@ can do with a cgroup of his own is in limits_with_delegation.py."""
 import os
 import unittest
 
-from carreltest import PYTHON, ROOT, CarrelTest, carrel, cgroup_dirs, host_state, read
+from carreltest import PYTHON, ROOT, CarrelTest, carrel, cgroup_dirs, host_state, read, v1
 
 BOMB = "import os\nwhile True:\n try: os.fork()\n except OSError: pass"
 HOG = "x = [bytearray(1 << 20) for i in range(200)]"
@@ -24,9 +24,9 @@ print(len(threads) + 1); gate.set()
 """
 
 
-def v1(controller):
-    """Whether it is bound to a v1 hierarchy."""
-    return any(controller in line.split(":")[1].split(",") for line in read("/proc/self/cgroup").splitlines())
+def fix_of(controller):
+    """What an ordinary user without a cgroup is told: systemd delegates only what is on v2."""
+    return "run it as root, or boot with cgroup v2" if v1(controller) else "Delegate=yes"
 
 
 class EveryHost(CarrelTest):
@@ -89,9 +89,30 @@ print(len(children), failed)
     def test_numbers_are_checked(self):
         for option, values in {"--memory": ("0", "-1", "x", "", "1.5G", "1"), "--pids": ("0", "-1", "1K", "", "1000000"),
                                "--cpu": ("0", "-1", "x", "1.2345", "0.001", "inf", ""), "--io": ("0", "fast"),
-                               "--disk": ("0", "image", "image:", "quota:1G"), "--files": ("0", "-3", "x")}.items():
+                               "--disk": ("0", "image", "image:", "quota:1G"), "--files": ("0", "-3", "x", "10K", "1000000001")}.items():
             for value in values:
                 self.refused("--workspace", self.ws, option, value, words=(option,))
+
+    def test_the_range_and_the_units_are_told(self):
+        for option, values, words in (
+                ("--pids", ("4194305", "0", "10K"), ("from 1 to 999999",)),
+                ("--cpu", ("0.001", ".5", "0.1255"), ("from 0.01", "three decimals")),
+                ("--memory", ("64MB", "64m", "9999999T", "0"), ("from 1 to 1048576T", "K, M, G or T")),
+                ("--disk", ("2g", "image:2GB"), ("from 1 to 1048576T", "K, M, G or T")),
+                ("--files", ("10K",), ("from 1 to 1000000000",))):
+            for value in values:
+                self.refused("--workspace", self.ws, option, value, words=(f"{option} '{value}'", *words))
+
+    def test_what_a_run_has_written_is_told_also_when_a_limit_ends_it(self):
+        # Files in memory are not on a disk; the kernel counts the others when their pages become dirty.
+        script = "dd if=/dev/zero of=/big bs=1M count=8 conv=fsync 2>/dev/null; echo done >&2; sleep 60"
+        whole, _ = self.json("-c", script.replace("sleep 60", "true"))
+        if whole["usage"]["written_bytes"] < 8 << 20:
+            self.skipTest("the workspace is on no disk, or the kernel counts nothing")
+        os.unlink(f"{self.ws}/big")
+        result, _ = self.json("--timeout", "5s", "-c", script)
+        self.assertEqual(("timeout", "done\n"), (result["reason"], result["stderr"]))
+        self.assertGreaterEqual(result["usage"]["written_bytes"], 8 << 20)
 
     def test_tmp_must_fit_into_the_memory(self):
         self.refused("--workspace", self.ws, "--memory", "30M", "--tmp-size", "11M", words=("--tmp-size", "--memory"))
@@ -204,13 +225,14 @@ class WithCgroups(CarrelTest):
 class WithoutCgroups(CarrelTest):
     def test_what_cannot_be_kept_is_refused_with_the_fix(self):
         for option in ("--memory=64M", "--cpu=1"):
-            self.refused("--workspace", self.ws, option, words=(option.split("=")[0], "Delegate=yes"))
+            name = option.split("=")[0]
+            self.refused("--workspace", self.ws, option, words=(name, fix_of(name.strip("-"))))
 
     def test_also_when_a_policy_asks(self):
         policy = self.path("policy.json")
         with open(policy, "w", encoding="ascii") as file:
             file.write('{"limits": {"memory": "64M"}}')
-        self.refused("--workspace", self.ws, "--policy", policy, words=("--memory", "Delegate=yes"))
+        self.refused("--workspace", self.ws, "--policy", policy, words=("--memory", fix_of("memory")))
 
 
 if __name__ == "__main__":

@@ -179,6 +179,11 @@ class TerminalTest(CarrelTest):
         term = self.terminal("--timeout", "1s", "-c", "stty raw -echo; trap '' TERM INT HUP; sleep 1000; sleep 1000")
         self.assertEqual(124, term.finish()[0])
 
+    def test_output_that_was_cut_off_is_not_mixed_with_what_carrel_says(self):
+        status, out = self.terminal("--max-output", "5", "-c", "printf 123456789; sleep 100").finish()
+        self.assertEqual(122, status)
+        self.assertRegex(out, rb"\A12345\r\ncarrel: the output limit was reached")
+
     def test_the_outer_terminal_is_not_reachable(self):
         # TIOCSTI into the caller's terminal would be typing commands as the caller.
         term = self.terminal("--", PYTHON, "-c", "import fcntl, termios\n"

@@ -198,6 +198,8 @@ static const struct {
     {"{\"limits\":{\"disk\":\"quota:2G\"}}", "disk"},
     {"{\"limits\":{\"disk\":0}}", "disk"},
     {"{\"limits\":{\"files\":0}}", "files"},
+    {"{\"limits\":{\"files\":\"10K\"}}", "files"},
+    {"{\"limits\":{\"files\":1000000001}}", "files"},
     {"{\"limits\":{\"timeout\":\"30\"}}", "timeout"},
     {"{\"limits\":{\"timeout\":\"forever\"}}", "timeout"},
     /* zero, below zero, too large */
@@ -507,6 +509,20 @@ TEST(limits_are_lowered_never_raised)
             CHECK_FOR(limits[i].policy, cases[j].result == 0 || d.err.code == ERR_DENIED);
         }
     }
+    return 0;
+}
+
+TEST(a_flag_beyond_the_policy_is_told_how_much_is_allowed)
+{
+    scoped_desk;
+
+    d.spec.limits.memory_bytes = 2UL << 30;
+    CHECK(apply(&d, "{\"limits\":{\"memory\":\"64M\"}}") < 0);
+    CHECK(strstr(d.err.msg, "--memory 2G") && strstr(d.err.msg, "limit of 64M"));
+    d.spec.limits.memory_bytes = 0;
+    d.spec.limits.cpu_milli = 2000;
+    CHECK(apply(&d, "{\"limits\":{\"cpu\":1.5}}") < 0);
+    CHECK(strstr(d.err.msg, "--cpu 2 ") && strstr(d.err.msg, "limit of 1.5"));
     return 0;
 }
 

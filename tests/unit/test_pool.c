@@ -164,7 +164,7 @@ TEST(a_pool_nobody_uses_empties_itself_and_fills_again)
 {
     char *const argv[] = {"true", NULL};
     struct carrel_spec spec = spec_of("pool-d", argv);
-    struct carrel_pool *pool = open_pool(&spec, 300);
+    struct carrel_pool *pool = open_pool(&spec, 3000);
 
     CHECK(pool != NULL);
     CHECK(becomes_ready(pool, 0));

@@ -144,11 +144,46 @@ static const struct reading processors[] = {
     {"50%", -EINVAL, UNTOUCHED},
 };
 
+TEST(numbers_are_written_as_people_write_them)
+{
+    static const struct {
+        enum units_kind kind;
+        uint64_t number;
+        const char *text;
+    } cases[] = {
+        {UNITS_COUNT, 0, "0"},
+        {UNITS_COUNT, 2048, "2048"},
+        {UNITS_SIZE, 0, "0"},
+        {UNITS_SIZE, 1023, "1023"},
+        {UNITS_SIZE, 1024, "1K"},
+        {UNITS_SIZE, 64 << 20, "64M"},
+        {UNITS_SIZE, 1025 << 10, "1025K"},
+        {UNITS_SIZE, 1ULL << 60, "1048576T"},
+        {UNITS_DURATION, 1500, "1500ms"},
+        {UNITS_DURATION, 90000, "90s"},
+        {UNITS_DURATION, 60000, "1m"},
+        {UNITS_DURATION, 7200000, "2h"},
+        {UNITS_CPU, 1500, "1.5"},
+        {UNITS_CPU, 10, "0.01"},
+        {UNITS_CPU, 10000, "10"},
+        {UNITS_CPU, 125, "0.125"},
+        {UNITS_CPU, UINT64_MAX, "18446744073709551.615"},
+    };
+
+    for (size_t i = 0; i < LENGTH(cases); i++) {
+        char text[UNITS_TEXT];
+        CHECK_FOR(cases[i].text,
+                  strcmp(units_text(cases[i].kind, cases[i].number, text), cases[i].text) == 0);
+    }
+    return 0;
+}
+
 TEST(counts_and_processors_are_read_as_written_or_refused)
 {
     for (size_t i = 0; i < LENGTH(counts); i++) {
         uint64_t value = UNTOUCHED;
-        CHECK_FOR(counts[i].text, units_parse_count(counts[i].text, &value) == counts[i].result);
+        CHECK_FOR(counts[i].text,
+                  units_parse_count(counts[i].text, UNITS_MOST_PIDS, &value) == counts[i].result);
         CHECK_FOR(counts[i].text, value == counts[i].value);
     }
     for (size_t i = 0; i < LENGTH(processors); i++) {

@@ -11,6 +11,8 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
 #include <linux/sock_diag.h>
 #include <netinet/in.h>
 #include <pthread.h>
@@ -236,6 +238,44 @@ static size_t udp(void)
     return got;
 }
 
+/* Answers nobody reads. No cgroup is charged for them, so what counts is whether they stay. */
+static size_t netlink(void)
+{
+    struct {
+        struct nlmsghdr head;
+        struct ifinfomsg link;
+    } ask = {{sizeof(ask), RTM_GETLINK, NLM_F_REQUEST, 1, 0}, {.ifi_index = 1}};
+
+    int room = 8 << 20;
+    size_t got = 0;
+
+    for (int i = 0; i < 1000 && got < most; i++) {
+        int fd = socket(AF_NETLINK, SOCK_RAW, 0);
+        (void)setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &room, sizeof(room));
+        for (int k = 0; k < 100000 && send(fd, &ask, sizeof(ask), MSG_DONTWAIT) > 0; k++)
+            ;
+        got += held(fd);
+    }
+    sleep(2);
+    return got;
+}
+
+/* Datagrams begun and never sent off. */
+static size_t corked(void)
+{
+    size_t got = 0;
+
+    for (int i = 0; i < 3000 && got < most; i++) {
+        struct sockaddr_in at;
+        int fd = bound_socket(SOCK_DGRAM, &at);
+        for (int k = 0; k < 7; k++)
+            (void)sendto(fd, chunk, 8192, MSG_MORE, (struct sockaddr *)&at, sizeof(at));
+        got += 7 * 8192UL;
+    }
+    sleep(2);
+    return got;
+}
+
 static void raise_open_files(void)
 {
     struct rlimit limit;
@@ -249,8 +289,9 @@ static void raise_open_files(void)
 static const struct {
     const char *name;
     size_t (*run)(void);
-} memories[] = {{"heap", heap},   {"tmpfs", tmpfs},     {"memfd", memfd}, {"shm", shm},
-                {"pipes", pipes}, {"sockets", sockets}, {"tcp", tcp},     {"udp", udp}};
+} memories[] = {{"heap", heap},       {"tmpfs", tmpfs},     {"memfd", memfd}, {"shm", shm},
+                {"pipes", pipes},     {"sockets", sockets}, {"tcp", tcp},     {"udp", udp},
+                {"netlink", netlink}, {"corked", corked}};
 
 int main(int argc, char **argv)
 {
