@@ -89,7 +89,8 @@ static bool is_below(struct str path, const char *top)
 {
     size_t n = strlen(top);
 
-    return path.n >= n && memcmp(path.p, top, n) == 0 && (path.n == n || path.p[n] == '/');
+    return path.p && path.n >= n && memcmp(path.p, top, n) == 0 &&
+           (path.n == n || path.p[n] == '/');
 }
 
 /* --- what it means --- */

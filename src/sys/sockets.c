@@ -14,30 +14,36 @@ enum {
     READS = 8 /* of some thousand sockets */
 };
 
-/* "sk Eth Pid Groups Rmem Wmem ...": the fifth and sixth column. */
-static uint64_t queued_netlink(const char *line)
+/* Where the fifth column of a line begins. */
+static char *fifth_column(char *line)
 {
-    unsigned long long received = 0;
-    unsigned long long sent = 0;
-
-    if (sscanf(line, "%*s %*s %*s %*s %llu %llu", &received, &sent) != 2)
-        return 0;
-    return received + sent;
+    for (int i = 0; i < 4; i++) {
+        line += strspn(line, " ");
+        line += strcspn(line, " ");
+    }
+    return line;
 }
 
-/* "sl local rem st tx:rx ...": the fifth column, in hexadecimal. */
-static uint64_t queued_udp(const char *line)
+/* "sk Eth Pid Groups Rmem Wmem ..." */
+static uint64_t queued_netlink(char *line)
 {
-    unsigned long long sent = 0;
-    unsigned long long received = 0;
+    char *at = fifth_column(line);
+    uint64_t received = strtoull(at, &at, 10);
 
-    if (sscanf(line, "%*s %*s %*s %*s %llx:%llx", &sent, &received) != 2)
-        return 0;
-    return received + sent;
+    return received + strtoull(at, NULL, 10);
+}
+
+/* "sl local rem st tx:rx ...", in hexadecimal */
+static uint64_t queued_udp(char *line)
+{
+    char *at = fifth_column(line);
+    uint64_t sent = strtoull(at, &at, 16);
+
+    return *at == ':' ? sent + strtoull(at + 1, NULL, 16) : 0;
 }
 
 /* Sums whole lines; what is left of the last one moves to the front. */
-static size_t sum_lines(char *text, size_t n, uint64_t (*queued)(const char *), uint64_t *sum)
+static size_t sum_lines(char *text, size_t n, uint64_t (*queued)(char *), uint64_t *sum)
 {
     char *at = text;
     char *end;
@@ -52,7 +58,7 @@ static size_t sum_lines(char *text, size_t n, uint64_t (*queued)(const char *), 
     return rest;
 }
 
-static uint64_t sum_file(pid_t pid, const char *name, uint64_t (*queued)(const char *), char *text)
+static uint64_t sum_file(pid_t pid, const char *name, uint64_t (*queued)(char *), char *text)
 {
     char path[64];
     uint64_t sum = 0;
@@ -77,7 +83,7 @@ uint64_t sockets_queued(pid_t pid)
 {
     static const struct {
         const char *name;
-        uint64_t (*queued)(const char *);
+        uint64_t (*queued)(char *);
     } files[] = {{"netlink", queued_netlink}, {"udp", queued_udp}, {"udp6", queued_udp}};
 
     char *text = malloc(READ_AT_ONCE);
