@@ -60,6 +60,7 @@ MARKS = [
                         ("tmpfs", "a bomb on tmpfs"), ("disk", "a disk filler"), ("files", "a filler of empty files"),
                         ("print", "an endless printer"))),
 ]
+NO_OTHER = "not measured: what it is compared with is not here"
 LEAST_NOISE = 0.05  # a run that shows less noise than this has been lucky
 MOST_NOISE = 0.25  # a run that shows more cannot tell
 
@@ -72,10 +73,10 @@ def find(figures, mark, identity):
         return None, f"part {mark.part} was not run"
     rows = {row["row"]: row for row in table["rows"]}
     row = rows.get(mark.row)
-    if row is None or mark.key not in row:
+    if row is None or row.get(mark.key) is None:
         # The column may be missing because the row of that name is: it says why in the same table.
         other = rows.get(mark.key.removeprefix("x_"), {})
-        return None, (row or {}).get("why") or other.get("why") or rows.get("more", {}).get("why") or "not measured"
+        return None, (row or {}).get("why") or other.get("why") or rows.get("more", {}).get("why") or NO_OTHER
     return row, ""
 
 
