@@ -331,7 +331,8 @@ static void come_back(struct denials *d)
 
     if (!d->aside)
         return;
-    ignore(write(d->stop, &one, sizeof(one)) == (ssize_t)sizeof(one));
+    if (write(d->stop, &one, sizeof(one)) != (ssize_t)sizeof(one))
+        (void)pthread_cancel(d->thread);
     pthread_join(d->thread, NULL);
     d->aside = false;
 }

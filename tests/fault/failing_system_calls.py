@@ -101,6 +101,8 @@ class FailingSystemCalls(CarrelTest):
             if name in ("execve", "execveat") and done.returncode in (126, 127) and line:
                 return None
             return f"status {done.returncode}, stderr {done.stderr!r}"
+        if done.returncode == 125 and line and want.startswith(ran):
+            return None  # ended while it wrote down how confined it was
         if ran != want:
             return f"the command ran less confined:\n{difference(want, ran)}"
         # The command ran in full confinement, but telling its end may have failed.
