@@ -49,7 +49,7 @@ static const struct stage frame_stages[] = {
     {"loopback", stage_loopback},               /* needs CAP_NET_ADMIN */
     {"ns-cgroup", stage_cgroup_root},           /* when the engine has put us in our cgroup */
     {"frame", stage_build_frame},               /* needs the host's paths and CAP_SYS_ADMIN */
-    {"caps", stage_lock_capabilities},          /* needs CAP_SETPCAP; what we have stays for now */
+    {"caps", stage_lock_capabilities},          /* needs CAP_SETPCAP; takes none of ours yet */
 };
 
 static const struct stage root_stages[] = {

@@ -21,7 +21,6 @@
 #include "base/weak.h"
 #include "sys/cgroup.h"
 
-#define MAIN_GROUP    "carrel-main" /* v2: where this process goes to make room for children */
 #define PERIOD_US     100000ULL
 #define TCP_MAX_BYTES (16ULL << 20)
 
@@ -31,201 +30,15 @@ enum {
     REMOVE_TRIES = 11 /* 1, 2, 4 ... ms between them: two seconds in all */
 };
 
-static const struct {
-    const char *option;
-    const char *v1;
-    const char *v2;
-} kinds[CGROUP_LIMIT_COUNT_] = {
-    [CGROUP_MEMORY] = {"--memory", "memory", "memory"},
-    [CGROUP_PIDS] = {"--pids", "pids", "pids"},
-    [CGROUP_CPU] = {"--cpu", "cpu", "cpu"},
-    [CGROUP_IO] = {"--io", "blkio", "io"},
-};
-
-static const char no_controller[] = "the kernel offers no such cgroup controller here";
-static const char no_buffered[] = "cgroup v1 does not bound writes that go through memory";
-static const char not_writable[] = "this process may not make cgroups";
-static const char get_controller[] = "boot with the cgroup controllers enabled, cgroup v2 mounted";
-static const char get_v2[] = "boot with systemd.unified_cgroup_hierarchy=1";
-static const char get_root[] = "run it as root, or boot with cgroup v2";
-static const char get_writable[] = "mount the cgroups of v1 writable, or boot with cgroup v2";
-static const char get_scope[] = "systemd-run --scope -p Delegate=yes carrel run ...";
-static const char get_user_scope[] =
-    "systemd-run --user --scope -p Delegate=yes carrel run ... (or run it as root)";
-
-static unsigned bit(enum cgroup_limit which)
-{
-    return 1U << which;
-}
-
 static unsigned limits_to_keep(const struct carrel_limits *limits)
 {
     unsigned wanted = 0;
 
-    wanted |= limits->memory_bytes ? bit(CGROUP_MEMORY) : 0;
-    wanted |= limits->pids ? bit(CGROUP_PIDS) : 0;
-    wanted |= limits->cpu_milli ? bit(CGROUP_CPU) : 0;
-    wanted |= limits->io_bytes ? bit(CGROUP_IO) : 0;
+    wanted |= limits->memory_bytes ? cgroup_bit(CGROUP_MEMORY) : 0;
+    wanted |= limits->pids ? cgroup_bit(CGROUP_PIDS) : 0;
+    wanted |= limits->cpu_milli ? cgroup_bit(CGROUP_CPU) : 0;
+    wanted |= limits->io_bytes ? cgroup_bit(CGROUP_IO) : 0;
     return wanted;
-}
-
-/* --- where groups can be made ------------------------------------------------------------------
- */
-
-static int open_group(const char *path)
-{
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-
-    return fd < 0 ? -errno : fd;
-}
-
-static bool may_write(int dir, const char *file)
-{
-    return faccessat(dir, file, W_OK, AT_EACCESS) == 0;
-}
-
-/* Whether nobody but this process is in the group; `also_empty`: or nobody at all. */
-static bool is_alone(int group, bool also_empty)
-{
-    char text[64];
-    char own[32];
-    ssize_t n = cgroup_read(group, "cgroup.procs", text, sizeof(text));
-
-    snprintf(own, sizeof(own), "%d\n", (int)getpid());
-    return n >= 0 && ((also_empty && n == 0) || strcmp(text, own) == 0);
-}
-
-/* What the kernel asks of a v2 group before it has children with these controllers: that they are
- * on, or can be switched on, which needs a group without processes of its own (the root apart). */
-static int can_take_children(int group, unsigned wanted, bool own, bool *ret_move)
-{
-    bool all_on = true;
-    bool is_root = faccessat(group, "cgroup.events", F_OK, 0) < 0;
-
-    *ret_move = false;
-    if (!may_write(group, ".") || !may_write(group, "cgroup.procs"))
-        return -EACCES;
-    for (unsigned i = 0; i < CGROUP_LIMIT_COUNT_; i++) {
-        if (!(wanted & 1U << i) || cgroup_lists(group, "cgroup.subtree_control", kinds[i].v2))
-            continue;
-        all_on = false;
-        if (!cgroup_lists(group, "cgroup.controllers", kinds[i].v2))
-            return -ENOENT;
-    }
-    if (all_on)
-        return 0;
-    if (!may_write(group, "cgroup.subtree_control"))
-        return -EACCES;
-    if (is_root || (!own && is_alone(group, true) && !is_alone(group, false)))
-        return 0;
-    if (!own || !is_alone(group, false))
-        return -EBUSY;
-    *ret_move = true;
-    return 0;
-}
-
-static void cut_last_name(char *path, size_t mount_length)
-{
-    char *slash = strrchr(path, '/');
-
-    if (slash && (size_t)(slash - path) >= mount_length)
-        *slash = '\0';
-}
-
-int cgroup_choose_parent(const struct cgroup_spot *spot, unsigned wanted, bool *ret_move)
-{
-    struct cgroup_spot at = *spot;
-    const char *name = strrchr(at.path, '/');
-    size_t tried = SIZE_MAX;
-    int worst = -ENOENT;
-
-    if (name && strcmp(name + 1, MAIN_GROUP) == 0)
-        cut_last_name(at.path, at.mount_length); /* where an earlier run has put us */
-    bool own = strcmp(at.path, spot->path) == 0;
-    for (int i = 0; i < 3; i++, own = false) {
-        if (i == 1)
-            cut_last_name(at.path, at.mount_length);
-        else if (i == 2)
-            at.path[at.mount_length] = '\0';
-        if (strlen(at.path) == tried)
-            continue;
-        tried = strlen(at.path);
-        scoped_fd int group = open_group(at.path);
-        int r = group < 0 ? group : can_take_children(group, wanted, own, ret_move);
-        if (r == 0)
-            return take_fd(&group);
-        if (r != -ENOENT)
-            worst = r;
-    }
-    return worst;
-}
-
-/* What a buffered write costs is known only together with whose memory it went through. */
-static unsigned with_companions(unsigned wanted)
-{
-    return wanted & bit(CGROUP_IO) ? wanted | bit(CGROUP_MEMORY) : wanted;
-}
-
-static int choose_v1(enum cgroup_limit which)
-{
-    struct cgroup_spot spot;
-    int r = cgroup_find(kinds[which].v1, &spot);
-
-    if (r < 0)
-        return r;
-    scoped_fd int group = open_group(spot.path);
-    if (group < 0)
-        return group;
-    return may_write(group, ".") ? take_fd(&group) : -EACCES;
-}
-
-static void ask_one(enum cgroup_limit which, struct cgroup_offer *ret)
-{
-    struct cgroup_spot spot;
-    bool move;
-    bool root = geteuid() == 0;
-    bool on_v1 = cgroup_find(kinds[which].v1, &spot) == 0;
-    scoped_fd int group = -1;
-
-    *ret = (struct cgroup_offer){0};
-    if (on_v1 && which == CGROUP_IO) {
-        ret->why = no_buffered;
-        ret->fix = get_v2;
-        return;
-    }
-    if (on_v1)
-        group = choose_v1(which);
-    else
-        group = cgroup_find("", &spot) < 0
-                    ? -ENOENT
-                    : cgroup_choose_parent(&spot, with_companions(bit(which)), &move);
-    if (group >= 0) {
-        ret->version = on_v1 ? 1 : 2;
-        return;
-    }
-    /* A delegated tree shows only what was delegated: then it is not the kernel that lacks it. */
-    bool lacking = group == -ENOENT && root;
-    ret->why = lacking ? no_controller : not_writable;
-    if (lacking)
-        ret->fix = get_controller;
-    else if (on_v1) /* systemd delegates no controllers of v1 */
-        ret->fix = root ? get_writable : get_root;
-    else
-        ret->fix = root ? get_scope : get_user_scope;
-}
-
-void cgroup_ask(struct cgroup_offer ret[CGROUP_LIMIT_COUNT_])
-{
-    for (unsigned i = 0; i < CGROUP_LIMIT_COUNT_; i++)
-        ask_one((enum cgroup_limit)i, &ret[i]);
-}
-
-bool cgroup_can_hold_pids(void)
-{
-    struct cgroup_offer offer;
-
-    ask_one(CGROUP_PIDS, &offer);
-    return offer.version != 0;
 }
 
 /* --- making them -------------------------------------------------------------------------------
@@ -233,9 +46,11 @@ bool cgroup_can_hold_pids(void)
 
 void cgroup_init(struct cgroup *cgroup)
 {
-    *cgroup = (struct cgroup){.oom_event = -1, .v2 = {-1, -1}};
+    static const struct cgroup_place nowhere = {.parent = -1, .dir = -1};
+
+    *cgroup = (struct cgroup){.oom_event = -1, .v2 = nowhere};
     for (unsigned i = 0; i < CGROUP_LIMIT_COUNT_; i++)
-        cgroup->v1[i] = (struct cgroup_place){-1, -1};
+        cgroup->v1[i] = nowhere;
 }
 
 /* An engine that was killed leaves its groups, empty: whoever comes next takes them away. */
@@ -260,21 +75,22 @@ static void sweep(int parent)
     (void)closedir(dir);
 }
 
-static int make_group(struct cgroup *cgroup, struct cgroup_place *place)
+static int make_group(struct cgroup_place *place)
 {
     static atomic_uint counter;
 
     for (int i = 0; i < NAME_TRIES; i++) {
-        if (!cgroup->name[0])
-            snprintf(cgroup->name, sizeof(cgroup->name), "carrel-%d-%u", (int)getpid(),
-                     atomic_fetch_add(&counter, 1));
-        if (mkdirat(place->parent, cgroup->name, 0755) == 0) {
-            place->dir = openat(place->parent, cgroup->name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-            return place->dir < 0 ? -errno : 0;
+        snprintf(place->name, sizeof(place->name), "carrel-%d-%u", (int)getpid(),
+                 atomic_fetch_add(&counter, 1));
+        if (mkdirat(place->parent, place->name, 0755) == 0) {
+            place->dir = openat(place->parent, place->name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+            int saved = errno;
+            if (place->dir < 0)
+                ignore(unlinkat(place->parent, place->name, AT_REMOVEDIR) == 0);
+            return place->dir < 0 ? -saved : 0;
         }
-        if (errno != EEXIST)
+        if (errno != EEXIST) /* another Carrel's, of another pid namespace */
             return -errno;
-        cgroup->name[0] = '\0'; /* another Carrel's, of another pid namespace */
     }
     return -EEXIST;
 }
@@ -282,18 +98,19 @@ static int make_group(struct cgroup *cgroup, struct cgroup_place *place)
 /* This process goes one down: a v2 group has either processes or children with controllers. */
 static int move_down(int group)
 {
-    if (mkdirat(group, MAIN_GROUP, 0755) < 0 && errno != EEXIST)
+    if (mkdirat(group, CGROUP_MAIN, 0755) < 0 && errno != EEXIST)
         return -errno;
-    return cgroup_write(group, MAIN_GROUP "/cgroup.procs", "0");
+    return cgroup_write(group, CGROUP_MAIN "/cgroup.procs", "0");
 }
 
 static int switch_on(int group, unsigned wanted)
 {
     for (unsigned i = 0; i < CGROUP_LIMIT_COUNT_; i++) {
         char text[16];
-        if (!(wanted & 1U << i) || cgroup_lists(group, "cgroup.subtree_control", kinds[i].v2))
+        if (!(wanted & 1U << i) ||
+            cgroup_lists(group, "cgroup.subtree_control", cgroup_kinds[i].v2))
             continue;
-        snprintf(text, sizeof(text), "+%s", kinds[i].v2);
+        snprintf(text, sizeof(text), "+%s", cgroup_kinds[i].v2);
         int r = cgroup_write(group, "cgroup.subtree_control", text);
         if (r < 0)
             return r;
@@ -315,10 +132,10 @@ static bool only_main_is_left(int group)
     }
     while ((entry = readdir(dir))) // NOLINT(concurrency-mt-unsafe): a stream of our own
         only = only && (entry->d_type != DT_DIR || entry->d_name[0] == '.' ||
-                        strcmp(entry->d_name, MAIN_GROUP) == 0);
+                        strcmp(entry->d_name, CGROUP_MAIN) == 0);
     (void)closedir(dir);
-    scoped_fd int main = openat(group, MAIN_GROUP, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return only && main >= 0 && is_alone(main, false);
+    scoped_fd int main = openat(group, CGROUP_MAIN, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return only && main >= 0 && cgroup_is_alone(main, false);
 }
 
 /* Takes move_down back. It had no children with controllers before: all that is on was switched on
@@ -329,12 +146,12 @@ static void move_up(int group)
         return;
     for (unsigned i = 0; i < CGROUP_LIMIT_COUNT_; i++) {
         char text[16];
-        snprintf(text, sizeof(text), "-%s", kinds[i].v2);
-        if (cgroup_lists(group, "cgroup.subtree_control", kinds[i].v2))
+        snprintf(text, sizeof(text), "-%s", cgroup_kinds[i].v2);
+        if (cgroup_lists(group, "cgroup.subtree_control", cgroup_kinds[i].v2))
             (void)cgroup_write(group, "cgroup.subtree_control", text);
     }
     if (cgroup_write(group, "cgroup.procs", "0") == 0)
-        ignore(unlinkat(group, MAIN_GROUP, AT_REMOVEDIR) == 0); /* a name in their own group */
+        ignore(unlinkat(group, CGROUP_MAIN, AT_REMOVEDIR) == 0); /* a name in their own group */
 }
 
 /* Keeps one run from switching off what another has just counted on. Anybody who may read the
@@ -353,7 +170,7 @@ static int make_v2(struct cgroup *cgroup, unsigned wanted)
 
     if (r < 0)
         return r;
-    unsigned controllers = with_companions(wanted);
+    unsigned controllers = cgroup_with_companions(wanted);
     cgroup->v2.parent = cgroup_choose_parent(&spot, controllers, &move);
     if (cgroup->v2.parent < 0)
         return cgroup->v2.parent;
@@ -363,7 +180,7 @@ static int make_v2(struct cgroup *cgroup, unsigned wanted)
     if (r == 0)
         r = switch_on(cgroup->v2.parent, controllers);
     if (r == 0)
-        r = make_group(cgroup, &cgroup->v2);
+        r = make_group(&cgroup->v2);
     (void)flock(cgroup->v2.parent, LOCK_UN);
     cgroup->unified = wanted;
     return r;
@@ -373,18 +190,18 @@ static int make_v1(struct cgroup *cgroup, enum cgroup_limit which)
 {
     struct cgroup_place *place = &cgroup->v1[which];
 
-    place->parent = choose_v1(which);
+    place->parent = cgroup_choose_v1(which);
     if (place->parent < 0)
         return place->parent;
     sweep(place->parent);
-    return make_group(cgroup, place);
+    return make_group(place);
 }
 
 static int dir_of(const struct cgroup *cgroup, enum cgroup_limit which)
 {
-    if (!(cgroup->wanted & bit(which)))
+    if (!(cgroup->wanted & cgroup_bit(which)))
         return -1;
-    return cgroup->unified & bit(which) ? cgroup->v2.dir : cgroup->v1[which].dir;
+    return cgroup->unified & cgroup_bit(which) ? cgroup->v2.dir : cgroup->v1[which].dir;
 }
 
 /* --- the limits themselves ---------------------------------------------------------------------
@@ -472,7 +289,7 @@ static int limit_memory(struct cgroup *cgroup, const struct carrel_limits *limit
 
     if (dir < 0 || weak("cgroup-memory"))
         return 0;
-    return cgroup->unified & bit(CGROUP_MEMORY)
+    return cgroup->unified & cgroup_bit(CGROUP_MEMORY)
                ? limit_memory_v2(dir, limits->memory_bytes, err)
                : limit_memory_v1(cgroup, dir, limits->memory_bytes, err);
 }
@@ -497,7 +314,7 @@ static int limit_cpu(struct cgroup *cgroup, const struct carrel_limits *limits, 
 
     if (dir < 0)
         return 0;
-    if (cgroup->unified & bit(CGROUP_CPU)) {
+    if (cgroup->unified & cgroup_bit(CGROUP_CPU)) {
         snprintf(text, sizeof(text), "%llu %llu", (unsigned long long)quota, PERIOD_US);
         r = cgroup_write(dir, "cpu.max", text);
     } else {
@@ -564,8 +381,8 @@ static int limit_io(struct cgroup *cgroup, const struct carrel_limits *limits, i
 
 static int refuse(enum cgroup_limit which, const struct cgroup_offer *offer, struct err *err)
 {
-    return err_set(err, ERR_KERNEL, 0, "%s cannot be kept: %s; %s", kinds[which].option, offer->why,
-                   offer->fix);
+    return err_set(err, ERR_KERNEL, 0, "%s cannot be kept: %s; %s", cgroup_kinds[which].option,
+                   offer->why, offer->fix);
 }
 
 static int make_all(struct cgroup *cgroup, const struct cgroup_offer *offers, struct err *err)
@@ -575,14 +392,14 @@ static int make_all(struct cgroup *cgroup, const struct cgroup_offer *offers, st
 
     for (unsigned i = 0; i < CGROUP_LIMIT_COUNT_; i++) {
         enum cgroup_limit which = (enum cgroup_limit)i;
-        if (!(cgroup->wanted & bit(which)))
+        if (!(cgroup->wanted & cgroup_bit(which)))
             continue;
         if (offers[i].version == 2)
-            unified |= bit(which);
+            unified |= cgroup_bit(which);
         else
             r = make_v1(cgroup, which);
         if (r < 0)
-            return err_set(err, ERR_IO, -r, "make a cgroup for %s", kinds[i].option);
+            return err_set(err, ERR_IO, -r, "make a cgroup for %s", cgroup_kinds[i].option);
     }
     if (unified)
         r = make_v2(cgroup, unified);
@@ -597,12 +414,10 @@ int cgroup_make(struct cgroup *cgroup, const struct carrel_limits *limits, int w
     cgroup->wanted = limits_to_keep(limits);
     for (unsigned i = 0; i < CGROUP_LIMIT_COUNT_; i++) {
         enum cgroup_limit which = (enum cgroup_limit)i;
-        if (!(cgroup->wanted & bit(which)))
+        if (!(cgroup->wanted & cgroup_bit(which)))
             continue;
-        ask_one(which, &offers[i]);
-        if (offers[i].version == 0 && which == CGROUP_PIDS)
-            cgroup->wanted &= ~bit(which);
-        else if (offers[i].version == 0)
+        cgroup_ask_one(which, &offers[i]);
+        if (offers[i].version == 0)
             return refuse(which, &offers[i], err);
     }
     if (!cgroup->wanted)
@@ -656,7 +471,7 @@ void cgroup_take_oom_event(const struct cgroup *cgroup)
 
 bool cgroup_needs_looks(const struct cgroup *cgroup)
 {
-    return (cgroup->wanted & (bit(CGROUP_PIDS) | bit(CGROUP_MEMORY))) != 0;
+    return (cgroup->wanted & (cgroup_bit(CGROUP_PIDS) | cgroup_bit(CGROUP_MEMORY))) != 0;
 }
 
 bool cgroup_is_beyond_memory(const struct cgroup *cgroup)
@@ -681,7 +496,7 @@ bool cgroup_is_beyond_memory(const struct cgroup *cgroup)
 bool cgroup_ran_out_of_memory(const struct cgroup *cgroup)
 {
     int dir = dir_of(cgroup, CGROUP_MEMORY);
-    bool v2 = cgroup->unified & bit(CGROUP_MEMORY);
+    bool v2 = cgroup->unified & cgroup_bit(CGROUP_MEMORY);
     uint64_t kills = 0;
 
     return dir >= 0 &&
@@ -713,7 +528,7 @@ uint64_t cgroup_new_fork_failures(struct cgroup *cgroup)
 static void memory_usage(const struct cgroup *cgroup, struct carrel_usage *usage)
 {
     int dir = dir_of(cgroup, CGROUP_MEMORY);
-    bool v2 = cgroup->unified & bit(CGROUP_MEMORY);
+    bool v2 = cgroup->unified & cgroup_bit(CGROUP_MEMORY);
     uint64_t n;
 
     if (dir >= 0 &&
@@ -792,7 +607,7 @@ static void remove_place(const struct cgroup *cgroup, struct cgroup_place *place
         struct timespec pause = {.tv_nsec = 1000000L << i};
         if (pause.tv_nsec > 999999999L)
             pause.tv_nsec = 999999999L;
-        if (unlinkat(place->parent, cgroup->name, AT_REMOVEDIR) == 0 || errno != EBUSY)
+        if (unlinkat(place->parent, place->name, AT_REMOVEDIR) == 0 || errno != EBUSY)
             break;
         cgroup_kill(cgroup);
         (void)nanosleep(&pause, NULL);

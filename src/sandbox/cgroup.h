@@ -13,30 +13,16 @@
 
 #include "base/err.h"
 #include "carrel.h"
-
-enum cgroup_limit {
-    CGROUP_MEMORY,
-    CGROUP_PIDS,
-    CGROUP_CPU,
-    CGROUP_IO,
-    CGROUP_LIMIT_COUNT_,
-};
-
-/* How this process could keep one limit on this host. */
-struct cgroup_offer {
-    int version;     /* 1 or 2; 0: not at all, and then: */
-    const char *why; /* what is in the way */
-    const char *fix; /* what to do about it */
-};
+#include "sandbox/cgroup_where.h"
 
 /* A group and the directory it is in; -1: none. */
 struct cgroup_place {
     int parent;
     int dir;
+    char name[48];
 };
 
 struct cgroup {
-    char name[48];
     unsigned wanted;  /* bit per enum cgroup_limit */
     unsigned unified; /* those of them on v2 */
     struct cgroup_place v2;
@@ -49,16 +35,10 @@ struct cgroup {
     uint64_t most_tasks;    /* last seen, where the kernel keeps no peak */
 };
 
-/* Asks what is possible for each limit; makes nothing. */
-void cgroup_ask(struct cgroup_offer ret[CGROUP_LIMIT_COUNT_]);
-
-/* Whether cgroup_make would keep a limit on processes; RLIMIT_NPROC does otherwise. */
-bool cgroup_can_hold_pids(void);
-
 void cgroup_init(struct cgroup *cgroup);
 /* Makes the groups these limits need (none: leaves it empty) and writes the limits. `workspace_fd`
- * says which device io is about. A limit that cannot be kept is an error that names it and the fix;
- * only pids is then left to RLIMIT_NPROC (confinement.c). On failure nothing is left. */
+ * says which device io is about. A limit that cannot be kept is an error that names it and the fix.
+ * On failure nothing is left. */
 int cgroup_make(struct cgroup *cgroup, const struct carrel_limits *limits, int workspace_fd,
                 struct err *err);
 /* The v2 directory for clone3's CLONE_INTO_CGROUP; -1: use cgroup_attach. The kernel asks whether
@@ -92,9 +72,3 @@ void cgroup_usage(const struct cgroup *cgroup, struct carrel_usage *usage);
 void cgroup_kill(const struct cgroup *cgroup);
 /* Kills, waits a moment for the last to go, removes the groups. Safe at any point after init. */
 void cgroup_clear(struct cgroup *cgroup);
-
-/* The group of this process and those above it, in order of preference, until one can take
- * children with these controllers (bit per limit); for tests, which bring directories of their own.
- * Returns the directory or -errno; *ret_move: this process has to leave it first. */
-struct cgroup_spot;
-int cgroup_choose_parent(const struct cgroup_spot *spot, unsigned wanted, bool *ret_move);

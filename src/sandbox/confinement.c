@@ -77,12 +77,10 @@ static int write_asked_limits(struct run *run, struct err *err)
 
     if (syscall(SYS_prlimit64, 0, RLIMIT_NPROC, NULL, &now) < 0)
         return err_set(err, ERR_IO, errno, "read resource limit %d", RLIMIT_NPROC);
-    if (asked->pids && !weak("pids")) {
-        uint64_t with_pid_1 = asked->pids + 1;
-        bool cgroup = cgroup_can_hold_pids();
-        if (!cgroup || with_pid_1 > DEFAULT_PROCESSES)
-            write_limit(run, RLIMIT_NPROC, least(with_pid_1, now.rlim_max));
-    }
+    uint64_t with_pid_1 = asked->pids + 1;
+    run->pids_by_rlimit = asked->pids && !cgroup_can_hold_pids();
+    if (!weak("pids") && (run->pids_by_rlimit || with_pid_1 > DEFAULT_PROCESSES))
+        write_limit(run, RLIMIT_NPROC, least(with_pid_1, now.rlim_max));
     /* Counting ends a run that adds too much. This is for when it comes too late: a bound that no
      * file which was there before, or is in /tmp, comes near. */
     if (asked->disk_bytes && !asked->disk_image && !weak("disk"))

@@ -30,6 +30,7 @@ struct run {
     gid_t owner_gid;
     struct identity identity;
     struct cgroup cgroup;
+    bool pids_by_rlimit;    /* no cgroup can hold the limit on processes: RLIMIT_NPROC does */
     struct prepared *taken; /* a sandbox of the pool's whose frame stands already; or NULL */
     bool misfit;            /* ... and cannot be used for this tree after all */
     bool in_image;          /* the tree is a detached mount of its own */

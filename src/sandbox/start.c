@@ -440,7 +440,10 @@ static int start_process(struct live *live, struct run *run, struct err *err)
     if (run->level == CARREL_LEVEL_NS && run->host.can_lease &&
         identity_lease(&run->identity, err) < 0)
         return -1;
-    if (cgroup_make(&run->cgroup, &run->spec->limits, run->workspace, err) < 0)
+    struct carrel_limits limits = run->spec->limits;
+    if (run->pids_by_rlimit)
+        limits.pids = 0;
+    if (cgroup_make(&run->cgroup, &limits, run->workspace, err) < 0)
         return -1;
     int r = open_child_files(live->start, init_path, &live->socket, err);
     if (r == 0)

@@ -60,7 +60,7 @@ static bool has_ended(int task)
 /* Who has ended hides nothing; one that may not be looked at might. */
 static void could_not_look(struct search *s, int task)
 {
-    if (errno != ENOENT && errno != ESRCH && !has_ended(task))
+    if (!has_ended(task)) /* it may be the kernel that cannot show it */
         tally_note_hidden(s->tally);
 }
 

@@ -6,6 +6,6 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* Bytes queued in netlink and UDP sockets of the network namespace `pid` is in. Reads a bounded
- * part of a long list and takes the rest to be like it; 0 where nothing can be read. */
+/* Bytes queued in netlink and UDP sockets of the network namespace `pid` is in. A list too long to
+ * be read counts as more than anything; 0 where nothing can be read. */
 uint64_t sockets_queued(pid_t pid);

@@ -39,6 +39,7 @@ fills hard-links 100
 fills attributes 160 --files 1000000
 fills deleted-files 320
 fills mapped-files 320
+fills orphaned-threads 320
 fills sent-files 320
 fills shut-directories 320
 
