@@ -32,6 +32,12 @@ enum {
     PAUSE_AFTER_FAILURE_MS = 1000
 };
 
+enum attempt {
+    UNTRIED,
+    MADE,
+    FAILED
+};
+
 struct prepared {
     struct prepared *next;
     struct live live;
@@ -53,7 +59,7 @@ struct carrel_pool {
     struct prepared *used;
     unsigned ready_count;
     unsigned used_count;
-    bool tried; /* the first one is ready, or failed */
+    enum attempt first; /* the count may be 0 again before anyone asks how it went */
     bool closing;
     uint64_t last_use_ms;
     uint64_t retry_ms; /* not before: the last attempt failed */
@@ -173,7 +179,8 @@ static void add_one(struct carrel_pool *pool)
     struct prepared *p = prepare(&pool->like, uid, gid, &err);
     double spent = p ? cpu_of(p->live.pid) : 0;
     pthread_mutex_lock(&pool->lock);
-    pool->tried = true;
+    if (pool->first == UNTRIED)
+        pool->first = p ? MADE : FAILED;
     pool->stats.cpu_ms += spent;
     if (p) {
         p->next = pool->ready;
@@ -226,7 +233,7 @@ static void wait_until(struct carrel_pool *pool, uint64_t when_ms)
 static void work(struct carrel_pool *pool)
 {
     uint64_t now = now_ms();
-    bool idle = now - pool->last_use_ms >= pool->idle_ms;
+    bool idle = now - pool->last_use_ms >= pool->idle_ms && pool->first != UNTRIED;
     bool quiet = now - pool->last_use_ms >= QUIET_MS;
     bool missing = !idle && pool->ready_count < pool->size && now >= pool->retry_ms;
 
@@ -370,9 +377,9 @@ static int start_thread(struct carrel_pool *pool, struct err *err)
 static int await_first(struct carrel_pool *pool, struct err *err)
 {
     pthread_mutex_lock(&pool->lock);
-    while (!pool->tried)
+    while (pool->first == UNTRIED)
         pthread_cond_wait(&pool->changed, &pool->lock);
-    bool ok = pool->ready_count > 0;
+    bool ok = pool->first == MADE;
     if (!ok)
         *err = pool->failure;
     pthread_mutex_unlock(&pool->lock);

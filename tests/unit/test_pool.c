@@ -176,6 +176,20 @@ TEST(a_pool_nobody_uses_empties_itself_and_fills_again)
     return 0;
 }
 
+TEST(a_pool_opens_even_when_its_first_one_is_let_go_at_once)
+{
+    char *const argv[] = {"true", NULL};
+    struct carrel_spec spec = spec_of("pool-h", argv);
+
+    for (int i = 0; i < 5; i++) {
+        struct carrel_pool *pool = open_pool(&spec, 1);
+
+        CHECK(pool != NULL);
+        carrel_pool_close(pool);
+    }
+    return 0;
+}
+
 static struct carrel_spec shared;
 static int wrong;
 
