@@ -37,6 +37,8 @@ CHECKED_OPEN = ("creating runs the filter, which looks at the mode (set-id bits)
 ENGINE = "fresh sandbox in the engine, pool of 4, against a bare spawn: {}"
 RUN = "`carrel run -- true` against bubblewrap with the same mounts: {}"
 TIGHT, SPACED = "back to back", "300 ms apart"
+EXEC = "exec of `true` in a live sandbox through HTTP against a bare spawn: {}"
+FIRST = "first exec on a sleeping workspace through HTTP against a bare spawn: {}"
 MARKS = [
     Mark(ENGINE.format(TIGHT), "≤ 2.5 ×", "starts", "{}-tight", "pool", "vs_bare", most=2.5,
          why=NO_TIME_TO_PREPARE),
@@ -64,6 +66,14 @@ MARKS = [
       for row, what in (("fork", "a fork bomb"), ("threads", "a thread bomb"), ("memory", "a memory bomb"),
                         ("tmpfs", "a bomb on tmpfs"), ("disk", "a disk filler"), ("files", "a filler of empty files"),
                         ("print", "an endless printer"))),
+    *(Mark(EXEC.format(words), "≤ 1.5 ×", "daemon", "{}-" + mode, "live", "vs_bare", most=1.5)
+      for mode, words in (("tight", TIGHT), ("spaced", SPACED))),
+    *(Mark(FIRST.format(words), "≤ 3.5 ×", "daemon", "{}-" + mode, "asleep", "vs_bare", most=3.5)
+      for mode, words in (("tight", TIGHT), ("spaced", SPACED))),
+    Mark("raw stream of a command's output to a client against a plain pipe", "≥ 0.5 ×", "daemon", "{}-stream", "raw",
+         "vs_pipe", least=0.5),
+    Mark("what waiting for the audit record's disk adds to a command, 8 clients", "≤ 1.1 ×", "daemon", "{}-record", "8",
+         "adds", most=1.1),
 ]
 NO_OTHER = "not measured: what it is compared with is not here"
 LEAST_NOISE = 0.05  # a run that shows less noise than this has been lucky

@@ -316,7 +316,7 @@ class Keeper:
         needed = self.test.notes.get("WITH", "LANG")
         return {name: f"{bins}/{path}" for name, path in programs.items()} | {needed: os.environ.get(needed, "")} | {
             "PATH": PATH, "HOME": self.tmp, "TMPDIR": self.tmp, "TMP": self.tmp, "LANG": "C.UTF-8",
-            "IDENT": self.identity, "SRC": self.src, "TESTLIB": f"{self.src}/tests/lib.sh", "SLOWER": str(SLOWER),
+            "IDENT": self.identity, "SRC": self.src, "TESTLIB": f"{self.src}/tests/lib.sh", "SLOWER": str(SLOWER), "LONG": os.environ.get("LONG", ""),
         }  # fmt: skip
 
     def wait(self, pid):

@@ -14,38 +14,47 @@
 static int cli_help(int argc, char **argv);
 static int cli_version(int argc, char **argv);
 
+/* A verb is done here, or by the program that is named. */
 static const struct {
     const char *name;
     int (*run)(int, char **);
+    const char *program;
     const char *summary;
 } verbs[] = {
-    {"run", cli_run, "run a command with a directory as its whole world"},
-    {"doctor", cli_doctor, "what this host offers, which levels work, how to fix the rest"},
-    {"help", cli_help, "this text"},
-    {"version", cli_version, "print the version"},
+    {"run", cli_run, NULL, "run a command with a directory as its whole world"},
+    {"doctor", NULL, "carrel-full",
+     "what this host offers, which levels work, how to fix the rest"},
+    {"serve", NULL, "carrel-serve", "the daemon: workspaces and commands over HTTP"},
+    {"ws", NULL, "carrel-client", "workspaces of the daemon: create, ls, show, policy, rm, ..."},
+    {"exec", NULL, "carrel-client", "run a command in a workspace of the daemon"},
+    {"shell", NULL, "carrel-client", "open a shell in a workspace"},
+    {"ps", NULL, "carrel-client", "the commands that run"},
+    {"logs", NULL, "carrel-client", "what a command has written"},
+    {"kill", NULL, "carrel-client", "end a command and all it started, or send it a signal"},
+    {"key", NULL, "carrel-client", "keys for the daemon: create, ls, revoke"},
+    {"events", NULL, "carrel-client", "what happens, as it happens"},
+    {"audit", NULL, "carrel-client", "the record of what was done: tail, verify"},
+    {"help", cli_help, NULL, "this text"},
+    {"version", cli_version, NULL, "print the version"},
 };
 
-/* Replaces this program by carrel-full, with the same arguments. */
-static int exec_full(char **argv)
+/* Replaces this program by a part of it, with the same arguments. */
+static int exec_part(const char *part, char **argv)
 {
     char path[4096];
+    char message[128];
 
-    if (!cli_find("carrel-full", path, sizeof(path)))
-        return cli_fail("carrel-full, a part of Carrel, is missing; reinstall Carrel");
-    execv(path, argv);
-    return cli_fail("carrel-full, a part of Carrel, cannot be executed; reinstall Carrel");
+    if (cli_find(part, path, sizeof(path)))
+        execv(path, argv);
+    snprintf(message, sizeof(message),
+             "%s, a part of Carrel, is missing or cannot be executed; reinstall Carrel", part);
+    return cli_fail(message);
 }
 
 int cli_run_full(struct run_options *options, char **argv)
 {
     (void)options;
-    return exec_full(argv - 1);
-}
-
-int cli_doctor(int argc, char **argv)
-{
-    (void)argc;
-    return exec_full(argv - 1);
+    return exec_part("carrel-full", argv - 1);
 }
 
 static int flushed(void)
@@ -89,8 +98,9 @@ int main(int argc, char **argv)
     if (strcmp(name, "--version") == 0)
         name = "version";
     for (size_t i = 0; i < sizeof(verbs) / sizeof(verbs[0]); i++) {
-        if (strcmp(name, verbs[i].name) == 0)
-            return verbs[i].run(argc - 1, argv + 1);
+        if (strcmp(name, verbs[i].name) != 0)
+            continue;
+        return verbs[i].run ? verbs[i].run(argc - 1, argv + 1) : exec_part(verbs[i].program, argv);
     }
     snprintf(message, sizeof(message), "unknown verb '%.40s'; see 'carrel help'", name);
     return cli_fail(message);

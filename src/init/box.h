@@ -3,10 +3,13 @@
  * program allocates, opens a locale or asks a name service. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/err.h"
 #include "sandbox/setup.h"
+#include "sandbox/wire.h"
 #include "sys/message.h"
 
 struct box {
@@ -56,3 +59,32 @@ int command_start(const struct command *command, const int fds[3], int *ret_pid,
 /* Opens a terminal pair inside; the caller's. */
 int command_open_terminal(const struct command *command, int *ret_master, int *ret_slave,
                           struct err *err);
+
+/* --- talk.c: messages of the engine and answers to it --- */
+
+struct message {
+    struct message_head head;
+    int fds[MESSAGE_MAX_FDS];
+    char *bytes; /* a mapping of its own */
+};
+
+/* False at the end of the conversation. */
+bool talk_receive(int socket, struct message *ret);
+/* Gives the bytes back, not the descriptors. */
+void talk_release(struct message *message);
+/* An engine that is gone takes the sandbox with it, so a failure needs no word. */
+void talk_answer(int socket, const struct reply *reply, int fd);
+/* Starts the command of a message, with a terminal where that is asked for, and closes what came
+ * with it. On failure *ret_status is 125, 126 or 127. */
+int talk_start(int socket, struct message *message, int *ret_pid, int *ret_status, struct err *err);
+
+/* --- keeper.c --- */
+
+/* One pass over the children of this process: kills each, and `group` where the kernel lists none.
+ */
+void keeper_kill_children(pid_t group);
+/* All signals default and blocked; children unblock. Returns a descriptor that tells of ended
+ * children, or -1. */
+int keeper_take_over_signals(void);
+/* Serves commands on the socket until its end; in a process of its own. */
+_Noreturn void keeper_serve(int socket);

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <termios.h>
 #include <unistd.h>
@@ -35,6 +36,19 @@ static int give_up(struct start *start, const char *at)
     return 1;
 }
 
+/* A directory that no path leads to from the root is one that somebody was handed. */
+static bool is_below_root(const struct command *command)
+{
+    char cwd[4096];
+
+    if (!(command->flags & COMMAND_CHECK_CWD))
+        return true;
+    if (syscall(SYS_getcwd, cwd, sizeof(cwd)) < 0)
+        return false;
+    errno = ENOENT;
+    return cwd[0] == '/';
+}
+
 static int run_child(void *argument)
 {
     struct start *start = argument;
@@ -53,7 +67,7 @@ static int run_child(void *argument)
         (void)fcntl(fd, F_SETFD, 0);
     if (!weak("close-fds") && process_close_from(3, CLOSE_AT_EXEC) < 0)
         return give_up(start, "close inherited files");
-    if (chdir(command->cwd) < 0)
+    if (chdir(command->cwd) < 0 || !is_below_root(command))
         return give_up(start, entering_cwd);
     sigemptyset(&none);
     pthread_sigmask(SIG_SETMASK, &none, NULL);
@@ -107,9 +121,12 @@ int command_start(const struct command *command, const int fds[3], int *ret_pid,
 {
     static char stack[64 * 1024] __attribute__((aligned(16)));
     struct start start = {.command = command, .fds = fds};
+    extern char **environ;
+    char **before = environ;
 
     adopt_path(command);
     int pid = clone(run_child, stack + sizeof(stack), CLONE_VM | CLONE_VFORK | SIGCHLD, &start);
+    environ = before; /* the command's strings will go */
     if (pid < 0)
         return err_set(err, ERR_LIMIT, errno, "start a process");
     if (start.failed_errno) {

@@ -5,6 +5,9 @@
  *   unshare the other namespaces -> receive the setup -> run the stages -> receive the command,
  *   start it, report its end -> exit, and the kernel kills everything left in the pid namespace.
  *
+ * In a sandbox that stays there are keepers instead (keeper.c), each started when the engine sends
+ * a socket for it, and pid 1 only waits for those whom nobody else waits for.
+ *
  * At level dir there are no namespaces: the same program only starts the command and, being the
  * subreaper of all that descends from it, kills the whole tree at the end. */
 #include <errno.h>
@@ -17,10 +20,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -94,8 +95,7 @@ static void answer(uint32_t kind, int status, const struct err *err, int fd)
     reply.status = status;
     if (err)
         reply.error = *err;
-    /* An engine that is gone takes the sandbox with it: nothing to do about a failure here. */
-    ignore(message_send(box.socket, kind, &reply, sizeof(reply), &fd, fd >= 0 ? 1 : 0));
+    talk_answer(box.socket, &reply, fd);
 }
 
 static _Noreturn void die_as(int status, const struct err *err)
@@ -107,19 +107,6 @@ static _Noreturn void die_as(int status, const struct err *err)
 static _Noreturn void die(const struct err *err)
 {
     die_as(STATUS_CARREL_FAILED, err);
-}
-
-/* Reads one message; its bytes stay mapped for as long as the sandbox lives. */
-static bool receive(struct message_head *head, int fds[MESSAGE_MAX_FDS], char **ret_bytes)
-{
-    int r = message_receive_head(box.socket, head, fds);
-
-    if (r <= 0)
-        return false;
-    *ret_bytes =
-        mmap(NULL, head->length + 1UL, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    return *ret_bytes != MAP_FAILED &&
-           message_read_exactly(box.socket, *ret_bytes, head->length) == 0;
 }
 
 static void enter(const struct stage *stages, size_t count)
@@ -186,47 +173,26 @@ static void build_root(char *bytes, size_t length, const int *fds, size_t fd_cou
     progress = BUILT;
 }
 
-static void start(char *bytes, size_t length, int fds[3], size_t fd_count)
+static void start(struct message *message)
 {
-    static const char *pointers[2 * SETUP_MAX_ARGS + 2];
-    struct command command = {0};
     struct err err = {0};
-    int master = -1;
-    int slave = -1;
+    int status;
 
-    if (wire_decode_command(&command, pointers, 2 * SETUP_MAX_ARGS + 2, bytes, length) < 0)
-        malformed("command");
-    if (command.flags & COMMAND_TTY) {
-        if (command_open_terminal(&command, &master, &slave, &err) < 0)
-            die(&err);
-        fds[0] = fds[1] = fds[2] = slave;
-        answer(REPLY_TERMINAL, 0, NULL, master);
-        (void)close(master);
-    } else if (fd_count != 3) {
-        err_set(&err, ERR_INVALID, 0, "the command message came without its files");
-        die(&err);
-    }
-    int status = STATUS_CARREL_FAILED;
-    if (command_start(&command, fds, &command_pid, &status, &err) < 0)
+    if (talk_start(box.socket, message, &command_pid, &status, &err) < 0)
         die_as(status, &err);
-    for (size_t i = 0; i < fd_count; i++)
-        (void)close(fds[i]);
-    if (slave >= 0)
-        (void)close(slave);
     answer(REPLY_STARTED, 0, NULL, -1);
 }
 
-/* Kills the children listed in `text`; a number cut off at its end waits for the next pass. */
-static void kill_listed(char *text)
+/* A sandbox that stays: commands are its keepers' business. One that could not be made shows by the
+ * end of its socket. */
+static void start_keeper(const struct message *message)
 {
-    char *end;
-
-    for (char *at = text; *at; at = end + 1) {
-        long pid = strtol(at, &end, 10);
-        if (end == at || *end != ' ')
-            return;
-        (void)kill((pid_t)pid, SIGKILL);
-    }
+    if (message->head.fd_count != 1 || (setup.flags & SETUP_DIR_LEVEL))
+        malformed("keeper");
+    pid_t pid = fork();
+    if (pid == 0)
+        keeper_serve(message->fds[0]);
+    (void)close(message->fds[0]);
 }
 
 /* Kills every descendant: children of a killed child come to us, their subreaper, and the next pass
@@ -234,19 +200,8 @@ static void kill_listed(char *text)
  * gone, and nothing here waits for a child that may not have been killed yet. */
 static void kill_descendants(void)
 {
-    static char text[1 << 16];
-    char path[64];
-
-    snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
     for (;;) {
-        int fd = open(path, O_RDONLY | O_CLOEXEC);
-        ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof(text) - 1);
-        if (fd >= 0)
-            (void)close(fd);
-        text[n > 0 ? n : 0] = '\0';
-        kill_listed(text);
-        if (n <= 0 && command_pid > 0)
-            (void)kill(-command_pid, SIGKILL); /* no list: at least the command's own group */
+        keeper_kill_children(command_pid);
         pid_t reaped;
         do {
             reaped = waitpid(-1, NULL, __WALL | WNOHANG);
@@ -290,7 +245,7 @@ static void reap(void)
         answer(REPLY_EXITED, status, NULL, -1);
         finish();
     }
-    if (pid < 0 && errno == ECHILD) { /* and nobody told us how it ended */
+    if (command_pid && pid < 0 && errno == ECHILD) { /* and nobody told us how it ended */
         struct err err = {0};
         err_set(&err, ERR_IO, errno, "the kernel lost sight of the command");
         die(&err);
@@ -299,55 +254,41 @@ static void reap(void)
 
 static void serve_message(void)
 {
-    int fds[MESSAGE_MAX_FDS];
-    struct message_head head;
+    static struct message message; /* its bytes stay mapped for as long as the sandbox lives */
+    const struct message_head *head = &message.head;
     uint32_t signal_number;
-    char *bytes;
 
-    if (!receive(&head, fds, &bytes))
+    if (!talk_receive(box.socket, &message))
         finish();
     /* The frame comes first, then the root, each once; nothing is started without both. */
     uint32_t wanted = progress == EMPTY ? MESSAGE_FRAME : progress == FRAMED ? MESSAGE_ROOT : 0;
-    if (wanted ? head.kind != wanted : head.kind <= MESSAGE_ROOT)
+    if (wanted ? head->kind != wanted : head->kind <= MESSAGE_ROOT)
         finish();
-    switch (head.kind) {
+    switch (head->kind) {
     case MESSAGE_FRAME:
-        build_frame(bytes, head.length, fds, head.fd_count);
+        build_frame(message.bytes, head->length, message.fds, head->fd_count);
         break;
     case MESSAGE_ROOT:
-        build_root(bytes, head.length, fds, head.fd_count);
+        build_root(message.bytes, head->length, message.fds, head->fd_count);
         break;
     case MESSAGE_COMMAND:
         if (command_pid)
             finish(); /* one command a sandbox */
-        start(bytes, head.length, fds, head.fd_count);
+        start(&message);
         break;
     case MESSAGE_SIGNAL:
-        memcpy(&signal_number, bytes, sizeof(signal_number)); /* the mapping is never shorter */
+        memcpy(&signal_number, message.bytes, sizeof(signal_number)); /* the mapping is never
+                                                                         shorter */
         if (command_pid > 0)
             (void)kill(-command_pid, (int)signal_number);
+        break;
+    case MESSAGE_KEEPER:
+        start_keeper(&message);
+        talk_release(&message);
         break;
     default:
         finish();
     }
-}
-
-/* All signals default and blocked; children unblock. Ignored ones would survive exec. */
-static int take_over_signals(void)
-{
-    sigset_t all;
-    sigset_t child;
-
-    /* The kernel's struct, all zero: default. By number, for a C library keeps some to itself. */
-    static const unsigned long by_default[4];
-    for (int i = 1; i <= 64; i++)
-        ignore(syscall(SYS_rt_sigaction, i, by_default, NULL,
-                       8)); /* SIGKILL, SIGSTOP: cannot be set */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, NULL);
-    sigemptyset(&child);
-    sigaddset(&child, SIGCHLD);
-    return signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
 int main(int argc, char **argv)
@@ -364,7 +305,7 @@ int main(int argc, char **argv)
     do
         serve_message(); /* the setup, which the engine still prepares */
     while (progress != BUILT);
-    int signals = take_over_signals();
+    int signals = keeper_take_over_signals();
     if (signals < 0) {
         err_set(&err, ERR_LIMIT, errno, "watch for the command's end");
         die(&err);

@@ -23,6 +23,7 @@
 
 #define PERIOD_US     100000ULL
 #define TCP_MAX_BYTES (16ULL << 20)
+#define INNER_NAME    "carrel-%d-inner" /* as our others, so that it is swept like them */
 
 enum {
     NAME_TRIES = 64,
@@ -48,13 +49,18 @@ void cgroup_init(struct cgroup *cgroup)
 {
     static const struct cgroup_place nowhere = {.parent = -1, .dir = -1};
 
-    *cgroup = (struct cgroup){.oom_event = -1, .v2 = nowhere};
+    *cgroup = (struct cgroup){.oom_event = -1, .inner = -1, .v2 = nowhere};
     for (unsigned i = 0; i < CGROUP_LIMIT_COUNT_; i++)
         cgroup->v1[i] = nowhere;
 }
 
-/* An engine that was killed leaves its groups, empty: whoever comes next takes them away. */
-static void sweep(int parent)
+static void remove_empty(int parent, const char *name)
+{
+    ignore(unlinkat(parent, name, AT_REMOVEDIR) == 0); /* not empty: not ours */
+}
+
+/* Calls `remove` for each of our groups whose engine has gone. */
+static void sweep(int parent, void (*remove)(int parent, const char *name))
 {
     int fd = openat(parent, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
@@ -70,9 +76,25 @@ static void sweep(int parent)
             continue;
         long pid = strtol(entry->d_name + 7, &end, 10);
         if (pid > 0 && *end == '-' && kill((pid_t)pid, 0) < 0 && errno == ESRCH)
-            ignore(unlinkat(parent, entry->d_name, AT_REMOVEDIR) == 0); /* not empty: not ours */
+            remove(parent, entry->d_name);
     }
     (void)closedir(dir);
+}
+
+/* A sandbox that stayed has groups below its own. */
+static void remove_with_those_below(int parent, const char *name)
+{
+    if (unlinkat(parent, name, AT_REMOVEDIR) == 0 || errno != EBUSY)
+        return;
+    scoped_fd int group = openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (group >= 0)
+        sweep(group, remove_empty);
+    remove_empty(parent, name);
+}
+
+void cgroup_sweep(int parent)
+{
+    sweep(parent, remove_with_those_below);
 }
 
 static int make_group(struct cgroup_place *place)
@@ -116,6 +138,15 @@ static int switch_on(int group, unsigned wanted)
             return r;
     }
     return 0;
+}
+
+/* What limits of single commands may need in the sandbox's group, as far as it can be had. */
+static void switch_on_for_nesting(int group)
+{
+    for (unsigned i = 0; i < CGROUP_LIMIT_COUNT_; i++) {
+        if (i != CGROUP_IO && cgroup_lists(group, "cgroup.controllers", cgroup_kinds[i].v2))
+            ignore(switch_on(group, 1U << i) == 0); /* then they are refused */
+    }
 }
 
 /* Whether carrel-main is the only child of the group, and this process all there is in it. */
@@ -162,6 +193,18 @@ static void lock_briefly(int group)
         (void)poll(NULL, 0, 1);
 }
 
+/* One down: a group with processes of its own could not give controllers to others below it. */
+static int make_inner(struct cgroup *cgroup)
+{
+    char name[48];
+
+    snprintf(name, sizeof(name), INNER_NAME, (int)getpid());
+    if (mkdirat(cgroup->v2.dir, name, 0755) < 0)
+        return -errno;
+    cgroup->inner = openat(cgroup->v2.dir, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return cgroup->inner < 0 ? -errno : 0;
+}
+
 static int make_v2(struct cgroup *cgroup, unsigned wanted)
 {
     struct cgroup_spot spot;
@@ -175,25 +218,48 @@ static int make_v2(struct cgroup *cgroup, unsigned wanted)
     if (cgroup->v2.parent < 0)
         return cgroup->v2.parent;
     lock_briefly(cgroup->v2.parent);
-    sweep(cgroup->v2.parent);
+    cgroup_sweep(cgroup->v2.parent);
     r = move ? move_down(cgroup->v2.parent) : 0;
     if (r == 0)
         r = switch_on(cgroup->v2.parent, controllers);
+    if (r == 0 && cgroup->nest)
+        switch_on_for_nesting(cgroup->v2.parent);
     if (r == 0)
         r = make_group(&cgroup->v2);
     (void)flock(cgroup->v2.parent, LOCK_UN);
     cgroup->unified = wanted;
+    return r == 0 && cgroup->nest ? make_inner(cgroup) : r;
+}
+
+/* -EBUSY: pid 1 is in the group above itself, which therefore has no controllers to give. */
+static int make_v2_below(struct cgroup *cgroup, const struct cgroup *above, unsigned wanted)
+{
+    if (above->v2.dir < 0)
+        return make_v2(cgroup, wanted);
+    if (above->inner < 0)
+        return -EBUSY;
+    cgroup->v2.parent = fcntl(above->v2.dir, F_DUPFD_CLOEXEC, 3);
+    if (cgroup->v2.parent < 0)
+        return -errno;
+    int r = switch_on(cgroup->v2.parent, wanted);
+    if (r == 0)
+        r = make_group(&cgroup->v2);
+    cgroup->unified = wanted;
     return r;
 }
 
-static int make_v1(struct cgroup *cgroup, enum cgroup_limit which)
+static int make_v1(struct cgroup *cgroup, const struct cgroup *above, enum cgroup_limit which)
 {
     struct cgroup_place *place = &cgroup->v1[which];
 
+    if (above && above->v1[which].dir >= 0) {
+        place->parent = fcntl(above->v1[which].dir, F_DUPFD_CLOEXEC, 3);
+        return place->parent < 0 ? -errno : make_group(place);
+    }
     place->parent = cgroup_choose_v1(which);
     if (place->parent < 0)
         return place->parent;
-    sweep(place->parent);
+    cgroup_sweep(place->parent);
     return make_group(place);
 }
 
@@ -385,7 +451,8 @@ static int refuse(enum cgroup_limit which, const struct cgroup_offer *offer, str
                    offer->why, offer->fix);
 }
 
-static int make_all(struct cgroup *cgroup, const struct cgroup_offer *offers, struct err *err)
+static int make_all(struct cgroup *cgroup, const struct cgroup *above,
+                    const struct cgroup_offer *offers, struct err *err)
 {
     unsigned unified = 0;
     int r = 0;
@@ -397,17 +464,17 @@ static int make_all(struct cgroup *cgroup, const struct cgroup_offer *offers, st
         if (offers[i].version == 2)
             unified |= cgroup_bit(which);
         else
-            r = make_v1(cgroup, which);
+            r = make_v1(cgroup, above, which);
         if (r < 0)
             return err_set(err, ERR_IO, -r, "make a cgroup for %s", cgroup_kinds[i].option);
     }
     if (unified)
-        r = make_v2(cgroup, unified);
+        r = above ? make_v2_below(cgroup, above, unified) : make_v2(cgroup, unified);
     return r < 0 ? err_set(err, ERR_IO, -r, "make a cgroup for this run") : 0;
 }
 
-int cgroup_make(struct cgroup *cgroup, const struct carrel_limits *limits, int workspace_fd,
-                struct err *err)
+static int make(struct cgroup *cgroup, const struct cgroup *above,
+                const struct carrel_limits *limits, int workspace_fd, struct err *err)
 {
     struct cgroup_offer offers[CGROUP_LIMIT_COUNT_];
 
@@ -422,7 +489,7 @@ int cgroup_make(struct cgroup *cgroup, const struct carrel_limits *limits, int w
     }
     if (!cgroup->wanted)
         return 0;
-    if (make_all(cgroup, offers, err) == 0 && limit_memory(cgroup, limits, err) == 0 &&
+    if (make_all(cgroup, above, offers, err) == 0 && limit_memory(cgroup, limits, err) == 0 &&
         limit_pids(cgroup, limits, err) == 0 && limit_cpu(cgroup, limits, err) == 0 &&
         limit_io(cgroup, limits, workspace_fd, err) == 0)
         return 0;
@@ -430,9 +497,28 @@ int cgroup_make(struct cgroup *cgroup, const struct carrel_limits *limits, int w
     return -1;
 }
 
+int cgroup_make(struct cgroup *cgroup, const struct carrel_limits *limits, int workspace_fd,
+                struct err *err)
+{
+    return make(cgroup, NULL, limits, workspace_fd, err);
+}
+
+int cgroup_make_below(struct cgroup *cgroup, const struct cgroup *above,
+                      const struct carrel_limits *limits, struct err *err)
+{
+    return make(cgroup, above, limits, -1, err);
+}
+
+bool cgroup_can_nest(const struct cgroup *above, enum cgroup_limit which)
+{
+    return above->v2.dir < 0 ||
+           (above->inner >= 0 &&
+            cgroup_lists(above->v2.dir, "cgroup.controllers", cgroup_kinds[which].v2));
+}
+
 int cgroup_clone_fd(const struct cgroup *cgroup)
 {
-    return cgroup->v2.dir;
+    return cgroup->inner >= 0 ? cgroup->inner : cgroup->v2.dir;
 }
 
 void cgroup_cloned(struct cgroup *cgroup)
@@ -442,7 +528,7 @@ void cgroup_cloned(struct cgroup *cgroup)
 
 int cgroup_attach(struct cgroup *cgroup, pid_t pid, struct err *err)
 {
-    int dirs[1 + CGROUP_LIMIT_COUNT_] = {cgroup->cloned ? -1 : cgroup->v2.dir};
+    int dirs[1 + CGROUP_LIMIT_COUNT_] = {cgroup->cloned ? -1 : cgroup_clone_fd(cgroup)};
 
     for (unsigned i = 0; i < CGROUP_LIMIT_COUNT_; i++)
         dirs[1 + i] = cgroup->v1[i].dir;
@@ -452,6 +538,14 @@ int cgroup_attach(struct cgroup *cgroup, pid_t pid, struct err *err)
             return err_set(err, ERR_IO, -r, "put the sandbox into its cgroup");
     }
     return 0;
+}
+
+void cgroup_set_pids(const struct cgroup *cgroup, uint64_t pids, uint64_t own)
+{
+    int dir = dir_of(cgroup, CGROUP_PIDS);
+
+    if (dir >= 0 && !weak("pids"))
+        ignore(write_number(dir, "pids.max", pids + 1 + own) == 0); /* then it is a few less */
 }
 
 /* --- what they tell ----------------------------------------------------------------------------
@@ -616,8 +710,20 @@ static void remove_place(const struct cgroup *cgroup, struct cgroup_place *place
     scope_close(&place->parent);
 }
 
+static void remove_inner(struct cgroup *cgroup)
+{
+    struct cgroup_place inner = {.parent = fcntl(cgroup->v2.dir, F_DUPFD_CLOEXEC, 3),
+                                 .dir = cgroup->inner};
+
+    snprintf(inner.name, sizeof(inner.name), INNER_NAME, (int)getpid());
+    remove_place(cgroup, &inner);
+    cgroup->inner = -1;
+}
+
 void cgroup_clear(struct cgroup *cgroup)
 {
+    if (cgroup->inner >= 0)
+        remove_inner(cgroup);
     if (cgroup->v2.parent >= 0) {
         scoped_fd int parent = fcntl(cgroup->v2.parent, F_DUPFD_CLOEXEC, 3);
         remove_place(cgroup, &cgroup->v2);

@@ -27,6 +27,9 @@ struct cgroup {
     unsigned unified; /* those of them on v2 */
     struct cgroup_place v2;
     struct cgroup_place v1[CGROUP_LIMIT_COUNT_];
+    bool nest;              /* asked for: on v2 pid 1 goes one down, so that groups with limits of
+                               their own can be made beside it */
+    int inner;              /* ... where it is then; -1: in the group itself */
     bool cloned;            /* pid 1 began its life in the v2 group */
     int oom_event;          /* v1: an eventfd; -1: none */
     uint64_t memory_v1;     /* the limit, where v1 keeps it; 0: not */
@@ -41,6 +44,11 @@ void cgroup_init(struct cgroup *cgroup);
  * On failure nothing is left. */
 int cgroup_make(struct cgroup *cgroup, const struct carrel_limits *limits, int workspace_fd,
                 struct err *err);
+/* The same below the groups of a sandbox, and within their limits; not for io. */
+int cgroup_make_below(struct cgroup *cgroup, const struct cgroup *above,
+                      const struct carrel_limits *limits, struct err *err);
+/* Whether v2 could keep such a limit below that sandbox's group. */
+bool cgroup_can_nest(const struct cgroup *above, enum cgroup_limit which);
 /* The v2 directory for clone3's CLONE_INTO_CGROUP; -1: use cgroup_attach. The kernel asks whether
  * the caller's effective user may write there, so it is EACCES while that is a leased uid; then
  * cgroup_attach does it as well. */
@@ -50,6 +58,13 @@ void cgroup_cloned(struct cgroup *cgroup);
 /* Puts the process into every group it is not in yet. It must not have run anything of the
  * tenant's. Nothing to do for an empty one. */
 int cgroup_attach(struct cgroup *cgroup, pid_t pid, struct err *err);
+
+/* An engine that was killed leaves its groups, empty: takes those away that are in this directory,
+ * and what they have below them. */
+void cgroup_sweep(int parent);
+/* Changes the limit on processes, where it holds one, to `pids` with so many more of Carrel's own
+ * beside pid 1. */
+void cgroup_set_pids(const struct cgroup *cgroup, uint64_t pids, uint64_t own);
 
 /* To poll for POLLIN: memory ran out; or -1. */
 int cgroup_oom_fd(const struct cgroup *cgroup);

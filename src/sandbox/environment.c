@@ -78,19 +78,28 @@ static const char *terminal_type(void)
     return type && strlen(type) < 64 && !strpbrk(type, "/ \n") ? type : "xterm-256color";
 }
 
-static int write_variables(struct run *run, const char *root, struct err *err)
+static int set_all(struct command *command, const char *const *variables, struct err *err)
 {
-    struct command *command = &run->command;
-    struct arena *arena = &run->arena;
+    for (size_t i = 0; variables && variables[i]; i++) {
+        if (set(command, variables[i], err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int write_variables(const struct run *run, const struct environment *ask,
+                           struct arena *arena, struct command *command, struct err *err)
+{
     const char *user = run->spec->user == CARREL_USER_ROOT ? "root" : "user";
     bool is_dir = run->level == CARREL_LEVEL_DIR;
+    const char *root = is_dir ? run->workspace_path : "";
 
     const char *own[] = {
         arena_printf(arena, "HOME=%s", *root ? root : "/"),
         is_dir ? NULL : arena_printf(arena, "USER=%s", user),
         is_dir ? NULL : arena_printf(arena, "LOGNAME=%s", user),
         arena_printf(arena, "PWD=%s", command->cwd),
-        run->spec->tty ? arena_printf(arena, "TERM=%s", terminal_type()) : NULL,
+        ask->tty ? arena_printf(arena, "TERM=%s", terminal_type()) : NULL,
         has_virtual_environment(run) ? arena_printf(arena, "VIRTUAL_ENV=%s/.venv", root) : NULL,
     };
     for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++) {
@@ -101,10 +110,8 @@ static int write_variables(struct run *run, const char *root, struct err *err)
         if (set(command, expand(arena, defaults[i], root), err) < 0)
             return -1;
     }
-    for (size_t i = 0; run->spec->env && run->spec->env[i]; i++) {
-        if (set(command, run->spec->env[i], err) < 0)
-            return -1;
-    }
+    if (set_all(command, run->spec->env, err) < 0 || set_all(command, ask->env, err) < 0)
+        return -1;
     extern char **environ;
     for (size_t i = 0; weak("env") && environ[i]; i++) {
         if (set(command, environ[i], err) < 0)
@@ -113,39 +120,48 @@ static int write_variables(struct run *run, const char *root, struct err *err)
     return 0;
 }
 
-static int write_cwd(struct run *run, struct err *err)
+static int write_cwd(const struct run *run, const char *cwd, struct arena *arena,
+                     struct command *command, struct err *err)
 {
-    const char *cwd = run->spec->cwd;
     const char *home = run->spec->workspace ? "/" : run->spec->at ? run->spec->at : "/work";
 
     if (cwd && cwd[0] != '/')
         return err_set(err, ERR_INVALID, 0, "--cwd '%s' is not an absolute path inside", cwd);
-    run->command.cwd = cwd ? cwd : home;
+    command->cwd = cwd ? cwd : home;
     if (run->level == CARREL_LEVEL_DIR)
-        run->command.cwd =
-            cwd ? arena_printf(&run->arena, "%s%s", run->workspace_path, cwd) : run->workspace_path;
-    return run->command.cwd ? 0 : err_set(err, ERR_LIMIT, 0, "out of memory");
+        command->cwd =
+            cwd ? arena_printf(arena, "%s%s", run->workspace_path, cwd) : run->workspace_path;
+    return command->cwd ? 0 : err_set(err, ERR_LIMIT, 0, "out of memory");
 }
 
-int environment_write(struct run *run, struct err *err)
+int environment_command(const struct run *run, const struct environment *ask, struct arena *arena,
+                        struct command *ret, struct err *err)
 {
-    struct command *command = &run->command;
     uint32_t argc = 0;
 
-    while (run->spec->argv && run->spec->argv[argc])
+    while (ask->argv && ask->argv[argc])
         argc++;
     if (argc == 0)
         return err_set(err, ERR_INVALID, 0, "no command given");
     if (argc > SETUP_MAX_ARGS)
         return err_set(err, ERR_LIMIT, 0, "more than %d arguments", SETUP_MAX_ARGS);
-    command->argc = argc;
-    command->argv = (const char **)(uintptr_t)run->spec->argv;
-    command->env = arena_alloc(&run->arena, (MAX_VARIABLES + 1) * sizeof(char *));
-    if (!command->env)
+    ret->argc = argc;
+    ret->argv = (const char **)(uintptr_t)ask->argv;
+    ret->envc = 0;
+    ret->env = arena_alloc(arena, (MAX_VARIABLES + 1) * sizeof(char *));
+    if (!ret->env)
         return err_set(err, ERR_LIMIT, 0, "out of memory");
-    if (run->spec->tty)
-        command->flags |= COMMAND_TTY;
-    if (write_cwd(run, err) < 0)
+    if (ask->tty)
+        ret->flags |= COMMAND_TTY;
+    if (write_cwd(run, ask->cwd, arena, ret, err) < 0)
         return -1;
-    return write_variables(run, run->level == CARREL_LEVEL_DIR ? run->workspace_path : "", err);
+    return write_variables(run, ask, arena, ret, err);
+}
+
+int environment_write(struct run *run, struct err *err)
+{
+    struct environment ask = {
+        .argv = run->spec->argv, .cwd = run->spec->cwd, .tty = run->spec->tty};
+
+    return environment_command(run, &ask, &run->arena, &run->command, err);
 }

@@ -3,6 +3,7 @@
 
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -13,7 +14,9 @@
 #include "sandbox/cgroup.h"
 #include "sandbox/denial.h"
 #include "sandbox/run.h"
+#include "sandbox/wire.h"
 #include "sys/census.h"
+#include "sys/path.h"
 #include "sys/sockets.h"
 
 #define LEAST_MEMORY (4UL << 20)
@@ -98,6 +101,32 @@ uint64_t limits_memory_shown(const struct carrel_spec *spec, uint64_t host_bytes
     uint64_t limit = spec->limits.memory_bytes;
 
     return limit && limit < host_bytes ? limit : host_bytes;
+}
+
+int limits_status(enum carrel_reason reason)
+{
+    static const int statuses[] = {
+        [CARREL_ENDED_EXIT] = 0,
+        [CARREL_ENDED_SIGNAL] = 0,
+        [CARREL_ENDED_TIMEOUT] = STATUS_TIMEOUT,
+        [CARREL_ENDED_OUTPUT] = STATUS_OUTPUT_LIMIT,
+        [CARREL_ENDED_OOM] = STATUS_MEMORY_LIMIT,
+        [CARREL_ENDED_PIDS] = STATUS_PIDS_LIMIT,
+        [CARREL_ENDED_DISK] = STATUS_DISK_LIMIT,
+    };
+
+    return statuses[reason];
+}
+
+uint64_t limits_oom_kills(void)
+{
+    static const char name[] = "\noom_kill ";
+    char text[16384];
+
+    if (path_read_small("/proc/vmstat", text, sizeof(text)) <= 0)
+        return 0;
+    const char *at = strstr(text, name);
+    return at ? strtoull(at + sizeof(name) - 1, NULL, 10) : 0;
 }
 
 /* --- what to say -------------------------------------------------------------------------------

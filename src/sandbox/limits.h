@@ -21,6 +21,11 @@ uint64_t limits_tmp_bytes(const struct carrel_spec *spec);
 /* What programs inside shall take for the machine's memory. */
 uint64_t limits_memory_shown(const struct carrel_spec *spec, uint64_t host_bytes);
 
+/* The exit status where a limit has ended the command; 0: that of the signal. */
+int limits_status(enum carrel_reason reason);
+/* How many processes the kernel has killed for lack of memory since boot. */
+uint64_t limits_oom_kills(void);
+
 /* What to say of a full image; `text` has room for that many bytes and is returned. */
 enum {
     LIMITS_IMAGE_TEXT = 192

@@ -139,6 +139,7 @@ static struct prepared *prepare(const struct carrel_spec *like, uid_t uid, gid_t
     }
     live_init(&p->live);
     int r = run_prepare_frame(run, like, err);
+    run->cgroup.nest = true; /* it may become one that stays, with limits of single commands */
     if (r == 0)
         r = live_start_frame(&p->live, run, err);
     if (r == 0)

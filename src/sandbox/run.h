@@ -62,6 +62,18 @@ int rootfs_write_root(struct run *run, struct err *err);
 int confinement_write(struct run *run, struct err *err);
 /* environment.c: the command, its directory and its variables. */
 int environment_write(struct run *run, struct err *err);
+
+/* One command of several in a sandbox. */
+struct environment {
+    char *const *argv;
+    const char *const *env; /* over the spec's; or NULL */
+    const char *cwd;        /* inside; NULL: the home */
+    bool tty;
+};
+
+/* What it becomes; the strings are the arena's or the asker's. `ret` is zeroed before. */
+int environment_command(const struct run *run, const struct environment *ask, struct arena *arena,
+                        struct command *ret, struct err *err);
 /* workspace.c: opens the tree; makes or checks the names Carrel mounts on. */
 int workspace_open(struct run *run, struct err *err);
 int workspace_enter_image(struct run *run, struct err *err);

@@ -95,8 +95,9 @@ struct setup {
 };
 
 enum command_flags {
-    COMMAND_TTY = 1 << 0, /* make a terminal inside and send its master back */
-    COMMAND_FLAGS_ALL_ = (1 << 1) - 1,
+    COMMAND_TTY = 1 << 0,       /* make a terminal inside and send its master back */
+    COMMAND_CHECK_CWD = 1 << 1, /* its directory must be one below the root */
+    COMMAND_FLAGS_ALL_ = (1 << 2) - 1,
 };
 
 /* One command to start in a sandbox. argv and env end with NULL. */

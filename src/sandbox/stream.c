@@ -33,6 +33,13 @@ void stream_clear(struct stream *s)
     buf_clear(&s->captured);
 }
 
+bool stream_is_terminal(int fd)
+{
+    struct stat st;
+
+    return fstat(fd, &st) == 0 && S_ISCHR(st.st_mode) && st.st_rdev == makedev(5, 2);
+}
+
 bool stream_can_pass(int fd)
 {
     struct stat st;

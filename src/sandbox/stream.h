@@ -45,6 +45,8 @@ void stream_init(struct stream *s);
 void stream_clear(struct stream *s);
 /* Whether a descriptor may be handed to the command as it is. */
 bool stream_can_pass(int fd);
+/* Whether this is the master of a terminal: a sandbox's word is not taken for it. */
+bool stream_is_terminal(int fd);
 /* Refuses what must not be given to a command at all (directories); 0 or -1. */
 int stream_check(int fd, const char *name, struct err *err);
 /* Sets where a stream leads so that no write to it can block, whoever shares it. `fd` is borrowed.

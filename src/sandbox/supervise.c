@@ -17,7 +17,6 @@
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
-#include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <termios.h>
 #include <time.h>
@@ -34,7 +33,6 @@
 #include "sandbox/wire.h"
 #include "sys/census.h"
 #include "sys/message.h"
-#include "sys/path.h"
 
 #define CAPTURE_DEFAULT_BYTES (16UL << 20)
 #define FLUSH_AFTER_KILL_MS   1000
@@ -81,18 +79,6 @@ struct watch {
     enum carrel_reason killed_for;
     bool killed;
 };
-
-/* How many processes the kernel has killed for lack of memory since boot. */
-static uint64_t oom_kills(void)
-{
-    static const char name[] = "\noom_kill ";
-    char text[16384];
-
-    if (path_read_small("/proc/vmstat", text, sizeof(text)) <= 0)
-        return 0;
-    const char *at = strstr(text, name);
-    return at ? strtoull(at + sizeof(name) - 1, NULL, 10) : 0;
-}
 
 static int make_pipe(int *ret_read, int *ret_write, struct err *err)
 {
@@ -235,14 +221,12 @@ static void make_raw(struct watch *w)
         w->raw = true;
 }
 
-/* The master of the terminal made inside. It must be one: pid 1's word is not taken for it. */
+/* The master of the terminal made inside. */
 static int adopt_terminal(struct watch *w, int master)
 {
     const struct carrel_spec *spec = w->run->spec;
-    struct stat st;
 
-    if (fstat(master, &st) < 0 || !S_ISCHR(st.st_mode) || st.st_rdev != makedev(5, 2) ||
-        fcntl(master, F_SETFL, O_NONBLOCK) < 0)
+    if (!stream_is_terminal(master) || fcntl(master, F_SETFL, O_NONBLOCK) < 0)
         return -EPROTO;
     struct stream *out = &w->streams[OUT];
     struct stream *in = &w->streams[IN];
@@ -570,17 +554,6 @@ static double milliseconds(struct timeval t)
     return (double)t.tv_sec * 1000 + (double)t.tv_usec / 1000;
 }
 
-/* The exit status where a limit has ended the run; 0: that of the signal. */
-static const int limit_statuses[] = {
-    [CARREL_ENDED_EXIT] = 0,
-    [CARREL_ENDED_SIGNAL] = 0,
-    [CARREL_ENDED_TIMEOUT] = STATUS_TIMEOUT,
-    [CARREL_ENDED_OUTPUT] = STATUS_OUTPUT_LIMIT,
-    [CARREL_ENDED_OOM] = STATUS_MEMORY_LIMIT,
-    [CARREL_ENDED_PIDS] = STATUS_PIDS_LIMIT,
-    [CARREL_ENDED_DISK] = STATUS_DISK_LIMIT,
-};
-
 static void tell_reason(struct watch *w, struct carrel_result *ret)
 {
     bool beyond_disk = ret->usage.overshoot_bytes > 0;
@@ -594,7 +567,7 @@ static void tell_reason(struct watch *w, struct carrel_result *ret)
     if (w->killed) {
         ret->reason = w->killed_for;
         ret->signal = SIGKILL;
-        ret->exit_code = limit_statuses[w->killed_for];
+        ret->exit_code = limits_status(w->killed_for);
         if (!ret->exit_code)
             ret->exit_code = STATUS_SIGNAL_BASE + SIGKILL;
     } else if (w->exited && WIFEXITED(w->status)) {
@@ -603,7 +576,7 @@ static void tell_reason(struct watch *w, struct carrel_result *ret)
         ret->reason = CARREL_ENDED_SIGNAL;
         ret->signal = w->exited ? WTERMSIG(w->status) : SIGKILL;
         ret->exit_code = STATUS_SIGNAL_BASE + ret->signal;
-        if (ret->signal == SIGKILL && oom_kills() > w->oom_before)
+        if (ret->signal == SIGKILL && limits_oom_kills() > w->oom_before)
             ret->reason = CARREL_ENDED_OOM;
     }
 }
@@ -721,7 +694,7 @@ static int start_and_watch(struct watch *w, struct carrel_result *ret, struct er
         w->deadline_ms = UINT64_MAX;
     if (open_streams(w, err) < 0 || live_start(&w->live, w->run, err) < 0)
         return -1;
-    w->oom_before = oom_kills(); /* while pid 1 builds */
+    w->oom_before = limits_oom_kills(); /* while pid 1 builds */
     if (limits_watch_begin(&w->limits, w->run, &w->denials, w->live.pid, err) < 0)
         return -1;
     give_command_fds(w);

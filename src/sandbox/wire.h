@@ -15,6 +15,8 @@ enum message_kind {
     MESSAGE_ROOT,      /* the root's operations; + their mount trees */
     MESSAGE_COMMAND,   /* + stdin, stdout, stderr (none with a terminal) */
     MESSAGE_SIGNAL,    /* uint32: forwarded to the command's process group */
+    MESSAGE_KEEPER,    /* + a socket: start a keeper that serves commands on it, one at a time */
+    MESSAGE_KILL,      /* to a keeper: end all that its command has started */
 };
 
 enum reply_kind {
@@ -23,7 +25,8 @@ enum reply_kind {
     REPLY_STARTED,
     REPLY_EXITED,   /* status as wait(2) gives it */
     REPLY_LISTENER, /* + the listener of the system call filter */
-    REPLY_READY,    /* the frame stands, and waits for its root */
+    REPLY_READY, /* the frame stands, and waits for its root; of a keeper: it waits for a command */
+    REPLY_EMPTY, /* of a keeper: nothing its command has started is left */
 };
 
 /* Exit statuses with a meaning of their own. */
@@ -43,6 +46,12 @@ struct reply {
     uint32_t kind;
     int32_t status;
     struct err error;
+    /* Of a keeper: what those who ended since the command began have used. */
+    uint64_t cpu_user_us;
+    uint64_t cpu_system_us;
+    uint64_t peak_rss_bytes;
+    uint64_t written_bytes;
+    uint64_t empty; /* 1, with REPLY_EXITED: that was all, as if REPLY_EMPTY followed */
 };
 
 /* All return the bytes used, or 0 when they do not fit. */

@@ -62,8 +62,10 @@ class Network(CarrelTest):
         with socket.socket(socket.AF_UNIX) as server:
             server.bind(name)
             server.listen()
-            script = (f"import socket; s = socket.socket(socket.AF_UNIX)\n"
-                      f"try: s.connect({name!r}); print('connected')\nexcept OSError: print('refused')\n")
+            # Before Landlock had scopes (Linux 6.12) there are no Unix sockets at all with the host's network.
+            script = (f"import socket\n"
+                      f"try: socket.socket(socket.AF_UNIX).connect({name!r}); print('connected')\n"
+                      f"except OSError: print('refused')\n")
             for mode in ("none", "host"):
                 self.assertEqual("refused\n", self.ok("--net", mode, "--", PYTHON, "-c", script), mode)
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
-#include "cli/encode.h"
+#include "json/encode.h"
 
 /* One parsed command line. Every word is a block of its own, so that reading past its end is seen.
  */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cli/encode.h"
+#include "json/encode.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* /v1/audit: the broker's record, read from its files; everybody sees what concerns their own. */
+#include "audit/audit.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/call.h"
+#include "base/clock.h"
+#include "base/fd.h"
+
+enum {
+    PAGE_DEFAULT = 100,
+    PAGE_MAX = 1000,
+    LOOK_MS = 250, /* the broker writes, and nothing tells us */
+    LINES_A_TURN = 2000,
+};
+
+struct reading {
+    struct call *call;
+    struct audit_reader *reader;
+    const char *workspace; /* filters; NULL: any */
+    const char *operation;
+    const char *actor;
+    struct timer look;
+    struct buf out;
+    size_t out_at;
+};
+
+static bool same(const json_t *record, const char *member, const char *wanted)
+{
+    const char *text = json_string_value(json_object_get(record, member));
+
+    return !wanted || (text && strcmp(text, wanted) == 0);
+}
+
+/* Their own workspaces, and what they did themselves. */
+static bool may_see(struct call *call, const json_t *record)
+{
+    const char *id = json_string_value(json_object_get(record, "workspace"));
+    struct store_workspace w;
+    struct err err;
+
+    if (call->actor.scopes & SCOPE_ADMIN)
+        return true;
+    if (!id || !*id)
+        return same(record, "actor", call->actor.name);
+    struct arena arena;
+    arena_init(&arena, 1UL << 20);
+    bool own = store_workspace_get(call->front->store, &arena, id, &w, &err) == 1 &&
+               actor_may_see(&call->actor, w.owner);
+    arena_clear(&arena);
+    return own;
+}
+
+/* The next record that fits, as an object; NULL: none for now. */
+static json_t *next_record(struct reading *r, unsigned *budget, struct err *err, int *ret_failed)
+{
+    const char *line;
+    size_t n;
+
+    *ret_failed = 0;
+    while (*budget > 0) {
+        (*budget)--;
+        int got = audit_reader_next(r->reader, &line, &n, err);
+        if (got <= 0) {
+            *ret_failed = got;
+            *budget = 0;
+            return NULL;
+        }
+        json_t *record = json_loadb(line, n, 0, NULL);
+        if (record && same(record, "workspace", r->workspace) &&
+            same(record, "operation", r->operation) && same(record, "actor", r->actor) &&
+            may_see(r->call, record))
+            return record;
+        json_decref(record);
+    }
+    return NULL;
+}
+
+static void finish(struct call *call)
+{
+    struct reading *r = call->context;
+
+    timer_stop(call->front->events, &r->look);
+    audit_reader_close(r->reader);
+    buf_clear(&r->out);
+    free(r);
+    call->context = NULL;
+}
+
+static ssize_t pull(void *context, char *bytes, size_t size)
+{
+    struct reading *r = context;
+    struct err err;
+    unsigned budget = LINES_A_TURN;
+    int failed;
+
+    while (r->out_at == r->out.n) {
+        json_t *record = next_record(r, &budget, &err, &failed);
+        if (!record)
+            return failed < 0 ? -EIO : -EAGAIN;
+        char *text = json_dumps(record, JSON_COMPACT);
+        json_decref(record);
+        buf_clear(&r->out);
+        buf_init(&r->out, 1UL << 20);
+        r->out_at = 0;
+        buf_str(&r->out, text ? text : "");
+        buf_str(&r->out, "\n");
+        free(text);
+        if (buf_done(&r->out) < 0)
+            return -ENOMEM;
+    }
+    size_t n = r->out.n - r->out_at < size ? r->out.n - r->out_at : size;
+    memcpy(bytes, r->out.p + r->out_at, n);
+    r->out_at += n;
+    return (ssize_t)n;
+}
+
+static void look(struct timer *timer)
+{
+    struct reading *r = (struct reading *)(void *)((char *)timer - offsetof(struct reading, look));
+
+    ignore(timer_set(r->call->front->events, timer, now_ms() + LOOK_MS));
+    if (r->call->x)
+        http_wake(r->call->x);
+}
+
+static void list(struct call *call, struct reading *r, uint64_t limit)
+{
+    json_t *records = json_array();
+    json_t *record = NULL;
+    struct err err;
+    unsigned budget = 1000000;
+    int failed = 0;
+
+    while (json_array_size(records) < limit && (record = next_record(r, &budget, &err, &failed)))
+        json_array_append_new(records, record);
+    if (failed < 0) {
+        json_decref(records);
+        call_fail(call, &err);
+        return;
+    }
+    size_t n = json_array_size(records);
+    json_t *next = n && n == limit
+                       ? json_incref(json_object_get(json_array_get(records, n - 1), "seq"))
+                       : json_null();
+    call_json(call, 200, json_pack("{s:o, s:o}", "records", records, "next", next));
+}
+
+void records_list(struct call *call)
+{
+    struct reading *r = calloc(1, sizeof(*r));
+    char *dir = arena_printf(&call->arena, "%s/audit", call->front->settings->state);
+    uint64_t after;
+    uint64_t limit;
+    uint64_t follow;
+    struct err err;
+
+    if (!r || !dir) {
+        free(r);
+        call_error(call, 503, "unavailable", "out of memory");
+        return;
+    }
+    r->call = call;
+    r->look.ring = look;
+    buf_init(&r->out, 1UL << 20);
+    call->context = r;
+    call->abandoned = finish;
+    if (!call_number(call, "after", INT64_MAX, 0, &after) ||
+        !call_number(call, "limit", PAGE_MAX, PAGE_DEFAULT, &limit) ||
+        !call_number(call, "follow", 1, 0, &follow) ||
+        !call_text(call, "workspace", &r->workspace) ||
+        !call_text(call, "operation", &r->operation) || !call_text(call, "actor", &r->actor))
+        return;
+    if (audit_reader_open(&r->reader, dir, after, &err) < 0) {
+        call_fail(call, &err);
+        return;
+    }
+    if (!follow) {
+        list(call, r, limit);
+        return;
+    }
+    ignore(timer_set(call->front->events, &r->look, now_ms() + LOOK_MS));
+    call_stream(call, 200, "application/x-ndjson", "Cache-Control: no-store\r\n", pull, r);
+}

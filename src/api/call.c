@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api/call.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "api/router.h"
+#include "broker/protocol.h"
+
+bool actor_may_see(const struct actor *actor, const char *owner)
+{
+    return (actor->scopes & SCOPE_ADMIN) || strcmp(actor->owner, owner) == 0;
+}
+
+static void count(struct call *call, int status)
+{
+    call->status = status;
+    call->front->count.requests[status / 100 < 6 ? status / 100 : 5]++;
+}
+
+static const char *own_headers(const struct call *call, const char *more, char *text, size_t size)
+{
+    snprintf(text, size, "X-Request-Id: %s\r\n%s", call->id, more ? more : "");
+    return text;
+}
+
+static void reply(struct call *call, int status, const char *type, const char *body, size_t n)
+{
+    char headers[128];
+    struct exchange *x = call->x;
+
+    count(call, status);
+    if (!x)
+        return;
+    /* A 401 has to say how to do better. */
+    const char *more = status == 401 ? "WWW-Authenticate: Bearer\r\n" : NULL;
+    http_reply(x, status, type, own_headers(call, more, headers, sizeof(headers)), body, n);
+}
+
+void call_json(struct call *call, int status, json_t *object)
+{
+    char *text = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(6)) : NULL;
+    static const char failed[] =
+        "{\"error\":{\"code\":\"internal\",\"message\":\"out of memory\"}}";
+
+    json_decref(object);
+    if (text)
+        reply(call, status, "application/json", text, strlen(text));
+    else
+        reply(call, 500, "application/json", failed, sizeof(failed) - 1);
+    free(text);
+}
+
+void call_empty(struct call *call)
+{
+    reply(call, 204, NULL, "", 0);
+}
+
+static json_t *error_json(const char *code, const char *message)
+{
+    json_t *text = json_string(message); /* NULL unless it is UTF-8 */
+
+    return json_pack("{s:s, s:o}", "code", code, "message",
+                     text ? text : json_string("(not readable)"));
+}
+
+void call_error(struct call *call, int status, const char *code, const char *format, ...)
+{
+    char message[512];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(message, sizeof(message), format, args);
+    va_end(args);
+    call_json(call, status, json_pack("{s:o}", "error", error_json(code, message)));
+}
+
+void call_quota(struct call *call, const char *setting, const char *format, ...)
+{
+    char message[512];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(message, sizeof(message), format, args);
+    va_end(args);
+    json_t *error = error_json("quota_exceeded", message);
+    json_object_set_new(error, "details", json_pack("{s:s}", "reason", setting));
+    call_json(call, 429, json_pack("{s:o}", "error", error));
+}
+
+void call_fail(struct call *call, const struct err *err)
+{
+    static const struct {
+        int status;
+        const char *code;
+    } table[ERR_CODE_COUNT_] = {
+        [ERR_NONE] = {500, "internal"},       [ERR_INVALID] = {400, "invalid_request"},
+        [ERR_DENIED] = {403, "forbidden"},    [ERR_LIMIT] = {429, "quota_exceeded"},
+        [ERR_NOT_FOUND] = {404, "not_found"}, [ERR_CONFLICT] = {409, "conflict"},
+        [ERR_KERNEL] = {501, "unsupported"},  [ERR_IO] = {500, "internal"},
+    };
+
+    char text[512];
+    enum err_code code = (unsigned)err->code < ERR_CODE_COUNT_ ? err->code : ERR_IO;
+    bool full = err->os_errno == ENOSPC || err->os_errno == EDQUOT;
+
+    err_text(err, text, sizeof(text));
+    call_error(call, full ? 507 : table[code].status, full ? "disk_full" : table[code].code, "%s",
+               text);
+}
+
+void call_bad_field(struct call *call, const char *field, const char *expected)
+{
+    char message[256];
+
+    snprintf(message, sizeof(message), "\"%.64s\" must be %s", field, expected);
+    json_t *error = error_json("invalid_request", message);
+    json_object_set_new(error, "details", json_pack("{s:s}", "field", field));
+    call_json(call, 400, json_pack("{s:o}", "error", error));
+}
+
+void call_stream(struct call *call, int status, const char *type, const char *headers,
+                 http_pull *pull, void *context)
+{
+    char text[256];
+
+    count(call, status);
+    if (call->x)
+        http_stream(call->x, status, type, own_headers(call, headers, text, sizeof(text)), pull,
+                    context);
+}
+
+void call_release(struct call *call)
+{
+    if (--call->pending == 0 && !call->x)
+        router_free(call);
+}
+
+static void hear(void *context, struct answer *answer)
+{
+    struct call *call = context;
+
+    call->heard(call, answer);
+    call_release(call);
+}
+
+uint64_t call_expect(struct call *call, call_heard *heard)
+{
+    uint64_t tag = link_expect(call->front->link, hear, call);
+
+    call->heard = heard;
+    call->pending += tag != 0;
+    return tag;
+}
+
+int answer_check(struct answer *answer, struct err *ret)
+{
+    uint64_t tag;
+
+    if (answer->kind != ANSWER_ERROR)
+        return 0;
+    if (!protocol_unpack_error(answer->bytes, answer->n, &tag, ret))
+        err_set(ret, ERR_IO, 0, "the broker's answer cannot be read");
+    return -1;
+}
+
+void call_record(struct call *call, const char *workspace, const char *operation,
+                 const char *result, json_t *details, call_heard *heard)
+{
+    char *text = details ? json_dumps(details, JSON_COMPACT | JSON_ENSURE_ASCII) : NULL;
+    struct record_message m = {.actor = call->actor.name,
+                               .workspace = workspace,
+                               .request = call->id,
+                               .operation = operation,
+                               .result = result,
+                               .details = text ? text : ""};
+    struct buf b;
+
+    buf_init(&b, 1UL << 20);
+    protocol_pack_record(&b, call_expect(call, heard), &m);
+    link_send(call->front->link, REQUEST_RECORD, &b);
+    json_decref(details);
+    free(text);
+}
+
+void call_ask(struct call *call, uint32_t kind, const char *a, const char *b, const char *c,
+              call_heard *heard)
+{
+    struct plain_message m = {.texts = {a, b, c}};
+    struct buf message;
+
+    buf_init(&message, 4096);
+    protocol_pack_plain(&message, call_expect(call, heard), &m);
+    link_send(call->front->link, kind, &message);
+}
+
+bool call_number(struct call *call, const char *name, uint64_t max, uint64_t fallback,
+                 uint64_t *ret)
+{
+    char text[32];
+    char *end;
+    int found = http_query(http_request_of(call->x)->query, name, text, sizeof(text));
+
+    *ret = fallback;
+    if (found == 0)
+        return true;
+    errno = 0;
+    uint64_t number = strtoull(text, &end, 10);
+    if (found > 0 && text[0] >= '0' && text[0] <= '9' && *end == '\0' && !errno && number <= max) {
+        *ret = number;
+        return true;
+    }
+    call_bad_field(call, name, "a whole number that is not too large");
+    return false;
+}
+
+bool call_text(struct call *call, const char *name, const char **ret)
+{
+    char text[1024];
+    int found = http_query(http_request_of(call->x)->query, name, text, sizeof(text));
+
+    *ret = NULL;
+    if (found == 0)
+        return true;
+    *ret = found > 0 ? arena_copy(&call->arena, text, strlen(text)) : NULL;
+    if (*ret)
+        return true;
+    call_bad_field(call, name, "given once, and properly encoded");
+    return false;
+}

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One HTTP request on its way: who asks, what for, and how to answer. A call outlives its client
+ * when something of it is still under way with the broker; it then answers nobody. */
+#pragma once
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "front/front.h"
+
+struct actor {
+    char name[FRONT_ID + 8]; /* "key:k…", "admin", "socket": for the record */
+    char key[28];            /* id of the key; "" : the administrator's own */
+    char owner[FRONT_ID];
+    unsigned scopes;
+};
+
+struct job;
+
+struct call {
+    struct front *front;
+    struct exchange *x; /* NULL: the client has gone, or was answered */
+    struct arena arena;
+    char id[28];
+    struct actor actor;
+    const struct route *route;
+    char *params[3];                  /* decoded path parameters, in order */
+    struct store_workspace workspace; /* of routes that name one: checked to be the actor's */
+    json_t *body;                     /* of routes with a JSON body: an object */
+    void *context;                    /* the handler's own */
+    void (*leaving)(struct call *);   /* first of two: before anything of it is given up */
+    void (*abandoned)(struct call *); /* the exchange is over, or the client has gone; or NULL */
+    size_t (*piece)(struct call *, const char *, size_t); /* of a streamed body */
+    void (*whole)(struct call *);                         /* ... and its end */
+    void (*heard)(struct call *, struct answer *);        /* who waits for the broker's answer */
+    unsigned pending;                                     /* not freed while this is not 0 */
+    int status;
+    uint64_t began_us;
+};
+
+/* Whether this actor may know of what this owner has. The one place that decides it. */
+bool actor_may_see(const struct actor *actor, const char *owner);
+
+/* Answers; the call may be gone afterwards. */
+void call_json(struct call *call, int status, json_t *object);
+void call_empty(struct call *call);
+void call_error(struct call *call, int status, const char *code, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+/* 429: which quota it is, by the name of its setting, and a sentence. */
+void call_quota(struct call *call, const char *setting, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* By the table error code -> status. */
+void call_fail(struct call *call, const struct err *err);
+/* 400, with the field that is at fault. */
+void call_bad_field(struct call *call, const char *field, const char *expected);
+/* Answers with a stream; the handler's pull is called with `context`. */
+void call_stream(struct call *call, int status, const char *type, const char *headers,
+                 http_pull *pull, void *context);
+
+/* One answer of the broker's at a time. It is heard also when the client has gone: what was begun
+ * is finished, and the answers to nobody are dropped. */
+typedef void call_heard(struct call *call, struct answer *answer);
+uint64_t call_expect(struct call *call, call_heard *heard);
+/* One reason less to keep it; it may be gone afterwards. */
+void call_release(struct call *call);
+/* 0, or the error in an ANSWER_ERROR. */
+int answer_check(struct answer *answer, struct err *ret);
+/* Writes a record, and calls `heard` when it is on disk. */
+void call_record(struct call *call, const char *workspace, const char *operation,
+                 const char *result, json_t *details, call_heard *heard);
+/* Asks a request of texts. */
+void call_ask(struct call *call, uint32_t kind, const char *a, const char *b, const char *c,
+              call_heard *heard);
+
+/* Query parameter as a number within bounds; `fallback` when absent. False: answered with 400. */
+bool call_number(struct call *call, const char *name, uint64_t max, uint64_t fallback,
+                 uint64_t *ret);
+/* As text in the arena; NULL when absent. False: answered with 400. */
+bool call_text(struct call *call, const char *name, const char **ret);
+
+/* fields.c: members of a JSON object; each answers 400 itself and returns false when one is wrong.
+ * A member that is absent, or null, leaves *ret as it was. */
+bool field_text(struct call *call, const json_t *object, const char *name, size_t max,
+                const char **ret);
+bool field_number(struct call *call, const json_t *object, const char *name, uint64_t min,
+                  uint64_t max, uint64_t *ret);
+bool field_flag(struct call *call, const json_t *object, const char *name, bool *ret);
+bool field_object(struct call *call, const json_t *object, const char *name, json_t **ret);
+/* Refuses members that are not in the list, which ends with NULL. */
+bool fields_known(struct call *call, const json_t *object, const char *const *names);
+
+/* The handlers, one file per resource. */
+void keys_create(struct call *call);
+void keys_list(struct call *call);
+void keys_revoke(struct call *call);
+void workspaces_create(struct call *call);
+void workspaces_list(struct call *call);
+void workspaces_get(struct call *call);
+void workspaces_update(struct call *call);
+void workspaces_delete(struct call *call);
+void workspaces_undelete(struct call *call);
+void workspaces_sleep(struct call *call);
+void workspaces_backup(struct call *call);
+void workspaces_restore(struct call *call);
+void workspaces_adopt(struct call *call);
+void execs_create(struct call *call);
+void execs_list(struct call *call);
+void execs_get(struct call *call);
+void execs_output(struct call *call);
+void execs_stdin(struct call *call);
+void execs_signal(struct call *call);
+void execs_resize(struct call *call);
+void execs_kill(struct call *call);
+void records_list(struct call *call);
+void events_follow(struct call *call);
+void host_get(struct call *call);
+void health_get(struct call *call);
+void ready_get(struct call *call);
+void metrics_get(struct call *call);
+void openapi_get(struct call *call);

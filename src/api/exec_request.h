@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The body of POST …/exec, checked and put under the workspace's policy. */
+#pragma once
+
+#include "api/call.h"
+#include "api/follow.h"
+#include "broker/protocol.h"
+
+struct exec_wish {
+    struct exec_message message; /* all but exec */
+    const char *input;           /* for stdin, NULL: none */
+    size_t input_n;
+    bool input_open; /* more will be posted */
+    bool background;
+    bool streamed;
+    enum follow_format format;
+    void (*then)(struct call *); /* called when it runs; NULL: nobody */
+    uint64_t output_bytes;       /* bound on the output; 0: none */
+    json_t *shown;               /* what was asked, for the row and for listings */
+};
+
+/* False: answered with what is wrong. The wish lives as long as the call. */
+bool exec_wish_read(struct call *call, struct exec_wish *ret);
+/* One that Carrel itself makes: this command, nothing else of the body. */
+bool exec_wish_own(struct call *call, const char *const *argv, struct exec_wish *ret);

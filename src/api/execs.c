@@ -1,0 +1,656 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* /v1/workspaces/{ws}/exec: asks the broker for a command, and answers in one of three ways: the
+ * whole result when it is over, a stream, or at once. */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/call.h"
+#include "api/exec_request.h"
+#include "api/execs.h"
+#include "api/follow.h"
+#include "base/fd.h"
+#include "front/job.h"
+#include "json/encode.h"
+#include "json/result.h"
+
+enum {
+    PAGE_DEFAULT = 100,
+    PAGE_MAX = 1000,
+    MESSAGE_MAX = 4000000, /* of the broker's protocol */
+};
+
+struct asking {
+    struct follower follower; /* first: they are the same thing */
+    struct asking *next;      /* in the queue */
+    struct call *call;
+    struct job *job;
+    bool waiting; /* for the start: row and input come first, whether the client is there or not */
+    struct exec_wish wish;
+};
+
+struct job *execs_job_of(const struct call *call)
+{
+    const struct asking *asking = call->context;
+
+    return asking && !asking->waiting ? asking->job : NULL;
+}
+
+static json_t *running_json(const struct job *job)
+{
+    return json_pack("{s:s, s:s, s:s}", "exec_id", job->id, "workspace", job->workspace, "state",
+                     job->state == JOB_ENDED ? "ended" : "running");
+}
+
+/* Both streams as they are in the spool, apart. */
+static int collect(struct job *job, struct buf *out, struct buf *err)
+{
+    struct spool_reader reader;
+    char bytes[32768];
+    enum spool_stream stream;
+    ssize_t n;
+
+    if (!job->has_spool)
+        return 0;
+    int r = spool_reader_add(&job->spool, &reader, 0, false);
+    if (r < 0)
+        return r;
+    while (reader.at < job->final &&
+           (n = spool_read(&job->spool, &reader, bytes, sizeof(bytes), &stream)) > 0)
+        buf_add(stream == SPOOL_ERR ? err : out, bytes, (size_t)n);
+    spool_reader_drop(&job->spool, &reader);
+    return reader.at >= job->final ? 0 : -EIO;
+}
+
+static json_t *whole_result(struct job *job, uint64_t most)
+{
+    scoped_buf struct buf out;
+    scoped_buf struct buf err;
+
+    buf_init(&out, 256UL << 20);
+    buf_init(&err, 256UL << 20);
+    if (collect(job, &out, &err) < 0 || buf_done(&out) < 0 || buf_done(&err) < 0)
+        return NULL;
+    struct carrel_result result = job->result;
+    if (most && out.n + err.n > most) { /* what came after the bound was not asked for */
+        err.n = err.n > most ? most : err.n;
+        out.n = most - err.n < out.n ? most - err.n : out.n;
+        result.truncated = true;
+    }
+    result.out = out.p;
+    result.out_size = out.n;
+    result.err = err.p;
+    result.err_size = err.n;
+    json_t *object = result_json(&result, true);
+    /* The denials were encoded when they came. */
+    json_object_set(object, "denials", json_object_get(job->result_json, "denials"));
+    json_object_set_new(object, "exec_id", json_string(job->id));
+    return object;
+}
+
+/* The call is about to be answered or to end: the job goes on by itself. */
+static void let_go(struct asking *asking)
+{
+    struct job *job = asking->job;
+
+    asking->job = NULL;
+    asking->call->context = NULL;
+    asking->call->abandoned = NULL;
+    json_decref(asking->wish.shown);
+    asking->wish.shown = NULL;
+    if (job)
+        job_unfollow(job, &asking->follower);
+}
+
+static void plain_drained(struct follower *follower)
+{
+    struct asking *asking = (struct asking *)follower;
+    struct call *call = asking->call;
+    json_t *object = whole_result(asking->job, asking->wish.output_bytes);
+
+    let_go(asking);
+    if (object)
+        call_json(call, 200, object);
+    else
+        call_error(call, 500, "internal", "the output could not be read back");
+}
+
+static void no_output(struct follower *follower)
+{
+    (void)follower; /* it is collected at the end */
+}
+
+static void write_row(struct asking *asking)
+{
+    struct job *job = asking->job;
+    struct call *call = asking->call;
+    char *shown = json_dumps(asking->wish.shown, JSON_COMPACT);
+    struct store_exec row = {.id = job->id,
+                             .workspace = job->workspace,
+                             .owner = job->owner,
+                             .actor = call->actor.name,
+                             .command = shown ? shown : "{}",
+                             .state = "running",
+                             .result = "",
+                             .started_ms = wall_ms(),
+                             .tty = asking->wish.message.tty};
+    struct err err;
+
+    /* The audit record is the truth; the row is for listings. */
+    ignore(store_exec_add(call->front->store, &row, &err));
+    free(shown);
+}
+
+static void feed_input(struct asking *asking)
+{
+    struct exec_wish *wish = &asking->wish;
+
+    if (wish->input)
+        ignore(job_input(asking->job, wish->input, wish->input_n)); /* it may not want it */
+    if (wish->message.input && !wish->input_open)
+        job_end_input(asking->job);
+}
+
+static void follow(struct asking *asking)
+{
+    struct call *call = asking->call;
+    struct job *job = asking->job;
+    struct follow_request request = {.format = asking->wish.format,
+                                     .to_the_end = true,
+                                     .holds = true,
+                                     .only = -1,
+                                     .announce = asking->wish.format != FOLLOW_RAW};
+
+    let_go(asking);
+    follow_start(call, job, job->id, NULL, &request);
+}
+
+static void answer_started(struct asking *asking)
+{
+    struct call *call = asking->call;
+    struct job *job = asking->job;
+
+    if (!call->x) {
+        let_go(asking);
+    } else if (asking->wish.background) {
+        json_t *object = running_json(job);
+        let_go(asking);
+        call_json(call, 202, object);
+    } else if (asking->wish.streamed) {
+        follow(asking);
+    } else if (asking->wish.then) {
+        asking->wish.then(call);
+    }
+}
+
+static void exec_started(struct follower *follower, const struct err *failed)
+{
+    struct asking *asking = (struct asking *)follower;
+    struct call *call = asking->call;
+    struct job *job = asking->job;
+
+    asking->waiting = false;
+    if (failed) {
+        asking->job = NULL; /* freed by whoever tells */
+        let_go(asking);
+        call_fail(call, failed);
+    } else {
+        write_row(asking);
+        feed_input(asking);
+        call->front->count.execs_started++;
+        front_announce(call->front, "exec.start", job->workspace, job->owner,
+                       json_pack("{s:s}", "exec_id", job->id));
+        answer_started(asking);
+    }
+    call_release(call);
+}
+
+/* A client that leaves does not end its command. */
+static void client_left(struct call *call)
+{
+    struct asking *asking = call->context;
+
+    if (asking && !asking->waiting)
+        let_go(asking);
+}
+
+static void heard_start(void *context, struct answer *answer)
+{
+    struct job *job = context;
+    struct err err;
+
+    if (answer_check(answer, &err) < 0)
+        job_fail(job, &err);
+    else
+        job_run(job, answer->fds, answer->fd_count);
+}
+
+/* What one owner may have at a time. */
+static bool within_quota(struct call *call)
+{
+    const struct settings *settings = call->front->settings;
+    const char *owner = call->workspace.owner;
+
+    if (settings->owner_execs && front_jobs_of(call->front, owner) >= settings->owner_execs) {
+        call_quota(call, "owner_execs", "'%s' has %ju commands running, which is the quota", owner,
+                   (uintmax_t)settings->owner_execs);
+        return false;
+    }
+    if (settings->owner_sandboxes && !front_is_awake(call->front, call->workspace.id) &&
+        front_awake_of(call->front, owner) >= settings->owner_sandboxes) {
+        call_quota(call, "owner_sandboxes",
+                   "'%s' has %ju workspaces awake, which is the quota; put one to sleep", owner,
+                   (uintmax_t)settings->owner_sandboxes);
+        return false;
+    }
+    return true;
+}
+
+/* Asks the broker; the follower's functions hear how it goes. */
+static void ask(struct call *call, struct asking *asking)
+{
+    struct front *front = call->front;
+    char id[28];
+    struct buf b;
+
+    make_id('x', id);
+    asking->wish.message.exec = id;
+    buf_init(&b, MESSAGE_MAX);
+    struct job *job = job_new(front, id, call->workspace.id, call->workspace.owner);
+    uint64_t tag = job ? link_expect(front->link, heard_start, job) : 0;
+    protocol_pack_exec(&b, tag, &asking->wish.message);
+    if (!tag || buf_done(&b) < 0) {
+        buf_clear(&b);
+        if (tag)
+            link_settle(front->link, tag);
+        if (job)
+            job_free(job);
+        json_decref(asking->wish.shown);
+        call_error(call, 413, "too_large", "command and environment are too large");
+        return;
+    }
+    job->most_output = asking->wish.output_bytes;
+    asking->call = call;
+    asking->job = job;
+    asking->waiting = true;
+    call->pending++;
+    call->context = asking;
+    call->abandoned = client_left;
+    job_follow(job, &asking->follower);
+    link_send(front->link, REQUEST_EXEC, &b);
+}
+
+static bool is_full(const struct front *front)
+{
+    return front->settings->max_execs && front->job_count >= front->settings->max_execs;
+}
+
+/* One that waited leaves the queue: its turn has come, or its client has gone. */
+static void leave_queue(struct asking *asking)
+{
+    struct front *front = asking->call->front;
+
+    for (struct asking **at = &front->queue; *at; at = &(*at)->next) {
+        if (*at == asking) {
+            *at = asking->next;
+            front->queued--;
+            return;
+        }
+    }
+}
+
+static void left_while_waiting(struct call *call)
+{
+    struct asking *asking = call->context;
+
+    leave_queue(asking);
+    json_decref(asking->wish.shown);
+}
+
+/* Waits for its turn, where the settings have room for that. */
+static void enqueue(struct call *call, struct asking *asking)
+{
+    struct front *front = call->front;
+    struct asking **at = &front->queue;
+
+    if (front->queued >= front->settings->queue) {
+        json_decref(asking->wish.shown);
+        call_quota(call, "max_execs", "%ju commands run, which is the most; try again later",
+                   (uintmax_t)front->job_count);
+        return;
+    }
+    while (*at)
+        at = &(*at)->next;
+    *at = asking;
+    front->queued++;
+    asking->call = call;
+    call->context = asking;
+    call->abandoned = left_while_waiting;
+}
+
+void execs_next(struct front *front)
+{
+    while (front->queue && !is_full(front)) {
+        struct asking *asking = front->queue;
+        leave_queue(asking);
+        ask(asking->call, asking);
+    }
+}
+
+void execs_create(struct call *call)
+{
+    struct asking *asking = arena_alloc(&call->arena, sizeof(*asking));
+
+    if (!asking) {
+        call_error(call, 413, "too_large", "the request is too large");
+        return;
+    }
+    if (call->workspace.deleted_ms) {
+        call_error(call, 409, "conflict", "the workspace is in the trash; undelete it first");
+        return;
+    }
+    if (!within_quota(call) || !exec_wish_read(call, &asking->wish))
+        return;
+    asking->follower =
+        (struct follower){.started = exec_started, .output = no_output, .drained = plain_drained};
+    if (is_full(call->front))
+        enqueue(call, asking);
+    else
+        ask(call, asking);
+}
+
+void execs_own(struct call *call, const char *const *argv, void (*then)(struct call *))
+{
+    struct asking *asking = arena_alloc(&call->arena, sizeof(*asking));
+
+    if (!asking) {
+        call_error(call, 413, "too_large", "the request is too large");
+        return;
+    }
+    if (!exec_wish_own(call, argv, &asking->wish))
+        return;
+    asking->wish.format = FOLLOW_RAW;
+    asking->wish.then = then;
+    asking->wish.streamed = !then;
+    asking->wish.message.input = asking->wish.input_open = then != NULL;
+    asking->follower =
+        (struct follower){.started = exec_started, .output = no_output, .drained = plain_drained};
+    ask(call, asking);
+}
+
+/* The command the path names, in memory or only in its row; false: answered with 404. */
+static bool find(struct call *call, struct job **ret_job, struct store_exec *ret_row)
+{
+    struct err err;
+
+    *ret_job = job_find(call->front, call->params[1]);
+    if (*ret_job && strcmp((*ret_job)->workspace, call->workspace.id) != 0)
+        *ret_job = NULL;
+    int found = store_exec_get(call->front->store, &call->arena, call->params[1], ret_row, &err);
+    if (found < 0) {
+        call_fail(call, &err);
+        return false;
+    }
+    if (found == 1 && strcmp(ret_row->workspace, call->workspace.id) == 0)
+        return true;
+    call_error(call, 404, "not_found", "there is no command '%s' in this workspace",
+               call->params[1]);
+    return false;
+}
+
+static json_t *exec_json(struct front *front, const struct store_exec *row)
+{
+    const struct job *job = job_find(front, row->id);
+    json_t *object = json_loads(row->command, 0, NULL);
+
+    if (!object)
+        object = json_object();
+    bool runs = job ? job->state != JOB_ENDED : strcmp(row->state, "running") == 0;
+    json_object_set_new(object, "exec_id", json_string(row->id));
+    json_object_set_new(object, "workspace", json_string(row->workspace));
+    json_object_set_new(object, "state", json_string(runs ? "running" : "ended"));
+    json_object_set_new(object, "actor", json_string(row->actor));
+    json_object_set_new(object, "started", time_json(row->started_ms));
+    json_object_set_new(object, "ended", time_json(row->ended_ms));
+    if (job && job->has_spool) {
+        json_object_set_new(object, "output_bytes", json_integer((json_int_t)job->spool.end));
+        json_object_set_new(object, "output_first", json_integer((json_int_t)job->spool.first));
+    }
+    json_t *result = *row->result ? json_loads(row->result, 0, NULL) : NULL;
+    json_object_set_new(object, "result", result ? result : json_null());
+    return object;
+}
+
+struct listing {
+    struct front *front;
+    json_t *list;
+};
+
+static bool list_one(void *context, const struct store_exec *row)
+{
+    struct listing *listing = context;
+
+    return json_array_append_new(listing->list, exec_json(listing->front, row)) == 0;
+}
+
+void execs_list(struct call *call)
+{
+    struct listing listing = {.front = call->front};
+    const char *cursor;
+    const char *state;
+    uint64_t limit;
+    struct err err;
+
+    if (!call_number(call, "limit", PAGE_MAX, PAGE_DEFAULT, &limit) ||
+        !call_text(call, "cursor", &cursor) || !call_text(call, "state", &state))
+        return;
+    listing.list = json_array();
+    if (store_execs(call->front->store, call->workspace.id, state, cursor, (size_t)limit, list_one,
+                    &listing, &err) < 0) {
+        json_decref(listing.list);
+        call_fail(call, &err);
+        return;
+    }
+    size_t n = json_array_size(listing.list);
+    json_t *next =
+        n && n == limit
+            ? json_incref(json_object_get(json_array_get(listing.list, n - 1), "exec_id"))
+            : json_null();
+    call_json(call, 200, json_pack("{s:o, s:o}", "execs", listing.list, "next", next));
+}
+
+void execs_get(struct call *call)
+{
+    struct store_exec row;
+    struct job *job;
+
+    if (find(call, &job, &row))
+        call_json(call, 200, exec_json(call->front, &row));
+}
+
+void execs_output(struct call *call)
+{
+    struct follow_request request = {.format = FOLLOW_NDJSON, .only = -1};
+    struct store_exec row;
+    struct job *job;
+    const char *format;
+    const char *only;
+    uint64_t follow_it;
+
+    if (!call_number(call, "from", INT64_MAX, 0, &request.from) ||
+        !call_number(call, "follow", 1, 0, &follow_it) || !call_text(call, "format", &format) ||
+        !call_text(call, "stream", &only) || !find(call, &job, &row))
+        return;
+    if (format && !follow_format_of(format, &request.format)) {
+        call_bad_field(call, "format", "\"ndjson\", \"sse\" or \"raw\"");
+        return;
+    }
+    if (!format)
+        (void)follow_format_of(http_header(http_request_of(call->x), "accept"), &request.format);
+    if (only) {
+        request.only = strcmp(only, "stdout") == 0   ? SPOOL_OUT
+                       : strcmp(only, "stderr") == 0 ? SPOOL_ERR
+                                                     : -2;
+        if (request.only == -2) {
+            call_bad_field(call, "stream", "\"stdout\" or \"stderr\"");
+            return;
+        }
+    }
+    request.to_the_end = request.holds = follow_it == 1;
+    json_t *result = job || !*row.result ? NULL : json_loads(row.result, 0, NULL);
+    follow_start(call, job, call->params[1], result, &request);
+}
+
+/* For what only makes sense while it runs. */
+static struct job *find_running(struct call *call)
+{
+    struct store_exec row;
+    struct job *job;
+
+    if (!find(call, &job, &row))
+        return NULL;
+    if (job && (job->state == JOB_RUNNING || !job->gone))
+        return job;
+    call_error(call, 409, "conflict", "the command has ended");
+    return NULL;
+}
+
+void execs_stdin(struct call *call)
+{
+    uint64_t eof;
+    size_t n;
+
+    if (!call_number(call, "eof", 1, 0, &eof))
+        return;
+    struct job *job = find_running(call);
+    if (!job)
+        return;
+    const char *bytes = http_body(call->x, &n);
+    int r = n ? job_input(job, bytes, n) : 0;
+    if (r == -EAGAIN) {
+        call_error(call, 429, "too_many", "the command does not read its input; try again later");
+        return;
+    }
+    if (r < 0) {
+        call_error(call, 409, "conflict", "the command's input is closed");
+        return;
+    }
+    if (eof)
+        job_end_input(job);
+    call_empty(call);
+}
+
+static int signal_number(const json_t *value)
+{
+    static const struct {
+        const char *name;
+        int number;
+    } table[] = {{"HUP", SIGHUP},   {"INT", SIGINT},   {"QUIT", SIGQUIT},  {"KILL", SIGKILL},
+                 {"USR1", SIGUSR1}, {"USR2", SIGUSR2}, {"TERM", SIGTERM},  {"CONT", SIGCONT},
+                 {"STOP", SIGSTOP}, {"TSTP", SIGTSTP}, {"WINCH", SIGWINCH}};
+
+    const char *name = json_string_value(value);
+
+    if (json_is_integer(value)) {
+        json_int_t number = json_integer_value(value);
+        return number >= 1 && number <= 64 ? (int)number : -1;
+    }
+    if (name && strncmp(name, "SIG", 3) == 0)
+        name += 3;
+    for (size_t i = 0; name && i < sizeof(table) / sizeof(table[0]); i++) {
+        if (strcmp(name, table[i].name) == 0)
+            return table[i].number;
+    }
+    return -1;
+}
+
+static void done_empty(struct call *call, struct answer *answer)
+{
+    struct err err;
+
+    if (answer_check(answer, &err) < 0)
+        call_fail(call, &err);
+    else
+        call_empty(call);
+}
+
+static void ask_with_number(struct call *call, uint32_t kind, uint64_t number)
+{
+    struct plain_message m = {.texts = {call->params[1]}, .number = number};
+    struct buf b;
+
+    buf_init(&b, 4096);
+    protocol_pack_plain(&b, call_expect(call, done_empty), &m);
+    link_send(call->front->link, kind, &b);
+}
+
+static void send_signal(struct call *call, struct answer *answer)
+{
+    struct err err;
+
+    if (answer_check(answer, &err) < 0)
+        call_fail(call, &err);
+    else
+        ask_with_number(call, REQUEST_SIGNAL,
+                        (uint64_t)signal_number(json_object_get(call->body, "signal")));
+}
+
+void execs_signal(struct call *call)
+{
+    static const char *const known[] = {"signal", NULL};
+
+    if (!fields_known(call, call->body, known))
+        return;
+    int number = signal_number(json_object_get(call->body, "signal"));
+    if (number < 0) {
+        call_bad_field(call, "signal", "a name such as \"TERM\", or a number from 1 to 64");
+        return;
+    }
+    struct job *job = find_running(call);
+    if (job)
+        call_record(call, job->workspace, "exec.signal", "ok",
+                    json_pack("{s:s, s:i}", "exec", job->id, "signal", number), send_signal);
+}
+
+static void send_kill(struct call *call, struct answer *answer)
+{
+    struct err err;
+
+    if (answer_check(answer, &err) < 0)
+        call_fail(call, &err);
+    else
+        ask_with_number(call, REQUEST_KILL, CARREL_ENDED_SIGNAL);
+}
+
+void execs_kill(struct call *call)
+{
+    struct job *job = find_running(call);
+
+    if (job)
+        call_record(call, job->workspace, "exec.kill", "ok", json_pack("{s:s}", "exec", job->id),
+                    send_kill);
+}
+
+void execs_resize(struct call *call)
+{
+    static const char *const known[] = {"cols", "rows", NULL};
+    uint64_t columns = 80;
+    uint64_t rows = 24;
+
+    if (!fields_known(call, call->body, known) ||
+        !field_number(call, call->body, "cols", 1, 4096, &columns) ||
+        !field_number(call, call->body, "rows", 1, 4096, &rows))
+        return;
+    struct job *job = find_running(call);
+    if (!job)
+        return;
+    int r = job_resize(job, (unsigned)columns, (unsigned)rows);
+    if (r == -ENOTTY)
+        call_error(call, 409, "conflict", "the command has no terminal");
+    else if (r < 0)
+        call_error(call, 500, "internal", "the terminal does not take that size");
+    else
+        call_empty(call);
+}

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How the daemon is: health, readiness, metrics, and its own description. */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "api/call.h"
+#include "base/clock.h"
+#include "sys/path.h"
+
+#ifndef CARREL_VERSION
+#define CARREL_VERSION "unknown"
+#endif
+
+/* The file as it is in the repository, between two symbols. */
+__asm__(".section .rodata\n"
+        ".global openapi_text\n"
+        "openapi_text:\n"
+        ".incbin \"docs/openapi.json\"\n"
+        ".global openapi_end\n"
+        "openapi_end:\n"
+        ".byte 0\n"
+        ".previous\n");
+extern const char openapi_text[];
+extern const char openapi_end[];
+
+void openapi_get(struct call *call)
+{
+    http_reply(call->x, 200, "application/json", NULL, openapi_text,
+               (size_t)(openapi_end - openapi_text));
+}
+
+void health_get(struct call *call)
+{
+    call_json(call, 200, json_pack("{s:s, s:s}", "status", "ok", "version", CARREL_VERSION));
+}
+
+void ready_get(struct call *call)
+{
+    if (call->front->resumed && !call->front->draining)
+        call_json(call, 200, json_pack("{s:s}", "status", "ready"));
+    else
+        call_error(call, 503, "unavailable", "the daemon is starting or stopping");
+}
+
+void host_get(struct call *call)
+{
+    struct front *front = call->front;
+    const struct settings *s = front->settings;
+    uint64_t workspaces = 0;
+    struct err err;
+
+    if (store_count_workspaces(front->store, NULL, &workspaces, &err) < 0) {
+        call_fail(call, &err);
+        return;
+    }
+    call_json(call, 200,
+              json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:{s:I, s:I, s:I, s:I, s:I}}", "version",
+                        CARREL_VERSION, "uptime_ms", (json_int_t)(now_ms() - front->began_ms),
+                        "workspaces", (json_int_t)workspaces, "sandboxes",
+                        (json_int_t)front->awake_count, "execs", (json_int_t)front->job_count,
+                        "queued", (json_int_t)front->queued, "limits", "max_sandboxes",
+                        (json_int_t)s->max_sandboxes, "max_execs", (json_int_t)s->max_execs,
+                        "max_memory", (json_int_t)s->max_memory, "max_pids",
+                        (json_int_t)s->max_pids, "disk_floor", (json_int_t)s->disk_floor));
+}
+
+static uint64_t resident_bytes(void)
+{
+    char text[256];
+    unsigned long size;
+    unsigned long resident = 0;
+
+    if (path_read_small("/proc/self/statm", text, sizeof(text)) <= 0 ||
+        sscanf(text, "%lu %lu", &size, &resident) != 2) /* NOLINT(cert-err34-c): our kernel's */
+        return 0;
+    return (uint64_t)resident * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+static void put(struct buf *b, const char *name, const char *type, const char *help)
+{
+    buf_printf(b, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+}
+
+static void put_one(struct buf *b, const char *name, const char *type, const char *help,
+                    double value)
+{
+    put(b, name, type, help);
+    buf_printf(b, "%s %.17g\n", name, value);
+}
+
+static void put_counters(struct buf *b, const struct counters *c)
+{
+    static const char *const outcomes[] = {"exit", "signal", "timeout", "output",
+                                           "oom",  "pids",   "disk"};
+
+    put(b, "carrel_http_requests_total", "counter", "Answered requests by class of status.");
+    for (unsigned i = 1; i < 6; i++)
+        buf_printf(b, "carrel_http_requests_total{code=\"%uxx\"} %ju\n", i,
+                   (uintmax_t)c->requests[i]);
+    put_one(b, "carrel_http_request_seconds_total", "counter", "Time spent on requests.",
+            (double)c->request_us / 1e6);
+    put(b, "carrel_exec_total", "counter", "Commands that ended, by outcome.");
+    for (unsigned i = 0; i < sizeof(outcomes) / sizeof(outcomes[0]); i++)
+        buf_printf(b, "carrel_exec_total{outcome=\"%s\"} %ju\n", outcomes[i],
+                   (uintmax_t)c->execs_ended[i]);
+    put_one(b, "carrel_exec_seconds_total", "counter", "How long commands ran, in all.",
+            (double)c->exec_us / 1e6);
+    put_one(b, "carrel_exec_started_total", "counter", "Commands that were started.",
+            (double)c->execs_started);
+    put_one(b, "carrel_sandbox_starts_total", "counter", "Sandboxes that were started.",
+            (double)c->sandboxes_started);
+    put_one(b, "carrel_output_bytes_total", "counter", "Output of commands.",
+            (double)c->output_bytes);
+    put_one(b, "carrel_stream_stalls_total", "counter", "Times a command waited for its reader.",
+            (double)c->stalls);
+    put_one(b, "carrel_denials_total", "counter", "What sandboxes did not allow.",
+            (double)c->denials);
+}
+
+void metrics_get(struct call *call)
+{
+    struct front *front = call->front;
+    struct http_stats http;
+    scoped_buf struct buf b;
+
+    buf_init(&b, 64UL << 10);
+    http_stats(front->http, &http);
+    put(&b, "carrel_build_info", "gauge", "The version that runs.");
+    buf_printf(&b, "carrel_build_info{version=\"%s\"} 1\n", CARREL_VERSION);
+    put_counters(&b, &front->count);
+    put(&b, "carrel_sandboxes", "gauge", "Sandboxes by state.");
+    buf_printf(&b, "carrel_sandboxes{state=\"live\"} %zu\n", front->awake_count);
+    put_one(&b, "carrel_execs", "gauge", "Commands that run.", (double)front->job_count);
+    put_one(&b, "carrel_http_connections", "gauge", "Open connections.", (double)http.connections);
+    put_one(&b, "carrel_http_refused_total", "counter", "Requests that were malformed or too slow.",
+            (double)http.refused);
+    put_one(&b, "process_resident_memory_bytes", "gauge", "Memory of the front.",
+            (double)resident_bytes());
+    if (buf_done(&b) < 0)
+        call_error(call, 500, "internal", "out of memory");
+    else
+        http_reply(call->x, 200, "text/plain; version=0.0.4; charset=utf-8", NULL, b.p, b.n);
+}

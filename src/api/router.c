@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api/router.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "broker/protocol.h"
+
+#define ARENA_BYTES (16UL << 20)
+#define BODY_SMALL  (256UL << 10)
+#define BODY_EXEC   (8UL << 20)
+#define BODY_INPUT  (1UL << 20)
+#define ANYONE      (SCOPE_ADMIN | SCOPE_USER)
+
+#define EXEC "/v1/workspaces/{ws}/exec"
+
+const struct route routes[] = {
+    {HTTP_GET, "/healthz", 0, 0, false, health_get},
+    {HTTP_GET, "/readyz", 0, 0, false, ready_get},
+    {HTTP_GET, "/openapi.json", 0, 0, false, openapi_get},
+    {HTTP_GET, "/metrics", SCOPE_ADMIN, 0, false, metrics_get},
+    {HTTP_GET, "/v1/host", SCOPE_ADMIN, 0, false, host_get},
+    {HTTP_POST, "/v1/keys", SCOPE_ADMIN, BODY_SMALL, false, keys_create},
+    {HTTP_GET, "/v1/keys", ANYONE, 0, false, keys_list},
+    {HTTP_DELETE, "/v1/keys/{key}", ANYONE, 0, false, keys_revoke},
+    {HTTP_POST, "/v1/workspaces", ANYONE, BODY_SMALL, false, workspaces_create},
+    {HTTP_GET, "/v1/workspaces", ANYONE, 0, false, workspaces_list},
+    {HTTP_GET, "/v1/workspaces/{ws}", ANYONE, 0, false, workspaces_get},
+    {HTTP_PATCH, "/v1/workspaces/{ws}", ANYONE, BODY_SMALL, false, workspaces_update},
+    {HTTP_DELETE, "/v1/workspaces/{ws}", ANYONE, 0, false, workspaces_delete},
+    {HTTP_POST, "/v1/workspaces/{ws}/undelete", ANYONE, BODY_SMALL, true, workspaces_undelete},
+    {HTTP_POST, "/v1/workspaces/{ws}/sleep", ANYONE, BODY_SMALL, true, workspaces_sleep},
+    {HTTP_GET, "/v1/workspaces/{ws}/backup", ANYONE, 0, false, workspaces_backup},
+    {HTTP_POST, "/v1/workspaces/{ws}/restore", ANYONE, HTTP_BODY_STREAM, true, workspaces_restore},
+    {HTTP_POST, "/v1/adopt", SCOPE_ADMIN, BODY_SMALL, false, workspaces_adopt},
+    {HTTP_POST, EXEC, ANYONE, BODY_EXEC, false, execs_create},
+    {HTTP_GET, EXEC, ANYONE, 0, false, execs_list},
+    {HTTP_GET, EXEC "/{exec}", ANYONE, 0, false, execs_get},
+    {HTTP_GET, EXEC "/{exec}/output", ANYONE, 0, false, execs_output},
+    {HTTP_POST, EXEC "/{exec}/stdin", ANYONE, BODY_INPUT, true, execs_stdin},
+    {HTTP_POST, EXEC "/{exec}/signal", ANYONE, BODY_SMALL, false, execs_signal},
+    {HTTP_POST, EXEC "/{exec}/resize", ANYONE, BODY_SMALL, false, execs_resize},
+    {HTTP_POST, EXEC "/{exec}/kill", ANYONE, BODY_SMALL, true, execs_kill},
+    {HTTP_GET, "/v1/audit", ANYONE, 0, false, records_list},
+    {HTTP_GET, "/v1/events", ANYONE, 0, false, events_follow},
+};
+const size_t route_count = sizeof(routes) / sizeof(routes[0]);
+
+static uint64_t now_us(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+}
+
+void router_free(struct call *call)
+{
+    json_decref(call->body);
+    arena_clear(&call->arena);
+    free(call);
+}
+
+/* One segment of the pattern against one of the path; an id is decoded and kept. */
+static bool match_segment(struct call *call, size_t *params, const char *pattern, size_t pattern_n,
+                          const char *path, size_t path_n)
+{
+    if (pattern[0] != '{')
+        return pattern_n == path_n && memcmp(pattern, path, path_n) == 0;
+    char *id = arena_copy(&call->arena, path, path_n);
+    if (!id || path_n == 0 || !http_decode(id) || !protocol_id_is_valid(id))
+        return false; /* no such thing can exist */
+    call->params[(*params)++] = id;
+    return true;
+}
+
+static bool match(struct call *call, const char *pattern, const char *path)
+{
+    size_t params = 0;
+
+    while (*pattern == '/' && *path == '/') {
+        size_t pattern_n = strcspn(++pattern, "/");
+        size_t path_n = strcspn(++path, "/");
+        if (!match_segment(call, &params, pattern, pattern_n, path, path_n))
+            return false;
+        pattern += pattern_n;
+        path += path_n;
+    }
+    return *pattern == '\0' && *path == '\0';
+}
+
+static void find_route(struct call *call, bool *ret_other_method)
+{
+    const struct http_request *request = http_request_of(call->x);
+    enum http_method method = request->method == HTTP_HEAD ? HTTP_GET : request->method;
+
+    *ret_other_method = false;
+    for (size_t i = 0; i < route_count; i++) {
+        if (!match(call, routes[i].path, request->path))
+            continue;
+        if (routes[i].method == method) {
+            call->route = &routes[i];
+            return;
+        }
+        *ret_other_method = true;
+    }
+}
+
+static bool equal(const char *a, const char *b, size_t n)
+{
+    unsigned char difference = 0;
+
+    for (size_t i = 0; i < n; i++)
+        difference |= (unsigned char)(a[i] ^ b[i]);
+    return difference == 0;
+}
+
+static void become_admin(struct actor *actor, const char *name)
+{
+    actor->scopes = SCOPE_ADMIN | SCOPE_USER;
+    strncpy(actor->name, name, sizeof(actor->name) - 1);
+    strncpy(actor->owner, "admin", sizeof(actor->owner) - 1);
+}
+
+static bool use_key(struct call *call, const char *key)
+{
+    struct store_key found;
+    struct err err;
+    char hash[FRONT_HASH];
+
+    hash_hex(key, strlen(key), hash);
+    if (equal(hash, call->front->admin_hash, FRONT_HASH - 1)) {
+        become_admin(&call->actor, "admin");
+        return true;
+    }
+    if (store_key_by_hash(call->front->store, &call->arena, hash, &found, &err) != 1)
+        return false;
+    call->actor.scopes = found.scopes;
+    strncpy(call->actor.owner, found.owner, sizeof(call->actor.owner) - 1);
+    strncpy(call->actor.key, found.id, sizeof(call->actor.key) - 1);
+    memcpy(call->actor.name, "key:", 4);
+    strncpy(call->actor.name + 4, found.id, sizeof(call->actor.name) - 5);
+    return true;
+}
+
+/* By the key; without one, over the Unix socket, by the peer's uid. */
+static bool identify(struct call *call)
+{
+    static const char scheme[] = "Bearer ";
+    const char *header = http_header(http_request_of(call->x), "authorization");
+    int64_t uid = http_peer_uid(call->x);
+
+    if (header)
+        return strncasecmp(header, scheme, sizeof(scheme) - 1) == 0 &&
+               use_key(call, header + sizeof(scheme) - 1);
+    if (uid != 0 && (uid < 0 || uid != call->front->broker_uid))
+        return false;
+    become_admin(&call->actor, "socket");
+    return true;
+}
+
+/* The one owner check. Absent, deleted for good and somebody else's look the same. */
+static bool find_workspace(struct call *call)
+{
+    struct err err;
+
+    if (!strstr(call->route->path, "{ws}"))
+        return true;
+    int found = store_workspace_get(call->front->store, &call->arena, call->params[0],
+                                    &call->workspace, &err);
+    if (found < 0) {
+        call_fail(call, &err);
+        return false;
+    }
+    if (found == 1 && actor_may_see(&call->actor, call->workspace.owner))
+        return true;
+    call_error(call, 404, "not_found", "there is no workspace '%s'", call->params[0]);
+    return false;
+}
+
+static bool admit(struct call *call)
+{
+    bool other_method;
+
+    find_route(call, &other_method);
+    if (call->route && call->route->scopes == 0)
+        return true;
+    if (!identify(call)) {
+        call_error(call, 401, "unauthorized",
+                   "a valid key is needed: send 'Authorization: Bearer KEY'");
+        return false;
+    }
+    if (!call->route) {
+        if (other_method)
+            call_error(call, 405, "method_not_allowed", "this method does not work here");
+        else
+            call_error(call, 404, "not_found", "there is nothing here; see /openapi.json");
+        return false;
+    }
+    if (!(call->actor.scopes & call->route->scopes)) {
+        call_error(call, 403, "forbidden", "this key has not the scope for that");
+        return false;
+    }
+    if (!call->front->resumed || call->front->draining) {
+        call_error(call, 503, "unavailable", "the daemon is starting or stopping; try again");
+        return false;
+    }
+    return find_workspace(call);
+}
+
+static int64_t on_head(void *owner, struct exchange *x)
+{
+    struct call *call = calloc(1, sizeof(*call));
+
+    if (!call) {
+        http_reply(x, 503, "text/plain", NULL, "out of memory\n", 14);
+        return 0;
+    }
+    call->front = owner;
+    call->x = x;
+    call->began_us = now_us();
+    arena_init(&call->arena, ARENA_BYTES);
+    make_id('r', call->id);
+    http_set_data(x, call);
+    if (!admit(call))
+        return 0;
+    int64_t body = call->route->body;
+    if (body == HTTP_BODY_STREAM)
+        call->route->handle(call);
+    return body;
+}
+
+static bool parse_body(struct call *call, const char *bytes, size_t n)
+{
+    json_error_t error;
+
+    if (n == 0) {
+        call->body = json_object();
+        return true;
+    }
+    call->body = json_loadb(bytes, n, JSON_REJECT_DUPLICATES, &error);
+    if (!call->body)
+        call_error(call, 400, "invalid_request", "the body is not proper JSON: %s (line %d)",
+                   error.text, error.line);
+    else if (!json_is_object(call->body))
+        call_error(call, 400, "invalid_request", "the body must be a JSON object");
+    else
+        return true;
+    return false;
+}
+
+static void on_request(void *owner, struct exchange *x)
+{
+    struct call *call = http_data(x);
+    size_t n;
+
+    (void)owner;
+    if (!call || !call->route || call->status)
+        return; /* answered at the head */
+    if (call->route->body == HTTP_BODY_STREAM) {
+        if (call->whole)
+            call->whole(call);
+        return;
+    }
+    const char *bytes = http_body(x, &n);
+    if (call->route->body && !call->route->raw && !parse_body(call, bytes, n))
+        return;
+    call->route->handle(call);
+}
+
+static size_t on_body(void *owner, struct exchange *x, const char *bytes, size_t n)
+{
+    struct call *call = http_data(x);
+
+    (void)owner;
+    return call && call->piece ? call->piece(call, bytes, n) : n;
+}
+
+static void on_done(void *owner, struct exchange *x, bool complete)
+{
+    struct call *call = http_data(x);
+
+    (void)owner;
+    (void)complete;
+    if (!call)
+        return;
+    call->front->count.request_us += now_us() - call->began_us;
+    call->x = NULL;
+    if (call->leaving)
+        call->leaving(call);
+    if (call->abandoned)
+        call->abandoned(call);
+    if (call->pending == 0)
+        router_free(call);
+}
+
+const struct http_calls router_calls = {
+    .on_head = on_head, .on_body = on_body, .on_request = on_request, .on_done = on_done};

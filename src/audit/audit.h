@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The record of everything that was done: one JSON line each, every line holding the hash of the
+ * line before, in segments that are only ever added to. One writer (the broker); anybody who may
+ * read the files can check them.
+ *
+ *   DIR/000000001.jsonl, DIR/000000002.jsonl, ...
+ *   {"seq":1,"time":"2026-01-02T03:04:05.678901Z","actor":"key:ab12","workspace":"w1",
+ *    "request":"r-…","operation":"exec.start","result":"ok","details":{…},"prev":"<64 hex>"}
+ *
+ * `prev` is the SHA-256 of the whole line before it, without its newline; 64 zeros in the first.
+ * The first line of a segment goes on with the chain of the one before. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+struct audit;
+
+struct audit_record {
+    const char *actor;
+    const char *workspace; /* "" : none */
+    const char *request;   /* "" : none */
+    const char *operation; /* "workspace.create" */
+    const char *result;    /* "ok", or an error code, or the reason of an end */
+    const char *details;   /* one JSON object, already encoded and without newlines; "" : none */
+};
+
+/* Goes on with the chain in `dir`, which must exist; `group` may read the segments (-1: nobody
+ * else). A last line that a power cut has torn is cut off, and that is recorded; any other damage
+ * in the newest two segments, or a missing one, is an error that names the line. Starts a thread
+ * that writes and syncs. */
+int audit_open(struct audit **ret, const char *dir, int64_t group, uint64_t segment_bytes,
+               struct err *err);
+/* Writes what is left, syncs, ends the thread. */
+void audit_close(struct audit *audit);
+/* Hands a record to the thread. Returns its sequence number, or 0: it cannot be written. */
+uint64_t audit_add(struct audit *audit, const struct audit_record *record);
+/* Readable whenever more has become durable, or writing failed; audit_synced empties it. */
+int audit_fd(const struct audit *audit);
+/* Everything up to this sequence number is on disk. Many records share one sync. */
+uint64_t audit_synced(struct audit *audit);
+/* Whether a write has failed. From then on nothing can be added, until audit_open. */
+bool audit_has_failed(struct audit *audit, struct err *err);
+
+struct audit_report {
+    uint64_t records;
+    uint64_t last_seq;
+    char head[65];     /* hash of the last line */
+    char problem[256]; /* "" : the chain is whole */
+    char file[256];    /* where the problem is */
+    uint64_t line;
+};
+
+/* 0 also when a problem was found; -1 when the files cannot be read. With `expected_head` (a hash
+ * kept elsewhere; or NULL) a chain that was cut off after it, or rewritten, is a problem too. */
+int audit_verify(const char *dir, const char *expected_head, struct audit_report *ret,
+                 struct err *err);
+
+/* Reading: lines in order, from the first with seq > after. */
+struct audit_reader;
+int audit_reader_open(struct audit_reader **ret, const char *dir, uint64_t after, struct err *err);
+/* 1: *ret_line is a whole line without its newline, valid until the next call; 0: none for now,
+ * more may come; -1: there is something that is no record, the next call goes on behind it. */
+int audit_reader_next(struct audit_reader *reader, const char **ret_line, size_t *ret_n,
+                      struct err *err);
+void audit_reader_close(struct audit_reader *reader);

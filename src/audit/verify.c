@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Is the chain whole, and if not, which line is the first that cannot be believed? */
+#include "audit/line.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fd.h"
+
+enum {
+    TORN_LOOKS = 25,  /* how often a last line without an end is looked at again */
+    TORN_PAUSE_MS = 4 /* a writer at work needs microseconds */
+};
+
+struct place {
+    uint32_t segment;
+    uint64_t line;
+};
+
+struct walk {
+    struct audit_check *check;
+    struct audit_report *report;
+    struct place here;
+    struct place before; /* the line before it */
+    bool is_first;       /* nothing has been read yet */
+    bool is_trusting;    /* and what it should follow is not here */
+    bool has_expected;   /* the hash kept elsewhere was met */
+    /* A line whose `prev` was wrong, until the line after it says which of the two was changed. */
+    bool is_in_doubt;
+    struct place doubted;
+    struct place doubted_before;
+};
+
+__attribute__((format(printf, 3, 4))) static void problem(struct walk *walk, struct place where,
+                                                          const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(walk->report->problem, sizeof(walk->report->problem), format, args);
+    va_end(args);
+    audit_segment_name(where.segment, walk->report->file);
+    walk->report->line = where.line;
+}
+
+/* A changed line no longer has the hash that the next one holds. So does a next one whose hash was
+ * changed, but then the line after that does not fit either. */
+static void judge_doubt(struct walk *walk, const struct audit_line *next)
+{
+    bool is_earlier = !next || memcmp(next->prev, walk->check->chain.head, AUDIT_HEX - 1) == 0;
+
+    walk->is_in_doubt = false;
+    problem(walk, is_earlier ? walk->doubted_before : walk->doubted,
+            is_earlier ? "changed: it does not have the hash that the next line holds"
+                       : "changed: neither the line before nor the one after fits it");
+}
+
+static void judge_line(struct walk *walk, const char *bytes, size_t n)
+{
+    struct audit_chain *chain = &walk->check->chain;
+    struct audit_line line;
+
+    bool is_record = audit_parse(bytes, n, &line);
+    if (walk->is_in_doubt) {
+        judge_doubt(walk, is_record ? &line : NULL);
+        return;
+    }
+    bool is_taken_on_trust = walk->is_first && walk->is_trusting;
+    if (!is_record) {
+        problem(walk, walk->here, "not a record");
+    } else if (!is_taken_on_trust && line.seq != chain->seq + 1) {
+        problem(walk, walk->here, "sequence number %ju where %ju belongs: lines %s",
+                (uintmax_t)line.seq, (uintmax_t)(chain->seq + 1),
+                line.seq > chain->seq ? "are missing" : "are out of order");
+    } else if (!is_taken_on_trust && memcmp(line.prev, chain->head, AUDIT_HEX - 1) != 0) {
+        if (walk->is_first) {
+            problem(walk, walk->here, "the first line of all follows no other");
+            return;
+        }
+        walk->is_in_doubt = true;
+        walk->doubted = walk->here;
+        walk->doubted_before = walk->before;
+    } else if (memcmp(line.time, chain->time, AUDIT_TIME - 1) < 0) {
+        problem(walk, walk->here, "its time is before that of the line before");
+    }
+    if (walk->report->problem[0])
+        return;
+    chain->seq = line.seq;
+    memcpy(chain->time, line.time, AUDIT_TIME - 1);
+}
+
+/* Takes one line into account; -1 when there is no memory. */
+static int take_line(struct walk *walk, const char *bytes, size_t n, struct err *err)
+{
+    struct audit_chain *chain = &walk->check->chain;
+    const char *expected = walk->check->expected_head;
+
+    walk->here.line++;
+    judge_line(walk, bytes, n);
+    if (walk->report->problem[0])
+        return 0;
+    if (audit_hash(bytes, n, chain->head) < 0)
+        return err_set(err, ERR_LIMIT, ENOMEM, "hash a line");
+    walk->has_expected |= expected && strcmp(chain->head, expected) == 0;
+    walk->is_first = false;
+    walk->before = walk->here;
+    walk->report->records++;
+    return 0;
+}
+
+static int walk_lines(struct walk *walk, struct audit_lines *lines, struct err *err)
+{
+    const char *line;
+    size_t n;
+
+    while (!walk->report->problem[0]) {
+        int rc = audit_lines_next(lines, &line, &n);
+        if (rc == -EMSGSIZE) {
+            walk->here.line++;
+            problem(walk, walk->here, "not a record: longer than any");
+            return 0;
+        }
+        if (rc < 0)
+            return err_set(err, ERR_IO, -rc, "read segment %u of the audit record",
+                           walk->here.segment);
+        if (rc == 0)
+            return 0;
+        if (take_line(walk, line, n, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* The writer may be in the middle of the last line: is its end still on the way? */
+static int walk_torn(struct walk *walk, struct audit_lines *lines, struct err *err)
+{
+    for (int i = 0; i < TORN_LOOKS && lines->torn && !walk->report->problem[0]; i++) {
+        (void)poll(NULL, 0, TORN_PAUSE_MS);
+        if (walk_lines(walk, lines, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int walk_segment(struct walk *walk, uint32_t number, bool is_newest, struct err *err)
+{
+    struct audit_check *check = walk->check;
+    struct audit_lines lines;
+
+    walk->here = (struct place){number, 0};
+    scoped_fd int fd = audit_segment_open(check->dir, number);
+    if (fd < 0)
+        return err_set(err, ERR_IO, errno, "open segment %u of the audit record", number);
+    audit_lines_init(&lines, &fd);
+    int rc = walk_lines(walk, &lines, err);
+    if (rc == 0 && is_newest)
+        rc = walk_torn(walk, &lines, err);
+    check->last_line = (uint32_t)walk->here.line;
+    check->whole = lines.offset;
+    check->torn = lines.torn;
+    audit_lines_clear(&lines);
+    if (rc == 0 && check->torn && !is_newest && !walk->report->problem[0]) {
+        walk->here.line++;
+        problem(walk, walk->here, "the line has no end, and other files follow");
+    }
+    return rc;
+}
+
+static void find_expected(struct walk *walk)
+{
+    if (walk->check->expected_head && !walk->has_expected && !walk->report->problem[0])
+        problem(walk, walk->here,
+                "the hash kept elsewhere is not in the chain: it was cut off or written anew");
+}
+
+int audit_check_run(struct audit_check *check, struct audit_report *ret, struct err *err)
+{
+    const struct audit_segments *segments = check->segments;
+    struct walk walk = {.check = check, .report = ret, .is_first = true, .here = {1, 0}};
+
+    *ret = (struct audit_report){0};
+    walk.is_trusting = check->from > 0 || (segments->count && segments->numbers[0] != 1);
+    audit_chain_init(&check->chain);
+    /* Nothing at all is a chain too, and this is its head. */
+    walk.has_expected =
+        check->expected_head && strcmp(check->chain.head, check->expected_head) == 0;
+    for (size_t i = check->from; i < segments->count && !ret->problem[0]; i++) {
+        uint32_t wanted = i ? segments->numbers[i - 1] + 1 : 1;
+        if (segments->numbers[i] != wanted && (i || !check->may_begin_late)) {
+            if (walk.is_in_doubt)
+                judge_doubt(&walk, NULL);
+            else
+                problem(&walk, (struct place){wanted, 1}, "the file is missing");
+        } else if (walk_segment(&walk, segments->numbers[i], i + 1 == segments->count, err) < 0) {
+            return -1;
+        }
+    }
+    if (walk.is_in_doubt)
+        judge_doubt(&walk, NULL);
+    find_expected(&walk);
+    ret->last_seq = check->chain.seq;
+    memcpy(ret->head, check->chain.head, sizeof(ret->head));
+    return 0;
+}
+
+static bool is_hash(const char *text)
+{
+    return strlen(text) == AUDIT_HEX - 1 && strspn(text, "0123456789abcdef") == AUDIT_HEX - 1;
+}
+
+int audit_verify(const char *dir, const char *expected_head, struct audit_report *ret,
+                 struct err *err)
+{
+    struct audit_segments segments;
+
+    if (expected_head && !is_hash(expected_head))
+        return err_set(err, ERR_INVALID, 0, "the hash to find is not 64 digits of lower-case hex");
+    scoped_fd int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return err_set(err, errno == ENOENT ? ERR_NOT_FOUND : ERR_IO, errno,
+                       "open the audit record '%s'", dir);
+    if (audit_list(fd, &segments, err) < 0)
+        return -1;
+    struct audit_check check = {.dir = fd, .segments = &segments, .expected_head = expected_head};
+    struct audit_report report;
+    int rc = audit_check_run(&check, &report, err);
+    if (rc == 0 && check.torn && !report.problem[0]) {
+        uint32_t newest = segments.numbers[segments.count - 1];
+        snprintf(report.problem, sizeof(report.problem),
+                 "the last line has no end (%zu bytes); the daemon cuts it off when it starts",
+                 check.torn);
+        audit_segment_name(newest, report.file);
+        report.line = check.last_line + 1;
+    }
+    audit_segments_clear(&segments);
+    if (rc == 0)
+        *ret = report;
+    return rc;
+}

@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a policy says, as the front has read it -> what the engine is told. The front may have been
+ * taken over: what an operator has not allowed in the settings is refused here. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "broker/broker.h"
+#include "policy/units.h"
+#include "sys/path.h"
+
+enum {
+    MOST_MOUNTS = 72, /* 64 of a policy, and our own */
+    PATH_ROOM = 4096,
+};
+
+void boundary_clear(struct boundary *boundary)
+{
+    for (size_t i = 0; i < boundary->fd_count; i++)
+        scope_close(&boundary->fds[i]);
+    boundary->fd_count = 0;
+    arena_clear(&boundary->arena);
+}
+
+/* What was looked at is what is mounted, whatever its path leads to by then. */
+static int add_mount(struct boundary *to, int *fd, const char *target, bool writable,
+                     struct err *err)
+{
+    struct carrel_mount *mounts = (struct carrel_mount *)(uintptr_t)to->spec.mounts;
+
+    if (to->spec.mount_count == MOST_MOUNTS ||
+        to->fd_count == sizeof(to->fds) / sizeof(to->fds[0])) {
+        scope_close(fd);
+        return err_set(err, ERR_LIMIT, 0, "too many mounts");
+    }
+    to->fds[to->fd_count++] = *fd;
+    const char *source = arena_printf(&to->arena, "/proc/self/fd/%d", take_fd(fd));
+    if (!source)
+        return err_set(err, ERR_LIMIT, ENOMEM, "keep a mount");
+    mounts[to->spec.mount_count++] =
+        (struct carrel_mount){.source = source, .target = target, .writable = writable};
+    return 0;
+}
+
+static bool is_below(const char *path, const char *root)
+{
+    size_t n = strlen(root);
+
+    return strncmp(path, root, n) == 0 && (path[n] == '\0' || path[n] == '/' || n == 1);
+}
+
+/* Both without symlinks: the roots are an operator's and may be reached by any. */
+static bool is_allowed(const char *path, const char *roots)
+{
+    char root[PATH_ROOM];
+    char real[PATH_ROOM];
+
+    while (*roots) {
+        size_t n = strcspn(roots, ":");
+        snprintf(root, sizeof(root), "%.*s", (int)n, roots);
+        roots += roots[n] ? n + 1 : n;
+        scoped_fd int fd = *root == '/' ? open(root, O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
+        if (fd >= 0 && path_of_fd(fd, real, sizeof(real)) == 0 && is_below(path, real))
+            return true;
+    }
+    return false;
+}
+
+static int add_policy_mount(const struct broker *b, struct boundary *to, const char *const *three,
+                            struct err *err)
+{
+    char path[PATH_ROOM];
+    const char *source = three[0];
+
+    if (*source != '/' || *three[1] != '/')
+        return err_set(err, ERR_INVALID, 0, "the mount '%.200s' is not by absolute paths", source);
+    scoped_fd int fd = open(source, O_PATH | O_CLOEXEC);
+    /* The same words for what is missing and for what is out of bounds: nobody asks about the
+     * host's files this way. */
+    if (fd < 0 || path_of_fd(fd, path, sizeof(path)) < 0 ||
+        !is_allowed(path, b->settings.mount_roots))
+        return err_set(err, ERR_DENIED, 0,
+                       "the mount '%.200s' is not below one of the directories that the setting "
+                       "mount_roots allows, or does not exist",
+                       source);
+    return add_mount(to, &fd, three[1], strcmp(three[2], "rw") == 0, err);
+}
+
+/* A path inside that the workspace's links name: "a/b", without surprises. */
+static bool is_plain_path(const char *path)
+{
+    while (*path) {
+        size_t n = strcspn(path, "/");
+        if (n == 0 || (n == 1 && *path == '.') || (n == 2 && memcmp(path, "..", 2) == 0))
+            return false;
+        path += n;
+        if (*path == '/' && *++path == '\0')
+            return false;
+    }
+    return true;
+}
+
+/* Mounted if it is there. */
+static int add_skills(const struct broker *b, struct boundary *to, const struct exec_message *m,
+                      const char *whose, const char *name, struct err *err)
+{
+    char path[PATH_ROOM];
+
+    snprintf(path, sizeof(path), "%s/skills/%s", m->bucket, whose);
+    scoped_fd int fd = path_open_beneath(b->state, path, O_PATH | O_DIRECTORY, 0);
+    if (fd == -ENOENT)
+        return 0;
+    if (fd < 0)
+        return err_set(err, ERR_IO, -fd, "open the skills '%s'", path);
+    const char *target = arena_printf(&to->arena, "/%s/%s", m->boundary.skills_at, name);
+    if (!target)
+        return err_set(err, ERR_LIMIT, ENOMEM, "keep a mount");
+    return add_mount(to, &fd, target, false, err);
+}
+
+static int add_links(const struct broker *b, struct boundary *to, const struct exec_message *m,
+                     struct err *err)
+{
+    const struct boundary_message *boundary = &m->boundary;
+
+    if (!is_plain_path(boundary->skills_at) || !is_plain_path(boundary->ticket_at))
+        return err_set(err, ERR_INVALID, 0, "a link of the workspace is not at a plain path");
+    if (*boundary->skills_at && add_skills(b, to, m, "system", "system", err) < 0)
+        return -1;
+    if (*boundary->skills_at && *boundary->skills_user &&
+        add_skills(b, to, m, boundary->skills_user, "user", err) < 0)
+        return -1;
+    if (!*boundary->ticket || !*boundary->ticket_at)
+        return 0;
+    scoped_fd int fd = tree_open(b, m->bucket, boundary->ticket, err);
+    if (fd < 0)
+        return err_wrap(err, "the ticket's workspace");
+    const char *target = arena_printf(&to->arena, "/%s", boundary->ticket_at);
+    if (!target)
+        return err_set(err, ERR_LIMIT, ENOMEM, "keep a mount");
+    return add_mount(to, &fd, target, boundary->ticket_writable, err);
+}
+
+static int check_allowed(const struct broker *b, const struct boundary_message *m, struct err *err)
+{
+    if (m->level == CARREL_LEVEL_DIR)
+        return err_set(err, ERR_DENIED, 0,
+                       "level dir isolates nothing; the daemon keeps sandboxes of level ns only");
+    if (m->net == CARREL_NET_HOST && !b->settings.allow_net_host)
+        return err_set(err, ERR_DENIED, 0,
+                       "the policy says network host, which the setting allow_net_host forbids");
+    return 0;
+}
+
+int boundary_make(struct broker *b, const struct exec_message *m, struct boundary *ret,
+                  struct err *err)
+{
+    char path[PATH_ROOM];
+    const struct boundary_message *boundary = &m->boundary;
+
+    *ret = (struct boundary){.fd_count = 0};
+    arena_init(&ret->arena, 1 << 20);
+    if (check_allowed(b, boundary, err) < 0)
+        return -1;
+    scoped_fd int tree = tree_open(b, m->bucket, m->workspace, err);
+    if (tree < 0)
+        return -1;
+    int r = path_of_fd(tree, path, sizeof(path));
+    if (r < 0)
+        return err_set(err, ERR_IO, -r, "find the path of workspace '%s'", m->workspace);
+    ret->spec = (struct carrel_spec){
+        .workspace = arena_copy(&ret->arena, path, strlen(path)),
+        .level = CARREL_LEVEL_NS,
+        .net = (enum carrel_net)boundary->net,
+        .user = (enum carrel_user)boundary->user,
+        .env = boundary->env,
+        .tmp_bytes = boundary->tmp_bytes,
+        .limits = boundary->limits,
+        .pool = b->pool,
+        .stdin_fd = -1,
+        .init_path = *b->init_path ? b->init_path : NULL,
+        .mounts = arena_alloc(&ret->arena, MOST_MOUNTS * sizeof(*ret->spec.mounts)),
+    };
+    if (!ret->spec.workspace || !ret->spec.mounts)
+        return err_set(err, ERR_LIMIT, ENOMEM, "keep the policy");
+    for (size_t i = 0; boundary->mounts && boundary->mounts[i]; i += 3) {
+        if (add_policy_mount(b, ret, boundary->mounts + i, err) < 0)
+            return -1;
+    }
+    return add_links(b, ret, m, err);
+}
+
+/* A sum of what live sandboxes may use, with one more. */
+static int check_sum(const char *what, const char *setting, uint64_t sum, uint64_t asked,
+                     uint64_t most, struct err *err)
+{
+    char text[UNITS_TEXT];
+    enum units_kind kind = strcmp(setting, "max_memory") == 0 ? UNITS_SIZE : UNITS_COUNT;
+
+    if (most == 0)
+        return 0;
+    if (asked == 0)
+        return err_set(err, ERR_LIMIT, 0,
+                       "this host counts %s (%s), so the policy must have a limit for it", what,
+                       setting);
+    if (sum + asked > most)
+        return err_set(
+            err, ERR_LIMIT, 0,
+            "the live sandboxes may use all the %s of this host (%s = %s); wait until one "
+            "sleeps",
+            what, setting, units_text(kind, most, text));
+    return 0;
+}
+
+static int check_disk(const struct broker *b, struct err *err)
+{
+    struct statvfs st;
+
+    if (b->settings.disk_floor == 0 || fstatvfs(b->state, &st) < 0)
+        return 0;
+    if ((uint64_t)st.f_bavail * st.f_frsize >= b->settings.disk_floor)
+        return 0;
+    return err_set(err, ERR_LIMIT, ENOSPC,
+                   "less disk space is free than the setting disk_floor keeps, so nothing is "
+                   "started");
+}
+
+int boundary_check_room(struct broker *b, const struct exec_message *m, bool new_desk,
+                        struct err *err)
+{
+    uint64_t memory = 0;
+    uint64_t pids = 0;
+
+    if (b->settings.max_execs && b->task_count >= b->settings.max_execs)
+        return err_set(err, ERR_LIMIT, 0, "%llu commands run, as many as this host may (max_execs)",
+                       (unsigned long long)b->task_count);
+    if (check_disk(b, err) < 0)
+        return -1;
+    if (!new_desk)
+        return 0;
+    if (b->settings.max_sandboxes && b->desk_count >= b->settings.max_sandboxes)
+        return err_set(err, ERR_LIMIT, 0,
+                       "%llu sandboxes live, as many as this host may (max_sandboxes)",
+                       (unsigned long long)b->desk_count);
+    for (size_t i = 0; i < BROKER_SLOTS; i++) {
+        for (const struct desk *d = b->desks[i]; d; d = d->next) {
+            memory += d->memory_bytes;
+            pids += d->pids;
+        }
+    }
+    if (check_sum("memory", "max_memory", memory, m->boundary.limits.memory_bytes,
+                  b->settings.max_memory, err) < 0)
+        return -1;
+    return check_sum("processes", "max_pids", pids, m->boundary.limits.pids, b->settings.max_pids,
+                     err);
+}

@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The broker: the only part of the daemon with privileges. One thread, one loop. It owns the
+ * sandboxes and the record, and does for the front what the table in requests.c permits, nothing
+ * else. Nothing here parses what a client sent.
+ *
+ *   front.c     starts the front, and again when it dies
+ *   link.c      messages from it and to it
+ *   requests.c  the table
+ *   desks.c     a sandbox for each workspace that is awake
+ *   tasks.c     the commands in them, and what is told of them
+ *   idle.c      ends those that do nothing
+ *   boundary.c  what a policy says -> what the engine is told
+ *   trees.c     the workspaces' directories
+ *   journal.c   the record, and who waits for the disk
+ *   state.c     DIR: its layout, lock and key
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "audit/audit.h"
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/events.h"
+#include "broker/protocol.h"
+#include "broker/settings.h"
+#include "carrel.h"
+#include "sandbox/session.h"
+
+enum {
+    BROKER_SLOTS = 1024, /* of the tables by name */
+    BROKER_MAX_LISTEN = 8,
+    KEY_HASH_TEXT = 65,
+};
+
+struct broker;
+
+/* Who waits until something has been written down. Embedded in what it belongs to. */
+struct waiter {
+    struct waiter *next;
+    uint64_t seq;
+    void (*done)(struct broker *broker, struct waiter *waiter, bool written);
+};
+
+/* The sandbox of a workspace.   desk_find_or_start --> live --(over)--> swept away */
+struct desk {
+    struct desk *next;
+    struct broker *broker;
+    char workspace[PROTOCOL_ID + 1];
+    char bucket[PROTOCOL_ID + 1];
+    struct session *session;
+    struct watch watch;
+    struct timer timer;
+    struct buf boundary; /* as packed: what it was started with */
+    uint64_t memory_bytes;
+    uint64_t pids;
+    uint64_t since_ms; /* of the clock on the wall */
+    size_t running;    /* commands that have not ended */
+    uint64_t busy_ms;  /* when it was last seen doing something */
+    double idle_cpu_ms;
+    struct timer idle_timer;
+    bool host_net;
+    bool ending;
+    bool over;
+    char why[128];
+    struct waiter end_wait;
+    struct deferred *deferred; /* commands that came while it was ending */
+    size_t deferred_count;
+    struct sleeper *sleepers; /* who asked for its end */
+};
+
+/* A command. It stays until it is gone and the front has written down its end. */
+struct task {
+    struct task *next;
+    struct broker *broker;
+    char id[PROTOCOL_EXEC_ID + 1];
+    char workspace[PROTOCOL_ID + 1];
+    struct desk *desk; /* NULL: over */
+    struct exec *exec; /* NULL: gone */
+    char *actor;
+    char *request;
+    int fds[3];
+    uint64_t tag;        /* of the request that waits for its start; 0: answered */
+    uint64_t generation; /* of the front that asked */
+    struct waiter start_wait;
+    struct waiter end_wait;
+    struct buf end;     /* EVENT_ENDED, once it has ended */
+    bool start_pending; /* on their way to the disk */
+    bool end_pending;
+    bool started; /* or ended without */
+    bool ended;
+    bool end_told; /* or would have been, with a front */
+    bool forgotten;
+    bool unwanted; /* its start could not be recorded: nobody hears of it */
+};
+
+struct outgoing;
+
+struct broker {
+    struct settings settings;
+    struct events *events;
+    struct audit *audit;
+    struct carrel_pool *pool;
+    int state;                      /* DIR */
+    int lock;                       /* DIR/lock */
+    bool was_killed;                /* the daemon before this one did not stop by itself */
+    char admin_hash[KEY_HASH_TEXT]; /* SHA-256 of the admin key */
+    char init_path[4096];
+    uid_t front_uid;
+    gid_t front_gid;
+    uid_t owner_uid;
+    gid_t owner_gid;
+    int listening[BROKER_MAX_LISTEN];
+    size_t listening_count;
+    bool made_socket; /* and not a service manager */
+
+    /* front.c */
+    int front_program; /* open on carrel-front */
+    pid_t front_pid;   /* 0: none */
+    struct watch front_watch;
+    struct timer front_timer; /* when to start the next */
+    uint64_t front_since_ms;
+    unsigned front_pause_ms;
+    uint64_t generation; /* how many there have been */
+
+    /* link.c */
+    int socket; /* -1: no front */
+    struct watch socket_watch;
+    struct buf incoming;
+    struct outgoing *first_out;
+    struct outgoing *last_out;
+    size_t out_count;
+    uint64_t resume_tag; /* asked for, and waits for commands that are being started */
+    bool resumed;
+
+    /* journal.c */
+    struct watch audit_watch;
+    struct waiter *first_waiter;
+    struct waiter *last_waiter;
+    uint64_t audit_tried_ms;
+    struct kept *kept; /* records that could not be written yet, the oldest first */
+    size_t kept_count;
+    struct timer kept_timer;
+
+    struct desk *desks[BROKER_SLOTS];
+    size_t desk_count;
+    struct task *tasks[BROKER_SLOTS];
+    size_t task_count; /* not gone */
+    bool sweep;        /* a desk is over */
+
+    /* trees.c */
+    struct removal *removals;
+
+    bool stopping;
+    uint64_t stop_due_ms;
+};
+
+size_t broker_slot(const char *name);
+uint64_t broker_wall_ms(void);
+/* Turns of the loop until a signal says stop; then ends everything. */
+int broker_run(struct broker *broker, struct err *err);
+
+/* --- front.c */
+int front_start(struct broker *broker, struct err *err);
+/* For one that breaks the rules. */
+void front_kill(struct broker *broker);
+/* front_pid is 0 once it has. */
+void front_ask_to_end(struct broker *broker);
+
+/* --- link.c */
+int link_open(struct broker *broker, int *socket, struct err *err);
+void link_close(struct broker *broker);
+/* Borrows the descriptors. Without a front nothing happens. */
+void link_send(struct broker *broker, uint32_t kind, struct buf *message, const int *fds,
+               size_t fd_count);
+void link_send_plain(struct broker *broker, uint32_t kind, uint64_t tag,
+                     const struct plain_message *m);
+void link_send_ok(struct broker *broker, uint64_t tag);
+void link_send_error(struct broker *broker, uint64_t tag, const struct err *err);
+
+/* --- requests.c */
+/* `bytes` are changed. */
+void request_handle(struct broker *broker, uint32_t kind, char *bytes, size_t n);
+/* Logs, records, and ends the front. */
+void request_refuse(struct broker *broker, uint32_t kind, const char *why);
+/* Answers a RESUME once nothing that another front asked for is being started. */
+void request_try_resume(struct broker *broker);
+
+/* --- journal.c */
+int journal_open(struct broker *broker, struct err *err);
+void journal_close(struct broker *broker);
+/* 0, or -1: it cannot be written, and `waiter` will not be called. `waiter` may be NULL. */
+int journal_add(struct broker *broker, const struct audit_record *record, struct waiter *waiter,
+                struct err *err);
+/* The same for what has happened and cannot be refused any more: what cannot be written now is kept
+ * and tried again. 0: `waiter` will be called; -1: it will not. */
+int journal_note(struct broker *broker, const struct audit_record *record, struct waiter *waiter);
+/* Waits until everything is on disk, a few seconds at most. */
+void journal_flush(struct broker *broker);
+/* A text as JSON, at most `most` bytes of it. */
+void journal_text(struct buf *b, const char *text, size_t most);
+
+/* --- boundary.c */
+struct boundary {
+    struct arena arena;
+    struct carrel_spec spec;
+    int fds[128]; /* what spec.mounts names by /proc/self/fd */
+    size_t fd_count;
+};
+
+/* Everything but the pool. */
+int boundary_make(struct broker *broker, const struct exec_message *m, struct boundary *ret,
+                  struct err *err);
+void boundary_clear(struct boundary *boundary);
+/* Whether there is room for one more sandbox (if `new_desk`) and one more command. */
+int boundary_check_room(struct broker *broker, const struct exec_message *m, bool new_desk,
+                        struct err *err);
+
+/* --- desks.c */
+struct desk *desk_find(const struct broker *broker, const char *workspace);
+/* 1: the sandbox is ending, and the message was kept for later. */
+int desk_find_or_start(struct broker *broker, const struct exec_message *m, uint64_t tag,
+                       struct desk **ret, struct err *err);
+void desk_end(struct desk *desk, const char *why);
+/* ANSWER_OK to this tag when it is over. */
+int desk_await_end(struct desk *desk, uint64_t tag, struct err *err);
+/* After any call into its session. */
+void desk_rearm(struct desk *desk);
+/* Frees those that are over, and goes on with what waited for that. */
+void desk_sweep(struct broker *broker);
+void desk_end_all(struct broker *broker, const char *why);
+
+/* --- idle.c */
+/* Looks again and again until it ends it. */
+void idle_watch(struct desk *desk);
+
+/* --- tasks.c */
+struct task *task_find(const struct broker *broker, const char *id);
+void task_request(struct broker *broker, uint64_t tag, const struct exec_message *m);
+void task_forget(struct task *task);
+/* At the very end. */
+void tasks_clear(struct broker *broker);
+/* All that is known of it, to a new front. */
+void task_tell(struct task *task, uint64_t resume_tag);
+bool task_is_starting(const struct task *task);
+/* For struct session_calls. */
+void task_started(void *owner, struct exec *exec, int fds[3]);
+void task_ended(void *owner, struct exec *exec, const struct carrel_result *result);
+void task_gone(void *owner, struct exec *exec);
+
+/* --- trees.c */
+/* A tree's directory below DIR, or -1. */
+/* The names of all trees of a bucket, packed as a list. */
+int tree_scan(const struct broker *b, const char *bucket, struct buf *names, struct err *err);
+int tree_open(const struct broker *broker, const char *bucket, const char *workspace,
+              struct err *err);
+void tree_make(struct broker *broker, uint64_t tag, const struct plain_message *m);
+void tree_trash(struct broker *broker, uint64_t tag, const struct plain_message *m);
+void tree_back(struct broker *broker, uint64_t tag, const struct plain_message *m);
+void tree_purge(struct broker *broker, uint64_t tag, const struct plain_message *m);
+void tree_check(struct broker *broker, uint64_t tag, const struct plain_message *m);
+void trees_close(struct broker *broker);
+/* Removes `name` below `dir` with all that is in it; for a process of its own. 0 or -errno. */
+int tree_remove(int dir, const char *name);
+
+/* --- state.c */
+/* Opens or makes DIR and what is in it, takes the lock, reads or makes the key. */
+int state_open(struct broker *broker, struct err *err);
+/* Says that this daemon has stopped by itself, and lets the lock go. */
+void state_close(struct broker *broker);
+/* A bucket's directories, made if need be. */
+int state_make_bucket(const struct broker *broker, const char *bucket, struct err *err);
+
+/* --- listen.c */
+/* Whether the address is one that may be listened on. */
+int listen_check(const struct broker *broker, bool may_go_beyond, struct err *err);
+int listen_open(struct broker *broker, struct err *err);
+void listen_close(struct broker *broker);
+void listen_describe(const struct broker *broker, char *tcp, size_t tcp_size, char *path,
+                     size_t path_size);
+/* "READY=1" and the like, to the service manager, if there is one. */
+/* For a person, when the first front is ready: where it is, and a line to paste. */
+void listen_welcome(const struct broker *b);
+void listen_notify(const char *text);
+/* How often to send WATCHDOG=1, in ms; 0: never. */
+uint64_t listen_watchdog_ms(void);

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ends sandboxes that do nothing: no command runs, nothing that was left behind listens on a port
+ * or has used the processor, for as long as the setting `idle` says. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "broker/broker.h"
+#include "broker/log.h"
+
+enum {
+    LOOKS = 8, /* within the time that is waited */
+    SHORTEST_MS = 50,
+    LONGEST_MS = 10000,
+};
+
+/* The kernel lists those that listen before all others: the first line under the headings tells. */
+static bool has_listener(int pid, const char *list)
+{
+    char path[64];
+    char text[1024];
+    char state[8] = "";
+
+    snprintf(path, sizeof(path), "/proc/%d/net/%s", pid, list);
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return false;
+    bool found = fgets(text, sizeof(text), file) && fgets(text, sizeof(text), file) &&
+                 sscanf(text, "%*s %*s %*s %7s", state) == 1 && strcmp(state, "0A") == 0;
+    (void)fclose(file);
+    return found;
+}
+
+static bool is_busy(struct desk *d)
+{
+    if (d->running > 0)
+        return true;
+    double cpu_ms = session_cpu_ms(d->session);
+    bool has_worked = cpu_ms > d->idle_cpu_ms;
+    d->idle_cpu_ms = cpu_ms;
+    if (has_worked)
+        return true;
+    /* With the host's network the ports are everybody's. Without a process nobody listens. */
+    int pid = session_pid(d->session);
+    return !d->host_net && pid > 0 && session_execs(d->session) > 0 &&
+           (has_listener(pid, "tcp") || has_listener(pid, "tcp6"));
+}
+
+static void look(struct timer *timer)
+{
+    struct desk *d = (struct desk *)(void *)((char *)timer - offsetof(struct desk, idle_timer));
+    uint64_t idle_ms = d->broker->settings.idle_ms;
+
+    if (d->ending || d->over)
+        return;
+    if (is_busy(d))
+        d->busy_ms = now_ms();
+    if (now_ms() - d->busy_ms >= idle_ms)
+        desk_end(d, "idle");
+    else
+        idle_watch(d);
+}
+
+void idle_watch(struct desk *d)
+{
+    uint64_t idle_ms = d->broker->settings.idle_ms;
+    uint64_t step = idle_ms / LOOKS;
+
+    if (idle_ms == 0)
+        return;
+    step = step < SHORTEST_MS ? SHORTEST_MS : step > LONGEST_MS ? LONGEST_MS : step;
+    d->idle_timer.ring = look;
+    if (timer_set(d->broker->events, &d->idle_timer, now_ms() + step) < 0)
+        log_error("timer_failed", "workspace", d->workspace, NULL);
+}

@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The record, and who waits until it is on disk: in the order of their records, as that is the
+ * order in which these become durable. */
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "broker/broker.h"
+#include "broker/log.h"
+
+enum {
+    RETRY_MS = 2000, /* a full disk may have room again */
+    FLUSH_MS = 5000,
+    MOST_KEPT = 16384, /* records that wait until they can be written */
+};
+
+#define SEGMENT_BYTES (64ULL << 20)
+
+static void hand_out(struct broker *b, uint64_t synced, bool failed)
+{
+    while (b->first_waiter && (failed || b->first_waiter->seq <= synced)) {
+        struct waiter *waiter = b->first_waiter;
+        bool written = waiter->seq <= synced;
+        b->first_waiter = waiter->next;
+        if (!b->first_waiter)
+            b->last_waiter = NULL;
+        waiter->done(b, waiter, written);
+    }
+}
+
+static void look(struct broker *b)
+{
+    struct err err;
+    uint64_t synced = audit_synced(b->audit);
+    bool failed = audit_has_failed(b->audit, &err);
+
+    hand_out(b, synced, failed);
+}
+
+static void ready(struct watch *watch, uint32_t what)
+{
+    struct broker *b =
+        (struct broker *)(void *)((char *)watch - offsetof(struct broker, audit_watch));
+    struct err err;
+
+    (void)what;
+    look(b);
+    if (b->audit && audit_has_failed(b->audit, &err)) {
+        log_err("audit_failed", "nothing is started or changed until it can be written", &err);
+        events_forget(b->events, &b->audit_watch); /* else it would stay readable */
+    }
+}
+
+int journal_open(struct broker *b, struct err *err)
+{
+    char path[sizeof(b->settings.state) + 8];
+
+    snprintf(path, sizeof(path), "%s/audit", b->settings.state);
+    int64_t group = b->front_uid != geteuid() ? (int64_t)b->front_gid : -1;
+    b->audit_tried_ms = now_ms();
+    if (audit_open(&b->audit, path, group, SEGMENT_BYTES, err) < 0) {
+        b->audit = NULL;
+        return err_wrap(err, "open the audit");
+    }
+    b->audit_watch.ready = ready;
+    int r = events_watch(b->events, &b->audit_watch, audit_fd(b->audit), EPOLLIN);
+    if (r < 0)
+        return err_set(err, ERR_IO, -r, "watch the audit");
+    return 0;
+}
+
+void journal_close(struct broker *b)
+{
+    if (!b->audit)
+        return;
+    events_forget(b->events, &b->audit_watch);
+    audit_close(b->audit);
+    b->audit = NULL;
+}
+
+/* After a failure, from time to time: it may go now. */
+static int reopen(struct broker *b, struct err *err)
+{
+    struct err failed;
+
+    if (b->audit && !audit_has_failed(b->audit, &failed))
+        return 0;
+    if (now_ms() - b->audit_tried_ms < RETRY_MS)
+        return err_set(err, ERR_IO, b->audit ? failed.os_errno : 0,
+                       "the audit cannot be written, and without it nothing is done");
+    b->audit_tried_ms = now_ms(); /* what is done below may come here again */
+    if (b->audit)
+        look(b); /* nobody waits for the old one any more */
+    journal_close(b);
+    if (journal_open(b, err) < 0)
+        return -1;
+    log_info("audit_reopened", NULL);
+    return 0;
+}
+
+int journal_add(struct broker *b, const struct audit_record *record, struct waiter *waiter,
+                struct err *err)
+{
+    if (reopen(b, err) < 0)
+        return -1;
+    uint64_t seq = audit_add(b->audit, record);
+    if (seq == 0) {
+        struct err why;
+        if (audit_has_failed(b->audit, &why)) {
+            *err = why;
+            return err_wrap(err, "the audit cannot be written");
+        }
+        return err_set(err, ERR_IO, 0, "the audit does not take the record '%s'",
+                       record->operation);
+    }
+    if (!waiter)
+        return 0;
+    waiter->seq = seq;
+    waiter->next = NULL;
+    if (b->last_waiter)
+        b->last_waiter->next = waiter;
+    else
+        b->first_waiter = waiter;
+    b->last_waiter = waiter;
+    return 0;
+}
+
+/* A record of something that has happened, with copies of its texts. */
+struct kept {
+    struct waiter waiter;
+    struct kept *next;
+    struct waiter *outer; /* who wanted to know; or NULL */
+    struct audit_record record;
+    char texts[];
+};
+
+static struct kept *copy_record(const struct audit_record *r)
+{
+    const char *from[6] = {r->actor, r->workspace, r->request, r->operation, r->result, r->details};
+    const char *copies[6];
+    size_t total = 0;
+    size_t at = 0;
+
+    for (size_t i = 0; i < 6; i++)
+        total += strlen(from[i]) + 1;
+    struct kept *kept = calloc(1, sizeof(*kept) + total);
+    if (!kept)
+        return NULL;
+    for (size_t i = 0; i < 6; i++) {
+        size_t n = strlen(from[i]) + 1;
+        copies[i] = memcpy(kept->texts + at, from[i], n);
+        at += n;
+    }
+    kept->record = (struct audit_record){.actor = copies[0],
+                                         .workspace = copies[1],
+                                         .request = copies[2],
+                                         .operation = copies[3],
+                                         .result = copies[4],
+                                         .details = copies[5]};
+    return kept;
+}
+
+static void try_again(struct timer *timer);
+
+static void keep(struct broker *b, struct kept *kept)
+{
+    struct kept **last = &b->kept;
+
+    if (b->kept_count == MOST_KEPT) {
+        log_error("audit_lost_record", "operation", kept->record.operation, "workspace",
+                  kept->record.workspace, NULL);
+        free(kept);
+        return;
+    }
+    while (*last)
+        last = &(*last)->next;
+    kept->next = NULL;
+    *last = kept;
+    b->kept_count++;
+    b->kept_timer.ring = try_again;
+    if (!b->kept_timer.due_ms && timer_set(b->events, &b->kept_timer, now_ms() + RETRY_MS) < 0)
+        log_error("timer_failed", "then", "records wait for the next ones", NULL);
+}
+
+static void note_done(struct broker *b, struct waiter *waiter, bool written)
+{
+    struct kept *kept = (struct kept *)(void *)waiter;
+
+    if (kept->outer)
+        kept->outer->done(b, kept->outer, written);
+    kept->outer = NULL; /* is told once */
+    if (written)
+        free(kept);
+    else
+        keep(b, kept);
+}
+
+static void try_again(struct timer *timer)
+{
+    struct broker *b =
+        (struct broker *)(void *)((char *)timer - offsetof(struct broker, kept_timer));
+    struct kept *kept = b->kept;
+    struct err err;
+
+    b->kept = NULL;
+    b->kept_count = 0;
+    while (kept) {
+        struct kept *next = kept->next;
+        if (journal_add(b, &kept->record, &kept->waiter, &err) < 0)
+            keep(b, kept);
+        kept = next;
+    }
+}
+
+int journal_note(struct broker *b, const struct audit_record *record, struct waiter *waiter)
+{
+    struct kept *kept = copy_record(record);
+    struct err err;
+
+    if (!kept) {
+        log_error("audit_lost_record", "operation", record->operation, NULL);
+        return -1;
+    }
+    kept->waiter.done = note_done;
+    /* In their order: what is new waits behind what is kept. */
+    if (!b->kept && journal_add(b, &kept->record, &kept->waiter, &err) == 0) {
+        kept->outer = waiter;
+        return 0;
+    }
+    keep(b, kept);
+    return -1;
+}
+
+void journal_flush(struct broker *b)
+{
+    uint64_t due = now_ms() + FLUSH_MS;
+
+    try_again(&b->kept_timer);
+    while (b->audit && b->first_waiter && now_ms() < due) {
+        struct pollfd p = {.fd = audit_fd(b->audit), .events = POLLIN};
+        (void)poll(&p, 1, 100);
+        look(b);
+    }
+    while (b->kept) {
+        struct kept *kept = b->kept;
+        b->kept = kept->next;
+        log_error("audit_lost_record", "operation", kept->record.operation, "workspace",
+                  kept->record.workspace, NULL);
+        free(kept);
+    }
+    timer_stop(b->events, &b->kept_timer);
+}
+
+/* The length of the UTF-8 character at `c`, or 0: none, or one that must be escaped. */
+static size_t plain_character(const unsigned char *c)
+{
+    size_t n = c[0] < 0x80 ? 1 : c[0] < 0xc2 ? 0 : c[0] < 0xe0 ? 2 : c[0] < 0xf0 ? 3 : 4;
+
+    if (c[0] > 0xf4 || c[0] < ' ' || c[0] == '"' || c[0] == '\\' || c[0] == 0x7f)
+        return 0;
+    for (size_t i = 1; i < n; i++) {
+        if ((c[i] & 0xc0) != 0x80)
+            return 0;
+    }
+    /* Too long for what they say, halves of pairs, beyond the last. */
+    if ((c[0] == 0xe0 && c[1] < 0xa0) || (c[0] == 0xed && c[1] >= 0xa0) ||
+        (c[0] == 0xf0 && c[1] < 0x90) || (c[0] == 0xf4 && c[1] >= 0x90))
+        return 0;
+    return n;
+}
+
+void journal_text(struct buf *b, const char *text, size_t most)
+{
+    const unsigned char *c = (const unsigned char *)text;
+    const unsigned char *end = c + strnlen(text, most);
+
+    buf_str(b, "\"");
+    while (c < end) {
+        size_t n = plain_character(c);
+        if (n > (size_t)(end - c))
+            break; /* a character that was cut */
+        if (n)
+            buf_add(b, c, n);
+        else
+            buf_printf(b, "\\u%04x", *c); /* a stray byte as the character of that number */
+        c += n ? n : 1;
+    }
+    buf_str(b, "\"");
+}

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the front may ask of the broker, and what it hears. Both over one socket pair, framed by
+ * sys/message.h, bodies written with base/pack.h. Every request begins with a tag that its answer
+ * repeats; answers come in any order. The broker trusts nothing in a request: ids are checked, host
+ * paths are never taken from one, and anything that is not exactly as said here ends the front. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "carrel.h"
+
+enum {
+    PROTOCOL_ID = 64,         /* longest id, of a workspace, a bucket, an owner */
+    PROTOCOL_EXEC_ID = 27,    /* 'x' and 26 characters of base 32 */
+    PROTOCOL_TEXT = 1024,     /* longest text in a record */
+    PROTOCOL_DETAILS = 65536, /* longest details of a record: JSON, written by the front */
+};
+
+enum request_kind {
+    /* The first one, once: which sandboxes and commands live. Answered by ANSWER_SANDBOX and
+     * ANSWER_EXEC for each, then ANSWER_RESUMED. */
+    REQUEST_RESUME = 1,
+    REQUEST_TREE_MAKE,  /* bucket, workspace */
+    REQUEST_TREE_TRASH, /* bucket, workspace, stamp: its tree goes to the trash; must be asleep */
+    REQUEST_TREE_BACK,  /* bucket, workspace, stamp: and comes back */
+    REQUEST_TREE_PURGE, /* bucket, workspace, stamp: is removed for good */
+    REQUEST_TREE_CHECK, /* bucket, workspace: is it there */
+    REQUEST_EXEC,       /* struct exec_message; wakes the workspace. ANSWER_STARTED or _ERROR */
+    REQUEST_SIGNAL,     /* exec, number */
+    REQUEST_KILL,       /* exec, why: enum carrel_reason, of which SIGNAL, OUTPUT and DISK */
+    REQUEST_SLEEP,      /* workspace, why: ends its sandbox. ANSWER_OK when that is over */
+    REQUEST_FORGET,     /* exec: its end has been written down. No answer */
+    REQUEST_RECORD,     /* struct record_message. ANSWER_OK when it is on disk */
+    REQUEST_INPUT_END,  /* exec: the broker closes its own copy of stdin, which would otherwise keep
+                           the command from seeing the end. No answer */
+    REQUEST_TREE_SCAN,  /* bucket: the names of its trees. ANSWER_NAMES: a list */
+    REQUEST_COUNT_,
+};
+
+enum {
+    PROTOCOL_NAMES = 10000, /* most in one list */
+};
+
+enum answer_kind {
+    ANSWER_OK = REQUEST_COUNT_,
+    ANSWER_ERROR,   /* struct err: code, errno, text */
+    ANSWER_SANDBOX, /* workspace, since_ms */
+    /* workspace, exec; number: enum exec_state; + descriptors as in ANSWER_STARTED, with what is
+     * still in them. Of one that has ended, EVENT_ENDED and EVENT_GONE follow at once, as far as
+     * they have happened. */
+    ANSWER_EXEC,
+    ANSWER_RESUMED, /* SHA-256 of the admin key, in hex */
+    /* exec; + stdin, stdout, stderr (3 descriptors); stdout, stderr (2); the terminal's master (1);
+     * none (0) when the command could not be executed, which EVENT_ENDED then tells (126, 127).
+     * In ANSWER_EXEC 2 also when REQUEST_INPUT_END was sent. */
+    ANSWER_STARTED,
+    ANSWER_NAMES, /* a list */
+    /* Without being asked, tag 0. */
+    EVENT_ENDED,         /* struct ended_message */
+    EVENT_GONE,          /* exec: nothing of it is left */
+    EVENT_SANDBOX_LIVE,  /* workspace */
+    EVENT_SANDBOX_ENDED, /* workspace, why */
+    ANSWER_COUNT_,
+};
+
+enum exec_state {
+    EXEC_STATE_RUNNING = 1,
+    EXEC_STATE_ENDED, /* the command has, others of its tree may run */
+    EXEC_STATE_GONE,
+};
+
+/* The boundary of a workspace, decided by its policy. */
+struct boundary_message {
+    uint64_t level; /* enum carrel_level and so on */
+    uint64_t net;
+    uint64_t user;
+    struct carrel_limits limits; /* disk_image as 0 or 1 */
+    uint64_t tmp_bytes;
+    const char *const *env;
+    const char *const *mounts; /* threes: source, target, "ro" or "rw" */
+    const char *skills_user;   /* whose skills appear at .solven/skills/user; "" : none */
+    const char *skills_at;     /* ".solven/skills"; "" : no skills */
+    const char *ticket;        /* id of the workspace that appears at ticket_at; "" : none */
+    const char *ticket_at;     /* ".ticket" */
+    bool ticket_writable;
+};
+
+struct exec_message {
+    const char *bucket;
+    const char *workspace;
+    const char *exec;    /* chosen by the front */
+    const char *actor;   /* for the record */
+    const char *request; /* likewise: the id of the HTTP request */
+    struct boundary_message boundary;
+    const char *const *argv;
+    const char *const *env;
+    const char *cwd;
+    uint64_t timeout_ms;
+    bool tty;
+    bool input;
+    uint64_t rows;
+    uint64_t columns;
+    struct carrel_limits limits;
+};
+
+struct ended_message {
+    const char *exec;
+    const char *workspace;
+    struct carrel_result result; /* without output */
+    uint64_t ended_at_ms;        /* of the clock on the wall */
+    const char *why;             /* "exit", "signal", "timeout", ..., "broker ended" */
+};
+
+struct record_message {
+    const char *actor;
+    const char *workspace;
+    const char *request;
+    const char *operation;
+    const char *result;
+    const char *details; /* JSON, or "" */
+};
+
+/* All packers write the tag first. Unpackers point into the message, lists are in `arena`; false
+ * for anything that is not exactly one whole, sane message. */
+void protocol_pack_exec(struct buf *b, uint64_t tag, const struct exec_message *m);
+bool protocol_unpack_exec(char *bytes, size_t n, struct arena *arena, uint64_t *ret_tag,
+                          struct exec_message *ret);
+void protocol_pack_ended(struct buf *b, const struct ended_message *m);
+/* result.denials is in `arena`. */
+bool protocol_unpack_ended(char *bytes, size_t n, struct arena *arena, struct ended_message *ret);
+void protocol_pack_record(struct buf *b, uint64_t tag, const struct record_message *m);
+bool protocol_unpack_record(char *bytes, size_t n, uint64_t *ret_tag, struct record_message *ret);
+void protocol_pack_error(struct buf *b, uint64_t tag, const struct err *err);
+bool protocol_unpack_error(char *bytes, size_t n, uint64_t *ret_tag, struct err *ret);
+
+/* Everything else: up to four texts in the order said above, and a number (since_ms, state, the
+ * signal's). A signal, a kill and a sleep are answered by ANSWER_OK or ANSWER_ERROR; stamp is a
+ * text that is a valid id. */
+struct plain_message {
+    const char *texts[4]; /* never NULL after unpacking */
+    uint64_t number;
+};
+
+void protocol_pack_plain(struct buf *b, uint64_t tag, const struct plain_message *m);
+bool protocol_unpack_plain(char *bytes, size_t n, uint64_t *ret_tag, struct plain_message *ret);
+
+/* 1 to 64 of A-Z a-z 0-9 . _ -, beginning with a letter or digit: also a safe file name. */
+bool protocol_id_is_valid(const char *id);
+bool protocol_exec_id_is_valid(const char *id);

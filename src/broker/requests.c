@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the front may ask. A request that is not in the table, not well formed or out of turn ends
+ * the front: it has been taken over, or has a flaw. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fd.h"
+#include "base/pack.h"
+#include "broker/broker.h"
+#include "broker/log.h"
+
+/* false: it is not one. */
+typedef bool handler(struct broker *b, uint64_t tag, const struct plain_message *m);
+
+static void answer_unknown(struct broker *b, uint64_t tag, const char *what)
+{
+    struct err err;
+
+    err_set(&err, ERR_NOT_FOUND, 0, "no such %s lives", what);
+    link_send_error(b, tag, &err);
+}
+
+static bool resume(struct broker *b, uint64_t tag, const struct plain_message *m)
+{
+    (void)m;
+    if (b->resumed || b->resume_tag || tag == 0)
+        return false;
+    b->resume_tag = tag;
+    request_try_resume(b);
+    return true;
+}
+
+void request_try_resume(struct broker *b)
+{
+    uint64_t tag = b->resume_tag;
+
+    if (!tag)
+        return;
+    for (size_t i = 0; i < BROKER_SLOTS; i++) {
+        for (const struct task *t = b->tasks[i]; t; t = t->next) {
+            if (t->generation != b->generation && task_is_starting(t))
+                return;
+        }
+    }
+    b->resume_tag = 0;
+    for (size_t i = 0; i < BROKER_SLOTS; i++) {
+        for (const struct desk *d = b->desks[i]; d; d = d->next) {
+            struct plain_message m = {.texts = {d->workspace}, .number = d->since_ms};
+            if (!d->over)
+                link_send_plain(b, ANSWER_SANDBOX, tag, &m);
+        }
+        for (struct task *t = b->tasks[i]; t; t = t->next)
+            task_tell(t, tag);
+    }
+    link_send_plain(b, ANSWER_RESUMED, tag, &(struct plain_message){.texts = {b->admin_hash}});
+    b->resumed = b->socket >= 0;
+    if (b->resumed && b->generation == 1)
+        listen_welcome(b);
+}
+
+static bool handle_signal(struct broker *b, uint64_t tag, const struct plain_message *m)
+{
+    struct task *t = task_find(b, m->texts[0]);
+
+    if (!protocol_exec_id_is_valid(m->texts[0]) || m->number < 1 || m->number > 64)
+        return false;
+    if (!t || !t->exec || t->ended) {
+        answer_unknown(b, tag, "command");
+        return true;
+    }
+    exec_signal(t->exec, (int)m->number);
+    desk_rearm(t->desk);
+    link_send_ok(b, tag);
+    return true;
+}
+
+/* With the reason as its number; 0 is a kill. */
+static bool handle_kill(struct broker *b, uint64_t tag, const struct plain_message *m)
+{
+    struct task *t = task_find(b, m->texts[0]);
+
+    if (!protocol_exec_id_is_valid(m->texts[0]) || m->number > CARREL_ENDED_DISK)
+        return false;
+    if (!t || !t->exec) {
+        answer_unknown(b, tag, "command");
+        return true;
+    }
+    exec_kill(t->exec, m->number ? (enum carrel_reason)m->number : CARREL_ENDED_SIGNAL);
+    desk_rearm(t->desk);
+    link_send_ok(b, tag);
+    return true;
+}
+
+static bool handle_sleep(struct broker *b, uint64_t tag, const struct plain_message *m)
+{
+    struct desk *d = desk_find(b, m->texts[0]);
+
+    if (!protocol_id_is_valid(m->texts[0]))
+        return false;
+    if (!d) {
+        answer_unknown(b, tag, "sandbox");
+        return true;
+    }
+    struct err err;
+    if (desk_await_end(d, tag, &err) < 0)
+        link_send_error(b, tag, &err);
+    desk_end(d, *m->texts[1] ? m->texts[1] : "asked to");
+    return true;
+}
+
+static bool handle_forget(struct broker *b, uint64_t tag, const struct plain_message *m)
+{
+    struct task *t = task_find(b, m->texts[0]);
+
+    (void)tag;
+    if (!protocol_exec_id_is_valid(m->texts[0]))
+        return false;
+    if (t)
+        task_forget(t);
+    return true;
+}
+
+static bool handle_input_end(struct broker *b, uint64_t tag, const struct plain_message *m)
+{
+    struct task *t = task_find(b, m->texts[0]);
+
+    (void)tag;
+    if (!protocol_exec_id_is_valid(m->texts[0]))
+        return false;
+    if (t && t->fds[1] >= 0) /* a terminal's end is a character */
+        scope_close(&t->fds[0]);
+    return true;
+}
+
+/* Which trees a bucket has, known or not. */
+static bool handle_tree_scan(struct broker *b, uint64_t tag, const struct plain_message *m)
+{
+    struct buf names;
+    struct err err;
+
+    if (!protocol_id_is_valid(m->texts[0]))
+        return false;
+    buf_init(&names, 2UL << 20);
+    pack_u64(&names, tag);
+    if (tree_scan(b, m->texts[0], &names, &err) < 0 || buf_done(&names) < 0)
+        link_send_error(b, tag, &err);
+    else
+        link_send(b, ANSWER_NAMES, &names, NULL, 0);
+    buf_clear(&names);
+    return true;
+}
+
+struct tree_request {
+    void (*handle)(struct broker *b, uint64_t tag, const struct plain_message *m);
+    bool has_stamp;
+};
+
+static bool handle_tree(struct broker *b, uint64_t tag, const struct plain_message *m,
+                        const struct tree_request *request)
+{
+    if (!protocol_id_is_valid(m->texts[0]) || !protocol_id_is_valid(m->texts[1]) ||
+        (request->has_stamp && !protocol_id_is_valid(m->texts[2])))
+        return false;
+    request->handle(b, tag, m);
+    return true;
+}
+
+static bool handle_exec(struct broker *b, char *bytes, size_t n)
+{
+    struct exec_message m;
+    struct arena arena;
+    uint64_t tag = 0;
+
+    arena_init(&arena, 2 << 20);
+    bool good = protocol_unpack_exec(bytes, n, &arena, &tag, &m) && !task_find(b, m.exec);
+    if (good)
+        task_request(b, tag, &m);
+    arena_clear(&arena);
+    return good;
+}
+
+struct told {
+    struct waiter waiter;
+    uint64_t tag;
+    uint64_t generation;
+};
+
+static void record_written(struct broker *b, struct waiter *waiter, bool written)
+{
+    struct told *told = (struct told *)(void *)waiter;
+    struct err err;
+
+    if (told->generation == b->generation && written) {
+        link_send_ok(b, told->tag);
+    } else if (told->generation == b->generation) {
+        err_set(&err, ERR_IO, 0, "the audit could not be written");
+        link_send_error(b, told->tag, &err);
+    }
+    free(told);
+}
+
+/* What only the broker has seen, only the broker records. */
+static bool is_the_brokers(const char *operation)
+{
+    return strncmp(operation, "daemon.", 7) == 0 || strncmp(operation, "front.", 6) == 0 ||
+           strcmp(operation, "sandbox.start") == 0 || strcmp(operation, "exec.start") == 0 ||
+           strcmp(operation, "sandbox.end") == 0 || strcmp(operation, "exec.end") == 0 ||
+           strcmp(operation, "denial") == 0;
+}
+
+/* Says last, where readers look, that the front has said so. */
+static void sign(struct buf *details, const char *text)
+{
+    size_t n = strlen(text);
+
+    if (n <= 2) {
+        buf_str(details, "{\"by\":\"front\"}");
+        return;
+    }
+    buf_add(details, text, n - 1);
+    buf_str(details, ",\"by\":\"front\"}");
+}
+
+static bool handle_record(struct broker *b, char *bytes, size_t n)
+{
+    scoped_buf struct buf details;
+    struct record_message m;
+    uint64_t tag = 0;
+    struct err err;
+
+    if (!protocol_unpack_record(bytes, n, &tag, &m) || is_the_brokers(m.operation))
+        return false;
+    buf_init(&details, PROTOCOL_DETAILS + 64);
+    sign(&details, m.details);
+    struct told *told = buf_done(&details) == 0 ? calloc(1, sizeof(*told)) : NULL;
+    bool kept = false;
+    if (told) {
+        struct audit_record record = {.actor = m.actor,
+                                      .workspace = m.workspace,
+                                      .request = m.request,
+                                      .operation = m.operation,
+                                      .result = m.result,
+                                      .details = details.p};
+        *told =
+            (struct told){.waiter.done = record_written, .tag = tag, .generation = b->generation};
+        kept = journal_add(b, &record, &told->waiter, &err) == 0;
+    } else {
+        err_set(&err, ERR_LIMIT, 0, "keep a record");
+    }
+    if (!kept) {
+        free(told);
+        link_send_error(b, tag, &err);
+    }
+    return true; /* kept by the journal; NOLINT(clang-analyzer-unix.Malloc) */
+}
+
+static const struct {
+    const char *name;
+    handler *plain;
+    bool (*raw)(struct broker *b, char *bytes, size_t n);
+    struct tree_request tree;
+} table[REQUEST_COUNT_] = {
+    [REQUEST_RESUME] = {"resume", .plain = resume},
+    [REQUEST_TREE_MAKE] = {"tree_make", .tree = {tree_make, false}},
+    [REQUEST_TREE_TRASH] = {"tree_trash", .tree = {tree_trash, true}},
+    [REQUEST_TREE_BACK] = {"tree_back", .tree = {tree_back, true}},
+    [REQUEST_TREE_PURGE] = {"tree_purge", .tree = {tree_purge, true}},
+    [REQUEST_TREE_CHECK] = {"tree_check", .tree = {tree_check, false}},
+    [REQUEST_EXEC] = {"exec", .raw = handle_exec},
+    [REQUEST_SIGNAL] = {"signal", .plain = handle_signal},
+    [REQUEST_KILL] = {"kill", .plain = handle_kill},
+    [REQUEST_SLEEP] = {"sleep", .plain = handle_sleep},
+    [REQUEST_FORGET] = {"forget", .plain = handle_forget},
+    [REQUEST_RECORD] = {"record", .raw = handle_record},
+    [REQUEST_INPUT_END] = {"input_end", .plain = handle_input_end},
+    [REQUEST_TREE_SCAN] = {"tree_scan", .plain = handle_tree_scan},
+};
+
+_Static_assert(REQUEST_COUNT_ == REQUEST_TREE_SCAN + 1, "every request is in the table");
+
+void request_refuse(struct broker *b, uint32_t kind, const char *why)
+{
+    const char *name = kind < REQUEST_COUNT_ ? table[kind].name : NULL;
+
+    log_error("front_refused", "request", name ? name : "unknown", "why", why, NULL);
+    (void)journal_note(b,
+                       &(struct audit_record){.actor = "broker",
+                                              .workspace = "",
+                                              .request = "",
+                                              .operation = "front.refused",
+                                              .result = name ? name : "unknown",
+                                              .details = ""},
+                       NULL);
+    link_close(b);
+    front_kill(b);
+}
+
+void request_handle(struct broker *b, uint32_t kind, char *bytes, size_t n)
+{
+    struct plain_message m;
+    uint64_t tag = 0;
+    bool good;
+
+    if (kind >= REQUEST_COUNT_ || !table[kind].name) {
+        request_refuse(b, kind, "it is not in the table");
+        return;
+    }
+    if (!b->resumed && kind != REQUEST_RESUME) {
+        request_refuse(b, kind, "it came before the answer to resume");
+        return;
+    }
+    if (table[kind].raw)
+        good = table[kind].raw(b, bytes, n);
+    else if (!protocol_unpack_plain(bytes, n, &tag, &m))
+        good = false;
+    else if (table[kind].plain)
+        good = table[kind].plain(b, tag, &m);
+    else
+        good = handle_tree(b, tag, &m, &table[kind].tree);
+    if (!good)
+        request_refuse(b, kind, "it is not well formed, or out of turn");
+}

@@ -1,0 +1,392 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "broker/settings.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "policy/units.h"
+
+enum kind {
+    TEXT,
+    ID, /* a safe file name */
+    YES_NO,
+    COUNT, /* from here on a number; 0 where it may be none */
+    SIZE,
+    DURATION,
+    UID, /* or empty */
+};
+
+static const struct key {
+    const char *name;
+    enum kind kind;
+    size_t offset;
+    size_t size;
+    const char *value; /* when it is not given */
+    const char *what;
+} keys[] = {
+
+#define KEY(field) offsetof(struct settings, field), sizeof(((struct settings *)0)->field)
+    {"state", TEXT, KEY(state), "", "directory that holds everything; /var/lib/carrel for root"},
+    {"listen", TEXT, KEY(listen), "127.0.0.1:7070", "address and port for HTTP; empty: none"},
+    {"socket", TEXT, KEY(socket), "", "Unix socket for HTTP; default DIR/carrel.sock; empty: none"},
+    {"user", TEXT, KEY(user), "", "as root: whom the front runs as; empty: uid 1879048190"},
+    {"owner_uid", UID, KEY(owner_uid), "", "owner of new workspaces' files on the host"},
+    {"bucket", ID, KEY(bucket), "main", "where new workspaces are made, below the state"},
+    {"idle", DURATION, KEY(idle_ms), "10m",
+     "a sandbox that does nothing is ended after it; 0: never"},
+    {"trash", DURATION, KEY(trash_ms), "7d", "how long a deleted workspace can be had back"},
+    {"retention", DURATION, KEY(retention_ms), "1h",
+     "how long ended commands and their output are kept"},
+    {"spool", SIZE, KEY(spool_bytes), "64M", "most output kept of one command"},
+    {"max_sandboxes", COUNT, KEY(max_sandboxes), "256", "most live sandboxes; 0: not counted"},
+    {"max_execs", COUNT, KEY(max_execs), "2000", "most running commands; 0: not counted"},
+    {"max_memory", SIZE, KEY(max_memory), "0",
+     "most memory that live sandboxes' policies allow in sum"},
+    {"max_pids", COUNT, KEY(max_pids), "0",
+     "most processes that they allow in sum; 0: not counted"},
+    {"disk_floor", SIZE, KEY(disk_floor), "1G", "free disk space below which nothing is started"},
+    {"owner_sandboxes", COUNT, KEY(owner_sandboxes), "0",
+     "most live sandboxes of one owner; 0: no bound"},
+    {"owner_execs", COUNT, KEY(owner_execs), "0",
+     "most running commands of one owner; 0: no bound"},
+    {"owner_workspaces", COUNT, KEY(owner_workspaces), "0",
+     "most workspaces of one owner; 0: no bound"},
+    {"queue", COUNT, KEY(queue), "0", "how many commands may wait when there is no room"},
+    {"mount_roots", TEXT, KEY(mount_roots), "",
+     "host directories, with colons between, that policies may mount from"},
+    {"allow_net_host", YES_NO, KEY(allow_net_host), "no", "policies may say network host"},
+    {"allow_level_dir", YES_NO, KEY(allow_level_dir), "no", "policies may say level dir"},
+    {"pool", COUNT, KEY(pool), "4", "sandboxes prepared ahead; 0: none"},
+    {"insecure_listen", YES_NO, KEY(insecure_listen), "no",
+     "listen beyond this host without further questions"},
+#undef KEY
+};
+
+enum {
+    LONGEST_FILE = 32768,
+    DAY_MS = 24 * 3600 * 1000,
+};
+
+#define KEYS       (sizeof(keys) / sizeof(keys[0]))
+#define MOST_COUNT 1000000000ULL
+
+_Static_assert(KEYS <= SETTINGS_MAX_KEYS, "each has a bit");
+
+static const struct key *find(const char *name)
+{
+    for (size_t i = 0; i < KEYS; i++) {
+        if (strcmp(keys[i].name, name) == 0)
+            return &keys[i];
+    }
+    return NULL;
+}
+
+static uint64_t bit(const struct key *key)
+{
+    return 1ULL << (key - keys);
+}
+
+static void *field(struct settings *s, const struct key *key)
+{
+    return (char *)s + key->offset;
+}
+
+static bool is_id(const char *text)
+{
+    static const char safe[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+    size_t n = strlen(text);
+
+    return n > 0 && n <= 64 && text[0] != '.' && text[0] != '_' && text[0] != '-' &&
+           strspn(text, safe) == n;
+}
+
+/* Also days, which a policy has no use for. */
+static int parse_duration(const char *text, uint64_t *ret)
+{
+    char digits[24];
+    size_t n = strlen(text);
+    uint64_t days;
+
+    if (n < 2 || n >= sizeof(digits) || text[n - 1] != 'd')
+        return units_parse_duration(text, ret);
+    memcpy(digits, text, n - 1);
+    digits[n - 1] = '\0';
+    int r = units_parse_count(digits, 100000, &days);
+    if (r == 0)
+        *ret = days * DAY_MS;
+    return r;
+}
+
+static int parse_number(enum kind kind, const char *text, uint64_t *ret)
+{
+    if (strcmp(text, "0") == 0) {
+        *ret = 0;
+        return 0;
+    }
+    return kind == SIZE       ? units_parse_size(text, ret)
+           : kind == DURATION ? parse_duration(text, ret)
+                              : units_parse_count(text, MOST_COUNT, ret);
+}
+
+static int set_text(void *to, const struct key *key, const char *value, struct err *err)
+{
+    size_t n = strlen(value);
+
+    if (n >= key->size)
+        return err_set(err, ERR_INVALID, 0, "'%s' is too long (%zu bytes at most)", key->name,
+                       key->size - 1);
+    for (size_t i = 0; i < n; i++) {
+        if ((unsigned char)value[i] < ' ' || value[i] == 0x7f)
+            return err_set(err, ERR_INVALID, 0, "'%s' holds a control character", key->name);
+    }
+    memcpy(to, value, n + 1);
+    return 0;
+}
+
+static int set_uid(int64_t *to, const char *value)
+{
+    uint64_t uid;
+
+    if (*value == '\0') {
+        *to = -1;
+        return 0;
+    }
+    if (strcmp(value, "0") == 0)
+        uid = 0;
+    else if (units_parse_count(value, UINT32_MAX - 1, &uid) < 0)
+        return -1;
+    *to = (int64_t)uid;
+    return 0;
+}
+
+static int set_one(struct settings *s, const struct key *key, const char *value, struct err *err)
+{
+    static const char *const expected[] = {
+        [TEXT] = "a text",
+        [ID] = "letters, digits, '.', '_' and '-', beginning with a letter or digit",
+        [YES_NO] = "yes or no",
+        [COUNT] = "a whole number",
+        [SIZE] = "a size like 64M or 1G, or 0",
+        [DURATION] = "a time like 30s, 10m, 1h or 7d, or 0",
+        [UID] = "a user's number, or nothing",
+    };
+    bool good = true;
+
+    switch (key->kind) {
+    case ID:
+        good = is_id(value);
+        if (!good)
+            break;
+        __attribute__((fallthrough));
+    case TEXT:
+        if (set_text(field(s, key), key, value, err) < 0)
+            return -1;
+        break;
+    case YES_NO:
+        good = strcmp(value, "yes") == 0 || strcmp(value, "no") == 0;
+        if (good)
+            *(bool *)field(s, key) = strcmp(value, "yes") == 0;
+        break;
+    case COUNT:
+    case SIZE:
+    case DURATION:
+        good = parse_number(key->kind, value, field(s, key)) == 0;
+        break;
+    case UID:
+        good = set_uid(field(s, key), value) == 0;
+        break;
+    }
+    if (!good)
+        return err_set(err, ERR_INVALID, 0, "'%s' is '%.64s', but must be %s", key->name, value,
+                       expected[key->kind]);
+    return 0;
+}
+
+void settings_init(struct settings *ret)
+{
+    struct err err;
+
+    memset(ret, 0, sizeof(*ret));
+    for (size_t i = 0; i < KEYS; i++)
+        ignore(set_one(ret, &keys[i], keys[i].value, &err)); /* a test looks at each */
+}
+
+int settings_set(struct settings *s, const char *key, const char *value, struct err *err)
+{
+    const struct key *found = find(key);
+
+    if (!found)
+        return err_set(err, ERR_INVALID, 0, "unknown setting '%.64s'", key);
+    if (set_one(s, found, value, err) < 0)
+        return -1;
+    s->given |= bit(found);
+    return 0;
+}
+
+int settings_set_pair(struct settings *s, const char *pair, struct err *err)
+{
+    const char *sign = strchr(pair, '=');
+    char name[64];
+
+    if (!sign || sign == pair || (size_t)(sign - pair) >= sizeof(name))
+        return err_set(err, ERR_INVALID, 0, "'%.64s' is not of the form key=value", pair);
+    memcpy(name, pair, (size_t)(sign - pair));
+    name[sign - pair] = '\0';
+    return settings_set(s, name, sign + 1, err);
+}
+
+static char *trim(char *text)
+{
+    size_t n;
+
+    text += strspn(text, " \t\r");
+    for (n = strlen(text); n > 0 && strchr(" \t\r", text[n - 1]); n--)
+        text[n - 1] = '\0';
+    return text;
+}
+
+/* `fixed` was given before the file, `seen` by it. */
+static int parse_line(struct settings *s, char *line, uint64_t fixed, uint64_t *seen,
+                      struct err *err)
+{
+    struct settings ignored = {0};
+
+    line = trim(line);
+    if (*line == '\0' || *line == '#')
+        return 0;
+    char *sign = strchr(line, '=');
+    if (!sign)
+        return err_set(err, ERR_INVALID, 0, "'%.64s' is not of the form key = value", line);
+    *sign = '\0';
+    const char *name = trim(line);
+    const char *value = trim(sign + 1);
+    const struct key *key = find(name);
+    if (key && (*seen & bit(key)))
+        return err_set(err, ERR_INVALID, 0, "'%s' is there twice", name);
+    /* What the command line has decided is checked all the same. */
+    int r = settings_set(key && (fixed & bit(key)) ? &ignored : s, name, value, err);
+    if (key)
+        *seen |= bit(key);
+    return r;
+}
+
+int settings_parse(struct settings *s, char *text, const char *name, struct err *err)
+{
+    uint64_t fixed = s->given;
+    uint64_t seen = 0;
+    unsigned number = 1;
+
+    for (char *line = text; line; number++) {
+        char *end = strchr(line, '\n');
+        if (end)
+            *end = '\0';
+        if (parse_line(s, line, fixed, &seen, err) < 0)
+            return err_wrap(err, "line %u of '%s'", number, name);
+        line = end ? end + 1 : NULL;
+    }
+    return 0;
+}
+
+int settings_read_file(struct settings *s, const char *path, struct err *err)
+{
+    scoped_fd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    char text[LONGEST_FILE];
+    size_t n = 0;
+
+    if (fd < 0)
+        return err_set(err, ERR_NOT_FOUND, errno, "open the settings '%s'", path);
+    while (n < sizeof(text)) {
+        ssize_t got = read(fd, text + n, sizeof(text) - n);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return err_set(err, ERR_IO, errno, "read the settings '%s'", path);
+        if (got == 0)
+            break;
+        n += (size_t)got;
+    }
+    if (n == sizeof(text) || memchr(text, '\0', n))
+        return err_set(err, ERR_INVALID, 0, "'%s' is not a file of settings", path);
+    text[n] = '\0';
+    return settings_parse(s, text, path, err);
+}
+
+int settings_complete(struct settings *s, struct err *err)
+{
+    if (s->state[0] == '\0')
+        return err_set(err, ERR_INVALID, 0, "'state' is empty: say where everything is kept");
+    if (settings_is_given(s, "socket"))
+        return 0;
+    int n = snprintf(s->socket, sizeof(s->socket), "%s/carrel.sock", s->state);
+    if (n < 0 || (size_t)n >= sizeof(s->socket))
+        return err_set(err, ERR_INVALID, ENAMETOOLONG,
+                       "the Unix socket '%s/carrel.sock' (give a shorter one with --socket, or "
+                       "none: --socket '')",
+                       s->state);
+    return 0;
+}
+
+bool settings_is_given(const struct settings *s, const char *key)
+{
+    const struct key *found = find(key);
+
+    return found && (s->given & bit(found));
+}
+
+static char *encode_one(const struct settings *s, const struct key *key, struct arena *arena)
+{
+    const void *at = (const char *)s + key->offset;
+    uint64_t number;
+    int64_t uid;
+
+    switch (key->kind) {
+    case TEXT:
+    case ID:
+        return arena_printf(arena, "%s=%s", key->name, (const char *)at);
+    case YES_NO:
+        return arena_printf(arena, "%s=%s", key->name, *(const bool *)at ? "yes" : "no");
+    case UID:
+        memcpy(&uid, at, sizeof(uid));
+        return uid < 0 ? arena_printf(arena, "%s=", key->name)
+                       : arena_printf(arena, "%s=%lld", key->name, (long long)uid);
+    case COUNT:
+    case SIZE:
+    case DURATION:
+        memcpy(&number, at, sizeof(number));
+        return arena_printf(arena, "%s=%llu%s", key->name, (unsigned long long)number,
+                            key->kind == DURATION && number ? "ms" : "");
+    }
+    return NULL;
+}
+
+const char **settings_encode(const struct settings *s, struct arena *arena)
+{
+    const char **list = arena_alloc(arena, (KEYS + 1) * sizeof(*list));
+
+    for (size_t i = 0; list && i < KEYS; i++) {
+        list[i] = encode_one(s, &keys[i], arena);
+        if (!list[i])
+            return NULL;
+    }
+    return list;
+}
+
+int settings_decode(struct settings *ret, char *const *pairs, struct err *err)
+{
+    settings_init(ret);
+    for (size_t i = 0; pairs[i]; i++) {
+        if (settings_set_pair(ret, pairs[i], err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+void settings_describe(FILE *out)
+{
+    for (size_t i = 0; i < KEYS; i++)
+        fprintf(out, "  %-17s %-16s %s\n", keys[i].name, *keys[i].value ? keys[i].value : "-",
+                keys[i].what);
+}

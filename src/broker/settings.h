@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The daemon's settings: from a file of `key = value` lines, then from the command line, and handed
+ * on to the front as "key=value" arguments. Plain memory, nothing to free. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+
+struct settings {
+    char state[1024];       /* DIR, absolute once the broker has opened it */
+    char listen[128];       /* "127.0.0.1:7070", "[::1]:7070"; "" : no TCP */
+    char socket[108];       /* path of the Unix socket; "" : none */
+    char user[64];          /* as root: whom the front runs as; "" : nobody else's uid */
+    int64_t owner_uid;      /* of new trees; -1: the owner of DIR, or the front's uid */
+    char bucket[65];        /* where workspaces are made */
+    uint64_t idle_ms;       /* after which a sandbox is ended; 0: never */
+    uint64_t trash_ms;      /* after which a deleted workspace is purged; 0: at once */
+    uint64_t retention_ms;  /* of ended commands and their output */
+    uint64_t spool_bytes;   /* most output kept of one command */
+    uint64_t max_sandboxes; /* of the host; 0 in all of these: not counted */
+    uint64_t max_execs;
+    uint64_t max_memory; /* sums of what the policies of live sandboxes allow */
+    uint64_t max_pids;
+    uint64_t disk_floor;      /* bytes free below which nothing is started */
+    uint64_t owner_sandboxes; /* of one owner */
+    uint64_t owner_execs;
+    uint64_t owner_workspaces;
+    uint64_t queue;         /* how many execs may wait when full */
+    char mount_roots[4096]; /* colon separated; policies mount from below these only */
+    bool allow_net_host;
+    bool allow_level_dir;
+    uint64_t pool; /* sandboxes prepared ahead */
+    bool insecure_listen;
+    uint64_t given; /* which were set, by their place in the table */
+};
+
+enum {
+    SETTINGS_MAX_KEYS = 64, /* bits of `given` */
+};
+
+/* The defaults. */
+void settings_init(struct settings *ret);
+int settings_set(struct settings *settings, const char *key, const char *value, struct err *err);
+/* "key=value". */
+int settings_set_pair(struct settings *settings, const char *pair, struct err *err);
+/* A whole file's text, which is changed; `name` is for the messages. Keys already given (by the
+ * command line) keep their value; one that comes twice is an error. */
+int settings_parse(struct settings *settings, char *text, const char *name, struct err *err);
+int settings_read_file(struct settings *settings, const char *path, struct err *err);
+/* What depends on others: the socket in DIR. Call once all is set. */
+int settings_complete(struct settings *settings, struct err *err);
+bool settings_is_given(const struct settings *settings, const char *key);
+
+/* All of them as "key=value", in `arena`; ends with NULL. NULL without memory. */
+const char **settings_encode(const struct settings *settings, struct arena *arena);
+int settings_decode(struct settings *ret, char *const *pairs, struct err *err);
+
+/* One line for each: key, default, what it is. For --help. */
+void settings_describe(FILE *out);

@@ -1,0 +1,429 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Commands, from the request to the moment when nothing of them is left.
+ *
+ *   task_request --> asked --task_started, record on disk--> ANSWER_STARTED
+ *                --task_ended, record on disk--> EVENT_ENDED --task_gone--> EVENT_GONE
+ *                --task_forget--> freed
+ *
+ * The broker keeps a copy of every descriptor that it hands out, for the next front. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "broker/broker.h"
+#include "broker/log.h"
+#include "sys/message.h"
+
+enum {
+    LONGEST_DETAILS = 16384,
+    LONGEST_ARGV = 2048, /* in the record */
+    MOST_DENIALS = 8,    /* records for one command */
+};
+
+static const char *const reasons[] = {
+    [CARREL_ENDED_EXIT] = "exit",       [CARREL_ENDED_SIGNAL] = "signal",
+    [CARREL_ENDED_TIMEOUT] = "timeout", [CARREL_ENDED_OUTPUT] = "output",
+    [CARREL_ENDED_OOM] = "oom",         [CARREL_ENDED_PIDS] = "pids",
+    [CARREL_ENDED_DISK] = "disk",
+};
+
+struct task *task_find(const struct broker *b, const char *id)
+{
+    struct task *t = b->tasks[broker_slot(id)];
+
+    while (t && strcmp(t->id, id) != 0)
+        t = t->next;
+    return t;
+}
+
+bool task_is_starting(const struct task *t)
+{
+    return !t->unwanted && (!t->started || t->start_pending);
+}
+
+static void unlink_task(struct task *t)
+{
+    struct task **at = &t->broker->tasks[broker_slot(t->id)];
+
+    while (*at != t)
+        at = &(*at)->next;
+    *at = t->next;
+}
+
+static void free_task(struct task *t)
+{
+    unlink_task(t);
+    for (int i = 0; i < 3; i++)
+        scope_close(&t->fds[i]);
+    buf_clear(&t->end);
+    free(t->actor);
+    free(t->request);
+    free(t);
+}
+
+static void free_if_done(struct task *t)
+{
+    if (t->exec || t->start_pending || t->end_pending)
+        return;
+    if (t->unwanted || (t->forgotten && t->end_told))
+        free_task(t);
+}
+
+void tasks_clear(struct broker *b)
+{
+    for (size_t i = 0; i < BROKER_SLOTS; i++) {
+        for (struct task *t = b->tasks[i], *next; t; t = next) {
+            next = t->next;
+            free_task(t);
+        }
+    }
+}
+
+static void send_with_fds(struct task *t, uint32_t kind, uint64_t tag,
+                          const struct plain_message *m)
+{
+    scoped_buf struct buf message;
+    int fds[3];
+    size_t n = 0;
+
+    for (int i = 0; i < 3; i++) {
+        if (t->fds[i] >= 0)
+            fds[n++] = t->fds[i];
+    }
+    buf_init(&message, MESSAGE_MAX_BYTES);
+    protocol_pack_plain(&message, tag, m);
+    link_send(t->broker, kind, &message, fds, n);
+}
+
+/* Once it runs, and the record that it does is on disk. */
+static void answer_start(struct task *t)
+{
+    struct broker *b = t->broker;
+    uint64_t tag = t->tag;
+
+    if (task_is_starting(t))
+        return;
+    t->tag = 0;
+    if (tag && t->generation == b->generation && !t->unwanted)
+        send_with_fds(t, ANSWER_STARTED, tag, &(struct plain_message){.texts = {t->id}});
+    request_try_resume(b);
+}
+
+static void answer_failure(struct task *t, const struct err *err)
+{
+    uint64_t tag = t->tag;
+
+    t->tag = 0;
+    t->unwanted = true;
+    if (tag && t->generation == t->broker->generation)
+        link_send_error(t->broker, tag, err);
+    request_try_resume(t->broker);
+}
+
+static void tell_gone(struct task *t)
+{
+    if (t->broker->resumed && !t->unwanted)
+        link_send_plain(t->broker, EVENT_GONE, 0, &(struct plain_message){.texts = {t->id}});
+}
+
+static void tell_end(struct task *t)
+{
+    t->end_told = true;
+    if (t->unwanted || !t->broker->resumed)
+        return;
+    link_send(t->broker, EVENT_ENDED, &t->end, NULL, 0);
+    if (!t->exec)
+        tell_gone(t);
+}
+
+static void start_written(struct broker *b, struct waiter *waiter, bool written)
+{
+    struct task *t = (struct task *)(void *)((char *)waiter - offsetof(struct task, start_wait));
+    struct err err;
+
+    (void)b;
+    t->start_pending = false;
+    if (!written && !t->unwanted) {
+        err_set(&err, ERR_IO, 0, "the start could not be recorded, so the command was ended");
+        answer_failure(t, &err);
+        if (t->exec) {
+            exec_kill(t->exec, CARREL_ENDED_SIGNAL);
+            desk_rearm(t->desk);
+        }
+    }
+    answer_start(t);
+    if (t->ended && !t->end_pending && !t->end_told)
+        tell_end(t);
+    free_if_done(t);
+}
+
+/* Also when it could not be written: an end cannot be refused, and the journal tries again. */
+static void end_written(struct broker *b, struct waiter *waiter, bool written)
+{
+    struct task *t = (struct task *)(void *)((char *)waiter - offsetof(struct task, end_wait));
+
+    (void)b;
+    (void)written;
+    t->end_pending = false;
+    tell_end(t);
+    free_if_done(t);
+}
+
+/* argv, as far as it fits: what was run matters, not all of a script. */
+static void describe_start(struct buf *details, const struct exec_message *m)
+{
+    size_t room = LONGEST_ARGV;
+    size_t i;
+
+    buf_str(details, "{\"exec\":");
+    journal_text(details, m->exec, PROTOCOL_EXEC_ID);
+    buf_str(details, ",\"argv\":[");
+    for (i = 0; m->argv[i] && room > 0; i++) {
+        size_t n = strnlen(m->argv[i], room);
+        buf_str(details, i ? "," : "");
+        journal_text(details, m->argv[i], room);
+        room -= n;
+    }
+    buf_printf(details, "]%s%s", m->argv[i] || room == 0 ? ",\"cut\":true" : "",
+               m->tty ? ",\"tty\":true" : "");
+    if (m->timeout_ms)
+        buf_printf(details, ",\"timeout_ms\":%llu", (unsigned long long)m->timeout_ms);
+    buf_str(details, "}");
+}
+
+static int record_start(struct task *t, const struct exec_message *m, struct err *err)
+{
+    scoped_buf struct buf details;
+
+    buf_init(&details, LONGEST_DETAILS);
+    describe_start(&details, m);
+    if (buf_done(&details) < 0)
+        return err_set(err, ERR_LIMIT, ENOMEM, "describe the command");
+    struct audit_record record = {.actor = m->actor,
+                                  .workspace = m->workspace,
+                                  .request = m->request,
+                                  .operation = "exec.start",
+                                  .result = "ok",
+                                  .details = details.p};
+    t->start_wait.done = start_written;
+    if (journal_add(t->broker, &record, &t->start_wait, err) < 0)
+        return -1;
+    t->start_pending = true;
+    return 0;
+}
+
+static void record_denial(struct task *t, const struct carrel_denial *d)
+{
+    scoped_buf struct buf details;
+
+    buf_init(&details, LONGEST_DETAILS);
+    buf_str(&details, "{\"exec\":");
+    journal_text(&details, t->id, PROTOCOL_EXEC_ID);
+    buf_str(&details, ",\"what\":");
+    journal_text(&details, d->what, sizeof(d->what));
+    buf_str(&details, ",\"rule\":");
+    journal_text(&details, d->rule, sizeof(d->rule));
+    buf_printf(&details, ",\"count\":%u,\"source\":\"%s\"}", d->count,
+               d->source == CARREL_SOURCE_KERNEL ? "kernel" : "inferred");
+    if (buf_done(&details) < 0)
+        return;
+    (void)journal_note(t->broker,
+                       &(struct audit_record){.actor = t->actor,
+                                              .workspace = t->workspace,
+                                              .request = t->request,
+                                              .operation = "denial",
+                                              .result = "denied",
+                                              .details = details.p},
+                       NULL);
+}
+
+/* Returns whether end_written will be called. */
+static bool record_end(struct task *t, const struct carrel_result *r, const char *why)
+{
+    scoped_buf struct buf details;
+
+    for (size_t i = 0; i < r->denial_count && i < MOST_DENIALS; i++)
+        record_denial(t, &r->denials[i]);
+    buf_init(&details, LONGEST_DETAILS);
+    buf_str(&details, "{\"exec\":");
+    journal_text(&details, t->id, PROTOCOL_EXEC_ID);
+    buf_printf(&details, ",\"exit_code\":%d,\"duration_ms\":%.3f,\"denials\":%zu", r->exit_code,
+               r->duration_ms, r->denial_count);
+    buf_str(&details, ",\"why\":");
+    journal_text(&details, why, PROTOCOL_TEXT);
+    if (*r->note) {
+        buf_str(&details, ",\"note\":");
+        journal_text(&details, r->note, sizeof(r->note));
+    }
+    buf_str(&details, "}");
+    struct audit_record record = {.actor = t->actor,
+                                  .workspace = t->workspace,
+                                  .request = t->request,
+                                  .operation = "exec.end",
+                                  .result = reasons[r->reason],
+                                  .details = buf_done(&details) == 0 ? details.p : ""};
+    t->end_wait.done = end_written;
+    return journal_note(t->broker, &record, &t->end_wait) == 0;
+}
+
+void task_started(void *owner, struct exec *exec, int fds[3])
+{
+    struct task *t = owner;
+
+    (void)exec;
+    memcpy(t->fds, fds, sizeof(t->fds));
+    t->started = true;
+    answer_start(t);
+}
+
+void task_ended(void *owner, struct exec *exec, const struct carrel_result *result)
+{
+    struct task *t = owner;
+    const char *why = reasons[result->reason];
+
+    (void)exec;
+    /* Where somebody else's end was its own, the session says whose. */
+    if (result->reason == CARREL_ENDED_SIGNAL && *result->note)
+        why = result->note;
+    struct ended_message m = {.exec = t->id,
+                              .workspace = t->workspace,
+                              .result = *result,
+                              .ended_at_ms = broker_wall_ms(),
+                              .why = why};
+    buf_init(&t->end, MESSAGE_MAX_BYTES);
+    protocol_pack_ended(&t->end, &m);
+    t->ended = true;
+    t->desk->running--;
+    t->desk->busy_ms = now_ms();
+    t->started = true; /* or could not be: that is told by how it ended */
+    t->end_pending = record_end(t, result, why);
+    answer_start(t);
+    if (!t->end_pending && !t->start_pending)
+        tell_end(t);
+}
+
+void task_gone(void *owner, struct exec *exec)
+{
+    struct task *t = owner;
+
+    (void)exec;
+    t->exec = NULL;
+    t->desk = NULL;
+    t->broker->task_count--;
+    if (t->end_told)
+        tell_gone(t);
+    free_if_done(t);
+}
+
+void task_forget(struct task *t)
+{
+    t->forgotten = true;
+    free_if_done(t);
+}
+
+void task_tell(struct task *t, uint64_t resume_tag)
+{
+    struct plain_message m = {.texts = {t->workspace, t->id}, .number = EXEC_STATE_RUNNING};
+
+    if (t->unwanted)
+        return;
+    if (t->end_told)
+        m.number = t->exec ? EXEC_STATE_ENDED : EXEC_STATE_GONE;
+    send_with_fds(t, ANSWER_EXEC, resume_tag, &m);
+    if (!t->end_told)
+        return;
+    link_send(t->broker, EVENT_ENDED, &t->end, NULL, 0);
+    if (!t->exec)
+        link_send_plain(t->broker, EVENT_GONE, 0, &(struct plain_message){.texts = {t->id}});
+}
+
+static struct task *new_task(struct broker *b, uint64_t tag, const struct exec_message *m)
+{
+    struct task *t = calloc(1, sizeof(*t));
+
+    if (!t)
+        return NULL;
+    t->broker = b;
+    t->tag = tag;
+    t->generation = b->generation;
+    t->actor = strdup(m->actor);
+    t->request = strdup(m->request);
+    if (!t->actor || !t->request) {
+        free(t->actor);
+        free(t->request);
+        free(t);
+        return NULL;
+    }
+    snprintf(t->id, sizeof(t->id), "%s", m->exec);
+    snprintf(t->workspace, sizeof(t->workspace), "%s", m->workspace);
+    for (int i = 0; i < 3; i++)
+        t->fds[i] = -1;
+    struct task **slot = &b->tasks[broker_slot(t->id)];
+    t->next = *slot;
+    *slot = t;
+    return t;
+}
+
+static int start(struct task *t, struct desk *desk, const struct exec_message *m, struct err *err)
+{
+    struct exec_request request = {.argv = (char *const *)(uintptr_t)m->argv,
+                                   .env = m->env,
+                                   .cwd = *m->cwd ? m->cwd : NULL,
+                                   .timeout_ms = m->timeout_ms,
+                                   .tty = m->tty,
+                                   .input = m->input,
+                                   .rows = (uint32_t)m->rows,
+                                   .columns = (uint32_t)m->columns,
+                                   .limits = m->limits,
+                                   .owner = t};
+
+    if (record_start(t, m, err) < 0)
+        return -1;
+    t->desk = desk;
+    if (exec_start(desk->session, &request, &t->exec, err) == 0) {
+        t->broker->task_count++;
+        desk->running++;
+        return 0;
+    }
+    t->desk = NULL;
+    t->exec = NULL;
+    (void)journal_note(t->broker,
+                       &(struct audit_record){.actor = m->actor,
+                                              .workspace = m->workspace,
+                                              .request = m->request,
+                                              .operation = "exec.end",
+                                              .result = "not started",
+                                              .details = ""},
+                       NULL);
+    return -1;
+}
+
+void task_request(struct broker *b, uint64_t tag, const struct exec_message *m)
+{
+    struct desk *desk = NULL;
+    struct err err;
+
+    if (b->stopping) {
+        err_set(&err, ERR_CONFLICT, 0, "the daemon is stopping");
+        link_send_error(b, tag, &err);
+        return;
+    }
+    int r = desk_find_or_start(b, m, tag, &desk, &err);
+    if (r == 1)
+        return;
+    struct task *t = r < 0 ? NULL : new_task(b, tag, m);
+    if (r == 0 && !t)
+        err_set(&err, ERR_LIMIT, ENOMEM, "keep the command");
+    if (!t) {
+        link_send_error(b, tag, &err);
+        return;
+    }
+    if (start(t, desk, m, &err) < 0) {
+        answer_failure(t, &err);
+        free_if_done(t);
+    }
+    desk_rearm(desk);
+}

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "client/lines.h"
+
+#include <string.h>
+
+#include "cli/cli.h"
+#include "client/client.h"
+
+enum {
+    LINE_MAX_BYTES = 4 * 1024 * 1024
+};
+
+struct lines {
+    struct buf received;
+    line_fn *take;
+    void *context;
+    int status;
+};
+
+static size_t take_bytes(void *context, const char *bytes, size_t n)
+{
+    struct lines *lines = context;
+    char *at;
+    char *newline;
+
+    buf_add(&lines->received, bytes, n);
+    if (lines->received.failed) {
+        lines->status = cli_fail("the daemon sent a line that is too long");
+        return 0;
+    }
+    at = lines->received.p;
+    while (lines->status == 0 &&
+           (newline = memchr(at, '\n', lines->received.n - (size_t)(at - lines->received.p)))) {
+        *newline = '\0';
+        if (newline > at && newline[-1] == '\r')
+            newline[-1] = '\0';
+        lines->status = lines->take(lines->context, at);
+        at = newline + 1;
+    }
+    lines->received.n -= (size_t)(at - lines->received.p);
+    memmove(lines->received.p, at, lines->received.n);
+    return lines->status ? 0 : n;
+}
+
+int lines_follow(struct daemon *daemon, const char *path, const char *accept, line_fn *take,
+                 void *context)
+{
+    struct lines lines = {.take = take, .context = context};
+    struct call call;
+    struct err err = {0};
+
+    buf_init(&lines.received, LINE_MAX_BYTES);
+    int r = call_open(&call, daemon, &err);
+    call.take = take_bytes;
+    call.context = &lines;
+    call.accept = accept;
+    if (r == 0)
+        r = call_wait(&call, "GET", path, &err);
+    call_close(&call);
+    buf_clear(&lines.received);
+    if (lines.status)
+        return lines.status;
+    return r < 0 ? client_fail(&err) : 0;
+}

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The unprivileged half of the daemon: everything that reads bytes from the network. It asks the
+ * broker for what takes privileges, and forgets nothing that the disk does not know. */
+#pragma once
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/events.h"
+#include "broker/settings.h"
+#include "front/link.h"
+#include "http/server.h"
+#include "store/store.h"
+
+struct job;
+struct listener;
+struct asking;
+
+enum {
+    FRONT_SLOTS = 1024,
+    FRONT_ID = 65,
+    FRONT_HASH = 65, /* SHA-256 in hex */
+};
+
+/* What is counted for /metrics. */
+struct counters {
+    uint64_t requests[6]; /* by hundred of the status */
+    uint64_t request_us;
+    uint64_t execs_started;
+    uint64_t execs_ended[8]; /* by enum carrel_reason */
+    uint64_t exec_us;
+    uint64_t sandboxes_started;
+    uint64_t output_bytes;
+    uint64_t stalls; /* times a command had to wait for a reader */
+    uint64_t denials;
+};
+
+/* A workspace whose sandbox lives. */
+struct awake {
+    struct awake *next;
+    char workspace[FRONT_ID];
+    char owner[FRONT_ID];
+    uint64_t since_ms;
+};
+
+struct front {
+    const struct settings *settings;
+    struct events *events;
+    struct store *store;
+    struct link *link;
+    struct http_server *http;
+    int execs; /* the directory of all spools */
+    char admin_hash[FRONT_HASH];
+    int64_t broker_uid; /* whose word over the Unix socket is an administrator's */
+    bool resumed;       /* the broker has told what lives */
+    bool draining;
+    uint64_t began_ms;
+    struct job *jobs[FRONT_SLOTS];
+    size_t job_count;     /* that have not ended */
+    struct asking *queue; /* commands that wait until others have ended */
+    size_t queued;
+    struct awake *awake;
+    size_t awake_count;
+    struct listener *listeners;
+    struct counters count;
+    struct timer sweep; /* forgets what is older than the retention time, empties the trash */
+};
+
+int64_t wall_ms(void);
+/* A letter and 26 characters of base 32. */
+void make_id(char letter, char ret[28]);
+/* SHA-256 in hex. */
+void hash_hex(const void *bytes, size_t n, char ret[FRONT_HASH]);
+/* "2026-01-02T03:04:05.678Z", or null for 0. */
+json_t *time_json(int64_t ms);
+
+/* Commands of this workspace that have not ended. */
+uint64_t front_jobs_in(const struct front *front, const char *workspace);
+/* ... of this owner's workspaces. */
+uint64_t front_jobs_of(const struct front *front, const char *owner);
+/* Workspaces of this owner that are awake. */
+uint64_t front_awake_of(const struct front *front, const char *owner);
+bool front_is_awake(const struct front *front, const char *workspace);
+/* A command has ended: the next one of the queue may start. */
+void execs_next(struct front *front);
+/* Tells everybody who follows /v1/events and may see it; takes the object. */
+void front_announce(struct front *front, const char *type, const char *workspace, const char *owner,
+                    json_t *details);

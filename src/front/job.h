@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One command as the front sees it: its pipes flow into its spool, and from there to whoever
+ * follows.
+ *
+ *   job_new --> asked --(ANSWER_STARTED | ANSWER_EXEC)--> running --(EVENT_ENDED)--> ended
+ *           --(its pipes are empty)--> drained: followers get the end --(EVENT_GONE)--> gone, freed
+ *
+ * Nobody who follows keeps it alive or ends it; it ends by itself, by its deadline, or by a kill.
+ */
+#pragma once
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/events.h"
+#include "broker/protocol.h"
+#include "front/front.h"
+#include "front/spool.h"
+
+enum job_state {
+    JOB_ASKED,
+    JOB_RUNNING,
+    JOB_ENDED,
+};
+
+struct follower;
+
+struct job_pipe {
+    struct watch watch;
+    struct job *job;
+    int fd; /* -1: none, or at its end */
+    enum spool_stream stream;
+    bool stalled; /* not watched: a reader is too far behind */
+    bool empty;   /* found so since the command ended */
+};
+
+struct job {
+    struct job *next;
+    struct front *front;
+    char id[28];
+    char workspace[FRONT_ID];
+    char owner[FRONT_ID];
+    enum job_state state;
+    bool tty;
+    bool drained;
+    bool gone;
+    bool has_spool;
+    uint64_t most_output; /* it is ended beyond that; 0: no bound */
+    bool over_output;
+    uint64_t final; /* where the output of the command ended, once drained */
+    uint64_t taken;
+    struct spool spool;
+    struct job_pipe out;
+    struct job_pipe err;
+    int input; /* stdin, or the terminal's master again; -1: closed */
+    struct watch input_watch;
+    struct buf queue; /* input that did not fit yet */
+    size_t queue_at;
+    void (*room)(void *context); /* told whenever the queue is empty; may be NULL */
+    void *room_context;
+    bool input_ends; /* close it when the queue is empty */
+    struct follower *followers;
+    struct carrel_result result; /* once ended; no output in it */
+    json_t *result_json;         /* likewise */
+};
+
+/* Who wants to know. Told, each once and in this order, unless it is dropped before. */
+struct follower {
+    struct follower *next;
+    void (*started)(struct follower *f, const struct err *failed); /* NULL: it runs */
+    void (*output)(struct follower *f);                            /* there is more in the spool */
+    void (*drained)(struct follower *f); /* the end, with job->result_json */
+};
+
+struct job *job_new(struct front *front, const char *id, const char *workspace, const char *owner);
+struct job *job_find(const struct front *front, const char *id);
+void job_free(struct job *job);
+
+/* Takes the descriptors of ANSWER_STARTED or ANSWER_EXEC. */
+void job_run(struct job *job, int *fds, size_t n);
+/* It could not be started. */
+void job_fail(struct job *job, const struct err *err);
+/* EVENT_ENDED and EVENT_GONE; job_gone may free it. */
+void job_end(struct job *job, const struct ended_message *ended);
+void job_gone(struct job *job);
+
+void job_follow(struct job *job, struct follower *f);
+void job_unfollow(struct job *job, struct follower *f);
+/* A reader has moved on: whoever was stalled may go on. */
+void job_moved_on(struct job *job);
+
+enum {
+    JOB_INPUT_MAX = 4 << 20
+};
+
+/* Puts input into the queue. 0; -EPIPE: its input is closed; -EAGAIN: the queue is full. */
+int job_input(struct job *job, const char *bytes, size_t n);
+void job_end_input(struct job *job);
+/* -ENOTTY, -errno. */
+int job_resize(struct job *job, unsigned columns, unsigned rows);
+/* Ends its tree. */
+void job_kill(struct job *job, enum carrel_reason reason);

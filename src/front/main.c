@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* carrel-front: started by carrel-serve with the socket to it as descriptor 3 and the listening
+ * sockets after it; its arguments are the settings. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "api/router.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "front/confine.h"
+#include "front/front.h"
+#include "front/resume.h"
+#include "front/sweep.h"
+
+enum {
+    BROKER_SOCKET = 3,
+    FIRST_LISTENER = 4,
+    LISTENERS_MAX = 8,
+    MAX_CONNECTIONS = 8192,
+    DRAIN_MS = 8000,
+};
+
+static volatile sig_atomic_t told_to_stop;
+
+static void on_term(int signal)
+{
+    (void)signal;
+    told_to_stop = 1;
+}
+
+static int fail(const struct err *err)
+{
+    char text[512];
+
+    fprintf(stderr, "level=error event=front_failed message='%s'\n",
+            err_text(err, text, sizeof(text)));
+    return 1;
+}
+
+static int take_signals(struct err *err)
+{
+    struct sigaction action = {.sa_handler = on_term}; /* no SA_RESTART: it wakes the loop */
+    struct sigaction ignored = {.sa_handler = SIG_IGN};
+
+    if (sigaction(SIGTERM, &action, NULL) < 0 || sigaction(SIGINT, &ignored, NULL) < 0 ||
+        sigaction(SIGPIPE, &ignored, NULL) < 0)
+        return err_set(err, ERR_IO, errno, "handle signals");
+    return 0;
+}
+
+static int open_parts(struct front *front, const struct settings *settings, struct err *err)
+{
+    char path[1200];
+
+    front->settings = settings;
+    front->broker_uid = -1;
+    front->began_ms = now_ms();
+    struct ucred peer;
+    socklen_t size = sizeof(peer);
+    if (getsockopt(BROKER_SOCKET, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0)
+        front->broker_uid = peer.uid;
+    int r = events_open(&front->events);
+    if (r < 0)
+        return err_set(err, ERR_LIMIT, -r, "make the event loop");
+    snprintf(path, sizeof(path), "%s/db/carrel.db", settings->state);
+    if (store_open(&front->store, path, err) < 0)
+        return -1;
+    snprintf(path, sizeof(path), "%s/execs", settings->state);
+    front->execs = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (front->execs < 0)
+        return err_set(err, ERR_IO, errno, "open '%s'", path);
+    return 0;
+}
+
+static int open_network(struct front *front, struct err *err)
+{
+    struct http_options options = {.max_connections = MAX_CONNECTIONS};
+    int r = http_open(&front->http, front->events, &router_calls, front, &options);
+
+    if (r == 0)
+        r = link_open(&front->link, front->events, BROKER_SOCKET, resume_event, front);
+    if (r < 0)
+        return err_set(err, ERR_LIMIT, -r, "make the front");
+    for (int fd = FIRST_LISTENER; fd < FIRST_LISTENER + LISTENERS_MAX; fd++) {
+        int listening = 0;
+        socklen_t size = sizeof(listening);
+        if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) < 0 || !listening)
+            break;
+        r = http_listen(front->http, fd);
+        if (r < 0)
+            return err_set(err, ERR_LIMIT, -r, "listen");
+    }
+    return 0;
+}
+
+/* New requests are refused; those under way have a while to end. */
+static int drain(struct front *front)
+{
+    uint64_t until = now_ms() + DRAIN_MS;
+
+    front->draining = true;
+    while (!http_drain(front->http) && now_ms() < until) {
+        if (events_turn(front->events) < 0)
+            break;
+    }
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    static struct front front;
+    static struct settings settings;
+    struct err err = {0};
+
+    (void)argc;
+    if (settings_decode(&settings, argv + 1, &err) < 0 || take_signals(&err) < 0 ||
+        open_parts(&front, &settings, &err) < 0 || open_network(&front, &err) < 0 ||
+        confine_front(settings.state, &err) < 0)
+        return fail(&err);
+    resume_ask(&front);
+    sweep_begin(&front);
+    while (!told_to_stop) {
+        int r = events_turn(front.events);
+        if (r < 0) {
+            err_set(&err, ERR_IO, -r, "wait for events");
+            return fail(&err);
+        }
+    }
+    return drain(&front);
+}

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "front/resume.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "broker/protocol.h"
+#include "front/job.h"
+#include "json/result.h"
+
+#define ARENA_BYTES (8UL << 20)
+
+static void set_awake(struct front *front, const char *workspace, uint64_t since_ms)
+{
+    struct awake *a = front_is_awake(front, workspace) ? NULL : calloc(1, sizeof(*a));
+    struct store_workspace w;
+    struct arena arena;
+    struct err err;
+
+    if (!a)
+        return;
+    strncpy(a->workspace, workspace, sizeof(a->workspace) - 1);
+    arena_init(&arena, ARENA_BYTES);
+    if (store_workspace_get(front->store, &arena, workspace, &w, &err) == 1)
+        strncpy(a->owner, w.owner, sizeof(a->owner) - 1);
+    arena_clear(&arena);
+    a->since_ms = since_ms;
+    a->next = front->awake;
+    front->awake = a;
+    front->awake_count++;
+}
+
+static void set_asleep(struct front *front, const char *workspace)
+{
+    for (struct awake **at = &front->awake; *at; at = &(*at)->next) {
+        struct awake *a = *at;
+        if (strcmp(a->workspace, workspace) != 0)
+            continue;
+        *at = a->next;
+        free(a);
+        front->awake_count--;
+        return;
+    }
+}
+
+bool front_is_awake(const struct front *front, const char *workspace)
+{
+    const struct awake *a = front->awake;
+
+    while (a && strcmp(a->workspace, workspace) != 0)
+        a = a->next;
+    return a != NULL;
+}
+
+uint64_t front_awake_of(const struct front *front, const char *owner)
+{
+    uint64_t count = 0;
+
+    for (const struct awake *a = front->awake; a; a = a->next)
+        count += strcmp(a->owner, owner) == 0;
+    return count;
+}
+
+static uint64_t count_jobs(const struct front *front, const char *workspace, const char *owner)
+{
+    uint64_t count = 0;
+
+    for (size_t i = 0; i < FRONT_SLOTS; i++) {
+        for (const struct job *job = front->jobs[i]; job; job = job->next)
+            count += job->state != JOB_ENDED &&
+                     (!workspace || strcmp(job->workspace, workspace) == 0) &&
+                     (!owner || strcmp(job->owner, owner) == 0);
+    }
+    return count;
+}
+
+uint64_t front_jobs_in(const struct front *front, const char *workspace)
+{
+    return count_jobs(front, workspace, NULL);
+}
+
+uint64_t front_jobs_of(const struct front *front, const char *owner)
+{
+    return count_jobs(front, NULL, owner);
+}
+
+static void forget(struct front *front, const char *exec)
+{
+    struct plain_message m = {.texts = {exec}};
+    struct buf b;
+
+    buf_init(&b, 4096);
+    protocol_pack_plain(&b, 0, &m);
+    link_send(front->link, REQUEST_FORGET, &b);
+}
+
+static void count_end(struct front *front, const struct carrel_result *result)
+{
+    size_t kinds = sizeof(front->count.execs_ended) / sizeof(front->count.execs_ended[0]);
+
+    if ((size_t)result->reason < kinds)
+        front->count.execs_ended[result->reason]++;
+    front->count.exec_us += (uint64_t)(result->duration_ms * 1000);
+    front->count.denials += result->denial_count;
+}
+
+static void ended(struct front *front, struct answer *answer)
+{
+    struct ended_message m;
+    struct arena arena;
+    struct err err;
+
+    arena_init(&arena, ARENA_BYTES);
+    if (protocol_unpack_ended(answer->bytes, answer->n, &arena, &m)) {
+        struct job *job = job_find(front, m.exec);
+        json_t *object = result_json(&m.result, false);
+        if (job) {
+            count_end(front, &m.result);
+            front_announce(front, "exec.end", job->workspace, job->owner,
+                           json_pack("{s:s, s:s, s:i}", "exec_id", job->id, "reason",
+                                     result_reason(&m.result), "exit_code", m.result.exit_code));
+            job_end(job, &m);
+        }
+        /* The row first, then the broker may forget it: between the two lies no loss. */
+        char *text = json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(6));
+        if (text && store_exec_end(front->store, m.exec, text, (int64_t)m.ended_at_ms, &err) >= 0)
+            forget(front, m.exec);
+        free(text);
+        json_decref(object);
+        execs_next(front);
+    }
+    arena_clear(&arena);
+}
+
+void resume_event(void *context, struct answer *answer)
+{
+    struct front *front = context;
+    struct plain_message m;
+    uint64_t tag;
+
+    if (answer->kind == EVENT_ENDED) {
+        ended(front, answer);
+        return;
+    }
+    if (!protocol_unpack_plain(answer->bytes, answer->n, &tag, &m))
+        return;
+    struct job *job = NULL;
+    switch (answer->kind) {
+    case EVENT_GONE:
+        job = job_find(front, m.texts[0]);
+        if (job)
+            job_gone(job);
+        break;
+    case EVENT_SANDBOX_LIVE:
+        front->count.sandboxes_started++;
+        set_awake(front, m.texts[0], now_ms());
+        break;
+    case EVENT_SANDBOX_ENDED:
+        set_asleep(front, m.texts[0]);
+        break;
+    default:
+        break;
+    }
+}
+
+/* A command that lives: its row says whose it is. One without a row gets one. */
+static void take_exec(struct front *front, struct answer *answer, const struct plain_message *m)
+{
+    struct store_workspace w = {.owner = ""};
+    struct store_exec row;
+    struct arena arena;
+    struct err err;
+
+    arena_init(&arena, ARENA_BYTES);
+    int known = store_workspace_get(front->store, &arena, m->texts[0], &w, &err);
+    struct job *job = job_new(front, m->texts[1], m->texts[0], known == 1 ? w.owner : "");
+    if (job) {
+        job_run(job, answer->fds, answer->fd_count);
+        if (store_exec_get(front->store, &arena, job->id, &row, &err) == 0) {
+            row = (struct store_exec){.id = job->id,
+                                      .workspace = job->workspace,
+                                      .owner = job->owner,
+                                      .actor = "",
+                                      .command = "{}",
+                                      .state = "running",
+                                      .result = "",
+                                      .started_ms = wall_ms()};
+            ignore(store_exec_add(front->store, &row, &err));
+        }
+    }
+    arena_clear(&arena);
+}
+
+struct lost {
+    struct front *front;
+    char ids[64][28];
+    size_t n;
+};
+
+static bool note_lost(void *context, const struct store_exec *row)
+{
+    struct lost *lost = context;
+
+    if (!job_find(lost->front, row->id) && lost->n < 64) {
+        strncpy(lost->ids[lost->n], row->id, 27);
+        lost->ids[lost->n++][27] = '\0';
+    }
+    return lost->n < 64;
+}
+
+/* Rows that say "running" of commands nobody has any more: they ended with the last broker. */
+static void end_lost(struct front *front)
+{
+    static const char result[] =
+        "{\"exit_code\":137,\"signal\":9,\"reason\":\"broker_ended\",\"timed_out\":false,"
+        "\"oom_killed\":false,\"truncated\":false,\"level\":\"ns\","
+        "\"note\":\"the daemon ended, and every sandbox with it\"}";
+    struct lost lost = {.front = front};
+    struct err err;
+
+    do {
+        lost.n = 0;
+        if (store_execs(front->store, NULL, "running", NULL, SIZE_MAX, note_lost, &lost, &err) < 0)
+            return;
+        for (size_t i = 0; i < lost.n; i++)
+            ignore(store_exec_end(front->store, lost.ids[i], result, wall_ms(), &err));
+    } while (lost.n > 0);
+}
+
+static void heard(void *context, struct answer *answer)
+{
+    struct front *front = context;
+    struct plain_message m;
+    uint64_t tag;
+
+    if (!protocol_unpack_plain(answer->bytes, answer->n, &tag, &m))
+        return;
+    switch (answer->kind) {
+    case ANSWER_SANDBOX:
+        set_awake(front, m.texts[0], now_ms());
+        break;
+    case ANSWER_EXEC:
+        take_exec(front, answer, &m);
+        break;
+    case ANSWER_RESUMED:
+        strncpy(front->admin_hash, m.texts[0], sizeof(front->admin_hash) - 1);
+        end_lost(front);
+        front->resumed = true;
+        link_settle(front->link, tag);
+        fprintf(stderr, "level=info event=resumed execs=%zu sandboxes=%zu\n", front->job_count,
+                front->awake_count);
+        break;
+    default:
+        break;
+    }
+}
+
+void resume_ask(struct front *front)
+{
+    struct plain_message m = {0};
+    struct buf b;
+
+    buf_init(&b, 4096);
+    protocol_pack_plain(&b, link_expect_many(front->link, heard, front), &m);
+    link_send(front->link, REQUEST_RESUME, &b);
+}

@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "front/spool.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+
+enum {
+    TAKE_AT_MOST = 1 << 20,
+    TERMINAL_CHUNK = 16384,
+    TURNS_AT_MOST = 1 << 20, /* a command that alternates byte by byte must not fill the disk */
+    PAGE = 4096,
+};
+
+struct turn {
+    uint64_t offset;
+    uint64_t stream;
+};
+
+static int open_files(struct spool *s, int dir, int flags)
+{
+    s->out = openat(dir, "out", O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
+    s->turns = openat(dir, "turns", O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
+    if (s->out >= 0 && s->turns >= 0)
+        return 0;
+    int r = -errno;
+    spool_close(s);
+    return r;
+}
+
+int spool_create(struct spool *s, int execs, const char *id, uint64_t bound)
+{
+    *s = (struct spool){.out = -1, .turns = -1, .bound = bound};
+    if (mkdirat(execs, id, 0700) < 0)
+        return -errno;
+    scoped_fd int dir = openat(execs, id, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    return dir < 0 ? -errno : open_files(s, dir, O_CREAT | O_EXCL);
+}
+
+static int read_turn(const struct spool *s, uint64_t index, struct turn *ret)
+{
+    ssize_t n = pread(s->turns, ret, sizeof(*ret), (off_t)(index * sizeof(*ret)));
+
+    if (n < 0)
+        return -errno;
+    if (n != (ssize_t)sizeof(*ret) || ret->stream >= SPOOL_STREAM_COUNT_)
+        return -EIO;
+    return 0;
+}
+
+/* The last turn that begins at or before `at`. */
+static int find_turn(const struct spool *s, uint64_t at, uint64_t *ret)
+{
+    uint64_t low = s->first_turn;
+    uint64_t high = s->turn_count;
+    struct turn turn;
+
+    while (high - low > 1) {
+        uint64_t middle = low + (high - low) / 2;
+        int r = read_turn(s, middle, &turn);
+        if (r < 0)
+            return r;
+        if (turn.offset <= at)
+            low = middle;
+        else
+            high = middle;
+    }
+    *ret = low;
+    return 0;
+}
+
+/* Where the holes end: what was given back before this process began. */
+static void find_first(struct spool *s)
+{
+    off_t data = lseek(s->out, 0, SEEK_DATA);
+
+    s->first = data < 0 ? s->end : (uint64_t)data;
+    data = lseek(s->turns, 0, SEEK_DATA);
+    s->first_turn = data < 0 ? 0 : ((uint64_t)data + sizeof(struct turn) - 1) / sizeof(struct turn);
+    if (s->first_turn >= s->turn_count)
+        s->first_turn = s->turn_count ? s->turn_count - 1 : 0;
+}
+
+int spool_open(struct spool *s, int execs, const char *id, uint64_t bound)
+{
+    scoped_fd int dir = openat(execs, id, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    struct stat out;
+    struct stat turns;
+    struct turn last;
+
+    *s = (struct spool){.out = -1, .turns = -1, .bound = bound};
+    if (dir < 0)
+        return -errno;
+    int r = open_files(s, dir, 0);
+    if (r < 0)
+        return r;
+    if (fstat(s->out, &out) < 0 || fstat(s->turns, &turns) < 0) {
+        r = -errno;
+        spool_close(s);
+        return r;
+    }
+    s->end = (uint64_t)out.st_size;
+    s->turn_count = (uint64_t)turns.st_size / sizeof(struct turn); /* a torn one is overwritten */
+    find_first(s);
+    if (s->turn_count && read_turn(s, s->turn_count - 1, &last) == 0)
+        s->stream = (enum spool_stream)last.stream;
+    return 0;
+}
+
+void spool_close(struct spool *s)
+{
+    scope_close(&s->out);
+    scope_close(&s->turns);
+}
+
+int spool_remove(int execs, const char *id)
+{
+    static const char *const files[] = {"out", "turns"};
+    scoped_fd int dir = openat(execs, id, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+
+    if (dir < 0)
+        return errno == ENOENT ? 0 : -errno;
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+        if (unlinkat(dir, files[i], 0) < 0 && errno != ENOENT)
+            return -errno;
+    }
+    return unlinkat(execs, id, AT_REMOVEDIR) < 0 ? -errno : 0;
+}
+
+/* How far back somebody has yet to read; the end when nobody does. */
+static void slowest(const struct spool *s, uint64_t *ret_at, uint64_t *ret_turn)
+{
+    *ret_at = s->end;
+    *ret_turn = s->turn_count;
+    for (const struct spool_reader *r = s->readers; r; r = r->next) {
+        if (!r->holds)
+            continue;
+        if (r->at < *ret_at)
+            *ret_at = r->at;
+        if (r->turn < *ret_turn)
+            *ret_turn = r->turn;
+    }
+}
+
+/* Gives whole pages back; the file keeps its size and its offsets. */
+static void give_back(int fd, uint64_t end)
+{
+    (void)fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)(end / PAGE * PAGE));
+}
+
+/* Forgets the oldest, half of the bound at a time: a hole a page would cost more than the page. */
+static void make_room(struct spool *s)
+{
+    if (s->end - s->first > s->bound) {
+        s->first = s->end - s->bound / 2;
+        give_back(s->out, s->first);
+    }
+    if (s->turn_count - s->first_turn > TURNS_AT_MOST) {
+        struct turn turn;
+        uint64_t keep = s->turn_count - TURNS_AT_MOST / 2;
+        if (read_turn(s, keep, &turn) == 0) {
+            s->first_turn = keep;
+            if (s->first < turn.offset) {
+                s->first = turn.offset;
+                give_back(s->out, s->first);
+            }
+        }
+        give_back(s->turns, s->first_turn * sizeof(struct turn));
+    }
+}
+
+/* Says whose bytes come next, before they come. */
+static int begin_turn(struct spool *s, enum spool_stream stream)
+{
+    struct turn turn = {.offset = s->end, .stream = stream};
+
+    if (s->turn_count && s->stream == stream)
+        return 0;
+    ssize_t n = pwrite(s->turns, &turn, sizeof(turn), (off_t)(s->turn_count * sizeof(turn)));
+    if (n != (ssize_t)sizeof(turn))
+        return n < 0 ? -errno : -ENOSPC;
+    s->turn_count++;
+    s->stream = stream;
+    return 0;
+}
+
+/* A terminal cannot be spliced into a file: what was read and not yet written dies with us. */
+static ssize_t copy_terminal(struct spool *s, int from, size_t most)
+{
+    char bytes[TERMINAL_CHUNK];
+    ssize_t n = read(from, bytes, most < sizeof(bytes) ? most : sizeof(bytes));
+
+    if (n < 0)
+        return errno == EIO ? 0 : -errno; /* the last user of the terminal has gone */
+    return n == 0 ? 0 : pwrite(s->out, bytes, (size_t)n, (off_t)s->end);
+}
+
+ssize_t spool_take(struct spool *s, int from, enum spool_stream stream)
+{
+    uint64_t seen;
+    uint64_t seen_turn;
+
+    slowest(s, &seen, &seen_turn);
+    uint64_t ahead = s->end - seen;
+    /* Half: the other half is what make_room keeps of what has been seen. */
+    if (ahead >= s->bound / 2 || s->turn_count - seen_turn >= TURNS_AT_MOST / 2)
+        return -ENOBUFS;
+    uint64_t room = s->bound / 2 - ahead;
+    int r = begin_turn(s, stream);
+    if (r < 0)
+        return r;
+    loff_t at = (loff_t)s->end;
+    size_t most = room < TAKE_AT_MOST ? (size_t)room : TAKE_AT_MOST;
+    ssize_t n = stream == SPOOL_TERMINAL
+                    ? copy_terminal(s, from, most)
+                    : splice(from, NULL, s->out, &at, most, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
+    if (n < 0)
+        return stream == SPOOL_TERMINAL ? n : -errno;
+    s->end += (uint64_t)n;
+    make_room(s);
+    return n;
+}
+
+int spool_reader_add(struct spool *s, struct spool_reader *r, uint64_t at, bool holds)
+{
+    if (at > s->end)
+        return -EINVAL;
+    if (at < s->first)
+        return -ESPIPE;
+    *r = (struct spool_reader){.at = at, .turn = s->first_turn, .holds = holds};
+    int found = s->turn_count ? find_turn(s, at, &r->turn) : 0;
+    if (found < 0)
+        return found;
+    r->next = s->readers;
+    s->readers = r;
+    return 0;
+}
+
+void spool_reader_drop(struct spool *s, struct spool_reader *r)
+{
+    for (struct spool_reader **at = &s->readers; *at; at = &(*at)->next) {
+        if (*at == r) {
+            *at = r->next;
+            return;
+        }
+    }
+}
+
+ssize_t spool_read(struct spool *s, struct spool_reader *r, char *bytes, size_t size,
+                   enum spool_stream *ret_stream)
+{
+    struct turn turn;
+    struct turn next = {.offset = s->end};
+
+    if (r->at < s->first)
+        return -ESPIPE;
+    /* Turns without bytes are passed over: a front that died there began one for nothing. */
+    for (; r->turn + 1 < s->turn_count; r->turn++) {
+        int found = read_turn(s, r->turn + 1, &next);
+        if (found < 0)
+            return found;
+        if (next.offset > r->at)
+            break;
+        next.offset = s->end;
+    }
+    if (r->at >= s->end)
+        return 0;
+    int found = read_turn(s, r->turn, &turn);
+    if (found < 0)
+        return found;
+    uint64_t most = next.offset - r->at;
+    ssize_t n = pread(s->out, bytes, most < size ? (size_t)most : size, (off_t)r->at);
+    if (n < 0)
+        return -errno;
+    r->at += (uint64_t)n;
+    *ret_stream = (enum spool_stream)turn.stream;
+    return n == 0 ? -EIO : n;
+}

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of the server share: server.c accepts, connection.c moves a connection from state
+ * to state, body.c reads bodies, answer.c writes.
+ *
+ *   HEAD --step_head--> BODY --body_step--> WAIT --http_reply, http_stream--> REPLY --finish-->
+ * HEAD
+ *     \-refuse-> REPLY <-----answered early----/            finish --> LINGER (or closed)
+ *
+ * INV-1  Nothing is freed but at the end of connection_go_on, with no callback of the owner on the
+ *        stack: http_reply, http_stream, http_wake and http_continue_body mark the connection and
+ *        the loop goes on with it later (at the end of the same turn).
+ * INV-2  on_done is called exactly once for each exchange for which on_head was called.
+ * INV-3  An idle connection has neither buffers nor an exchange. */
+#pragma once
+
+#include <sys/uio.h>
+
+#include "base/buf.h"
+#include "http/server.h"
+
+enum {
+    STREAM_BYTES = 65536,   /* pulled before they are sent */
+    STREAM_PIECE = 16384,   /* a pull is offered at least that much room */
+    DISCARD_BYTES = 1 << 20 /* read and dropped after an early answer */
+};
+
+enum connection_state {
+    STATE_HEAD,
+    STATE_BODY,
+    STATE_WAIT, /* for the owner's answer */
+    STATE_REPLY,
+    STATE_LINGER, /* all is said; the client may still be sending */
+};
+
+struct connection {
+    struct watch watch; /* first */
+    struct timer timer; /* rings early or in time; `deadline` counts */
+    uint64_t deadline;  /* UINT64_MAX: none */
+    uint64_t idle_since;
+    struct http_server *server;
+    struct connection *next;
+    struct connection *previous;
+    struct connection *next_pending;
+    struct exchange *x;
+    int fd;
+    uint32_t armed; /* what the watch waits for */
+    int64_t peer_uid;
+    char *in; /* HTTP_MAX_HEAD bytes, or NULL */
+    size_t in_at;
+    size_t in_n;
+    size_t seen;    /* of a head: no line feed up to here */
+    size_t discard; /* how much more is read and dropped */
+    struct buf out; /* what the socket did not take yet */
+    size_t out_at;
+    enum connection_state state;
+    bool idle;         /* in the list of those that may be closed to make room */
+    bool blocked;      /* the socket takes no more */
+    bool ended;        /* the client sends no more */
+    bool muted;        /* input came that nobody wants now */
+    bool close_after;  /* the answer */
+    bool linger_after; /* … and read what the client still sends */
+    bool busy;         /* its events are being handled */
+    bool pending;      /* in the list of those to go on with */
+    bool dead;
+};
+
+struct exchange {
+    struct connection *connection;
+    void *data;
+    struct http_chunks chunks;
+    uint64_t left;  /* of a body with a length */
+    size_t plain;   /* decoded bytes at the front of the input that nobody took yet */
+    uint64_t bound; /* for collecting */
+    struct buf body;
+    bool streams_body;
+    bool paused;
+    bool decoded;   /* the end of the body was seen */
+    bool body_done; /* … and all of it taken */
+    bool answered;
+    bool refused;  /* answered by the server, not by its owner */
+    bool finished; /* nothing is left to pull */
+    bool woken;
+    bool chunked;
+    http_pull *pull;
+    void *context;
+    struct http_request request;
+    char head[];
+};
+
+struct listener {
+    struct watch watch; /* first */
+    struct timer timer; /* accepting pauses */
+    struct http_server *server;
+    struct listener *next;
+    int fd;
+    bool is_unix;
+    bool paused;
+};
+
+struct connections {
+    struct connection *first;
+    struct connection *last;
+};
+
+struct http_server {
+    struct events *events;
+    struct http_calls calls;
+    void *owner;
+    struct http_options options;
+    struct http_stats stats;
+    struct listener *listeners;
+    struct connections idle; /* the longest idle first */
+    struct connections active;
+    struct connection *pending;
+    struct timer later; /* rings when there are pending ones */
+    char *spare;        /* one input buffer kept for the next */
+    char *scratch;      /* what is pulled, and what is dropped */
+    time_t date_second;
+    char date[40];
+    bool draining;
+};
+
+/* server.c */
+void server_move(struct connection *c, bool idle);
+/* Takes it out of the lists; room for another. */
+void server_left(struct connection *c);
+
+/* connection.c */
+int connection_start(struct http_server *server, int *fd, int64_t peer_uid);
+/* Ends an exchange as not complete, closes and frees. */
+void connection_close(struct connection *c);
+/* Does what can be done now; c may be gone afterwards. */
+void connection_go_on(struct connection *c);
+/* The same, but not now. */
+void connection_later(struct connection *c);
+void connection_deadline(struct connection *c, uint64_t ms); /* 0: none */
+void connection_drop_input(struct connection *c, size_t n);
+
+/* body.c: decodes and delivers what is there; whether that was anything. */
+bool body_step(struct connection *c);
+/* Begins once on_head has said what it takes. */
+void body_begin(struct exchange *x, int64_t bound);
+
+/* answer.c */
+void answer_refuse(struct connection *c, int status, const char *code, const char *why);
+/* Sends what is queued and the parts; queues the rest. */
+void answer_send(struct connection *c, struct iovec *parts, size_t n);
+/* Pulls and sends; whether the answer is out as a whole. */
+bool answer_step(struct connection *c);

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A keeper: child of pid 1, parent of one command at a time and of all that the command leaves
+ * behind.
+ *
+ *   waiting --MESSAGE_COMMAND--> busy --(nobody left to wait for)--> waiting
+ *
+ * All signals are blocked, so that of those inside nobody can do more to it than kill it; the
+ * engine then takes care of what it kept. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "init/box.h"
+#include "sys/process.h"
+
+enum {
+    KEEPER_SOCKET = 3,
+    KILL_AGAIN_MS = 1
+};
+
+struct keeper {
+    int socket;
+    pid_t command; /* 0: it has ended, or there was none */
+    bool busy;     /* something may be left of the last one */
+    bool killing;  /* ... and is to end */
+    struct reply usage;
+};
+
+int keeper_take_over_signals(void)
+{
+    sigset_t all;
+    sigset_t child;
+
+    /* Ignored ones would survive exec. The kernel's struct, all zero: default. By number, for a C
+     * library keeps some to itself. */
+    static const unsigned long by_default[4];
+    for (int i = 1; i <= 64; i++)
+        ignore(syscall(SYS_rt_sigaction, i, by_default, NULL,
+                       8)); /* SIGKILL, SIGSTOP: cannot be set */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, NULL);
+    sigemptyset(&child);
+    sigaddset(&child, SIGCHLD);
+    return signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+/* Kills the children listed in `text`; a number cut off at its end waits for the next pass. */
+static void kill_listed(char *text)
+{
+    char *end;
+
+    for (char *at = text; *at; at = end + 1) {
+        long pid = strtol(at, &end, 10);
+        if (end == at || *end != ' ')
+            return;
+        (void)kill((pid_t)pid, SIGKILL);
+    }
+}
+
+void keeper_kill_children(pid_t group)
+{
+    static char text[1 << 16];
+    char path[64];
+
+    snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof(text) - 1);
+    if (fd >= 0)
+        (void)close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    kill_listed(text);
+    if (n <= 0 && group > 0)
+        (void)kill(-group, SIGKILL); /* no list: at least the command's own group */
+}
+
+static void add_usage(struct reply *sum, const struct rusage *usage)
+{
+    uint64_t peak = (uint64_t)usage->ru_maxrss * 1024;
+
+    sum->cpu_user_us +=
+        (uint64_t)usage->ru_utime.tv_sec * 1000000 + (uint64_t)usage->ru_utime.tv_usec;
+    sum->cpu_system_us +=
+        (uint64_t)usage->ru_stime.tv_sec * 1000000 + (uint64_t)usage->ru_stime.tv_usec;
+    sum->written_bytes += (uint64_t)usage->ru_oublock * 512;
+    if (peak > sum->peak_rss_bytes)
+        sum->peak_rss_bytes = peak;
+}
+
+static void answer(struct keeper *k, uint32_t kind, int status, const struct err *err)
+{
+    struct reply reply = k->usage;
+
+    reply.kind = kind;
+    reply.status = status;
+    reply.empty = !k->busy;
+    if (err)
+        reply.error = *err;
+    talk_answer(k->socket, &reply, -1);
+}
+
+/* One answer for the common case: the command ends and nobody is left. */
+static void reap(struct keeper *k)
+{
+    struct rusage usage;
+    bool ended = false;
+    int status = 0;
+    int one;
+    pid_t pid;
+
+    while ((pid = wait4(-1, &one, WNOHANG | __WALL, &usage)) > 0) {
+        add_usage(&k->usage, &usage);
+        if (pid != k->command)
+            continue;
+        k->command = 0;
+        ended = true;
+        status = one;
+    }
+    if (!k->busy)
+        return;
+    if (pid < 0 && errno == ECHILD)
+        k->busy = k->killing = false;
+    if (ended)
+        answer(k, REPLY_EXITED, status, NULL);
+    else if (!k->busy)
+        answer(k, REPLY_EMPTY, 0, NULL);
+}
+
+static void start(struct keeper *k, struct message *message)
+{
+    int status = STATUS_CARREL_FAILED;
+    struct err err = {0};
+
+    memset(&k->usage, 0, sizeof(k->usage));
+    if (talk_start(k->socket, message, &k->command, &status, &err) < 0) {
+        answer(k, REPLY_FAILED, status, &err);
+        return;
+    }
+    k->busy = true;
+    answer(k, REPLY_STARTED, 0, NULL);
+}
+
+/* The engine is done with it: nothing it kept may stay behind. */
+static _Noreturn void leave(struct keeper *k)
+{
+    pid_t reaped = 0;
+
+    while (reaped >= 0) {
+        keeper_kill_children(k->command);
+        do {
+            reaped = waitpid(-1, NULL, __WALL | WNOHANG);
+        } while (reaped > 0);
+        if (reaped == 0)
+            (void)poll(NULL, 0, KILL_AGAIN_MS);
+    }
+    _exit(0);
+}
+
+static void serve_message(struct keeper *k)
+{
+    struct message message;
+    uint32_t number;
+
+    if (!talk_receive(k->socket, &message))
+        leave(k);
+    switch (message.head.kind) {
+    case MESSAGE_COMMAND:
+        if (k->busy)
+            leave(k);
+        start(k, &message);
+        break;
+    case MESSAGE_SIGNAL:
+        memcpy(&number, message.bytes, sizeof(number)); /* the mapping is never shorter */
+        if (k->command > 0)
+            (void)kill(-k->command, (int)number);
+        break;
+    case MESSAGE_KILL:
+        k->killing = k->busy;
+        break;
+    default:
+        leave(k);
+    }
+    for (size_t i = 0; i < message.head.fd_count; i++)
+        (void)close(message.fds[i]);
+    talk_release(&message);
+}
+
+_Noreturn void keeper_serve(int socket)
+{
+    struct keeper k = {.socket = KEEPER_SOCKET};
+
+    /* The engine's socket, the lease and the signals are pid 1's own. */
+    if (dup3(socket, KEEPER_SOCKET, O_CLOEXEC) < 0 ||
+        process_close_from(KEEPER_SOCKET + 1, CLOSE_NOW) < 0 ||
+        prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) < 0)
+        _exit(1);
+    int signals = keeper_take_over_signals();
+    if (signals < 0)
+        _exit(1);
+    answer(&k, REPLY_READY, 0, NULL);
+    struct pollfd ready[2] = {{.fd = k.socket, .events = POLLIN},
+                              {.fd = signals, .events = POLLIN}};
+    for (;;) {
+        struct signalfd_siginfo info;
+        if (poll(ready, 2, k.killing ? KILL_AGAIN_MS : -1) < 0 && errno != EINTR)
+            leave(&k);
+        if (ready[1].revents)
+            ignore(read(signals, &info, sizeof(info)) > 0); /* only a wake-up */
+        if (k.killing)
+            keeper_kill_children(k.command);
+        if (ready[1].revents || k.killing)
+            reap(&k);
+        if (ready[0].revents)
+            serve_message(&k);
+    }
+}

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What pid 1 and its keepers share: messages of the engine, answers to it, the start of a command.
+ */
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "init/box.h"
+
+bool talk_receive(int socket, struct message *ret)
+{
+    ret->bytes = MAP_FAILED;
+    if (message_receive_head(socket, &ret->head, ret->fds) <= 0)
+        return false;
+    ret->bytes = mmap(NULL, ret->head.length + 1UL, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return ret->bytes != MAP_FAILED &&
+           message_read_exactly(socket, ret->bytes, ret->head.length) == 0;
+}
+
+void talk_release(struct message *message)
+{
+    (void)munmap(message->bytes, message->head.length + 1UL);
+    message->bytes = NULL;
+}
+
+void talk_answer(int socket, const struct reply *reply, int fd)
+{
+    ignore(message_send(socket, reply->kind, reply, sizeof(*reply), &fd, fd >= 0 ? 1 : 0));
+}
+
+static int open_terminal(int socket, const struct command *command, int *ret_slave, struct err *err)
+{
+    struct reply reply = {.kind = REPLY_TERMINAL};
+    int master;
+
+    if (command_open_terminal(command, &master, ret_slave, err) < 0)
+        return -1;
+    talk_answer(socket, &reply, master);
+    (void)close(master);
+    return 0;
+}
+
+static int start(int socket, struct message *message, int *ret_pid, int *ret_status,
+                 struct err *err)
+{
+    static const char *pointers[2 * SETUP_MAX_ARGS + 2];
+    struct command command = {0};
+    scoped_fd int slave = -1;
+
+    if (wire_decode_command(&command, pointers, 2 * SETUP_MAX_ARGS + 2, message->bytes,
+                            message->head.length) < 0)
+        return err_set(err, ERR_INVALID, 0, "the command message is malformed");
+    if (!(command.flags & COMMAND_TTY)) {
+        if (message->head.fd_count != 3)
+            return err_set(err, ERR_INVALID, 0, "the command message came without its files");
+        return command_start(&command, message->fds, ret_pid, ret_status, err);
+    }
+    if (open_terminal(socket, &command, &slave, err) < 0)
+        return -1;
+    const int files[3] = {slave, slave, slave};
+    return command_start(&command, files, ret_pid, ret_status, err);
+}
+
+int talk_start(int socket, struct message *message, int *ret_pid, int *ret_status, struct err *err)
+{
+    *ret_status = STATUS_CARREL_FAILED;
+    int r = start(socket, message, ret_pid, ret_status, err);
+
+    for (size_t i = 0; i < message->head.fd_count; i++)
+        (void)close(message->fds[i]);
+    message->head.fd_count = 0;
+    return r;
+}

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the front knows, in SQLite: keys, workspaces, commands. Every function is one transaction;
+ * those that change something return when it is on disk (WAL, synchronous=FULL), but for commands:
+ * their rows survive a crash of ours at once and a power cut a moment later (the audit record has
+ * them on disk). Strings handed out live in the caller's arena. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+
+struct store;
+
+enum {
+    SCOPE_ADMIN = 1 << 0,
+    SCOPE_USER = 1 << 1,
+    SCOPE_APPROVE = 1 << 2,
+};
+
+struct store_key {
+    const char *id;   /* public: first 12 hex digits of the hash are not used; random, "k…" */
+    const char *hash; /* SHA-256 of the key, hex */
+    const char *name; /* a person's words, "" */
+    const char *owner;
+    unsigned scopes;
+    const char *made_by; /* id of the key that made it, "" : the admin key or the socket */
+    int64_t created_ms;  /* of the clock on the wall, as all times here */
+    int64_t revoked_ms;  /* 0: not */
+};
+
+struct store_workspace {
+    const char *id;
+    const char *owner;
+    const char *bucket;
+    const char *policy; /* JSON text as it was checked */
+    const char *links;  /* JSON text */
+    const char *labels; /* JSON text: the client's own, "{}" */
+    int64_t created_ms;
+    int64_t updated_ms;
+    int64_t deleted_ms; /* 0: not; in the trash since */
+    const char *trash;  /* stamp of its place in the trash, "" */
+};
+
+struct store_exec {
+    const char *id;
+    const char *workspace;
+    const char *owner;   /* of the workspace */
+    const char *actor;   /* who asked */
+    const char *command; /* JSON: what was asked for */
+    const char *state;   /* "running", "ended" */
+    const char *result;  /* JSON, "" while it runs */
+    int64_t started_ms;
+    int64_t ended_ms;
+    bool tty;
+};
+
+struct store_bucket {
+    const char *name;
+    const char *path;
+};
+
+/* `path` is the database file. One that a newer version wrote is refused; older ones are migrated
+ * in one transaction. Creates it 0600. */
+int store_open(struct store **ret, const char *path, struct err *err);
+void store_close(struct store *store);
+
+int store_key_add(struct store *store, const struct store_key *key, struct err *err);
+/* 1 found, 0 not; never a revoked one. Constant work whether there is one or not. */
+int store_key_by_hash(struct store *store, struct arena *arena, const char *hash,
+                      struct store_key *ret, struct err *err);
+int store_key_get(struct store *store, struct arena *arena, const char *id, struct store_key *ret,
+                  struct err *err);
+/* 1 revoked now, 0 there is none (or it was revoked already). */
+int store_key_revoke(struct store *store, const char *id, int64_t now_ms, struct err *err);
+
+/* Lists call `each` until it returns false; ordered by id (execs: newest first), after `after`. */
+int store_keys(struct store *store, const char *owner, const char *after, size_t limit,
+               bool (*each)(void *, const struct store_key *), void *context, struct err *err);
+
+/* ERR_CONFLICT when there is one of that id, in the trash or not. */
+int store_workspace_add(struct store *store, const struct store_workspace *w, struct err *err);
+/* 1 found (also in the trash), 0 not. */
+int store_workspace_get(struct store *store, struct arena *arena, const char *id,
+                        struct store_workspace *ret, struct err *err);
+/* Policy, links, labels, updated_ms, deleted_ms, trash are written. ERR_NOT_FOUND. */
+int store_workspace_update(struct store *store, const struct store_workspace *w, struct err *err);
+/* The row and those of its commands. */
+int store_workspace_remove(struct store *store, const char *id, struct err *err);
+/* owner NULL: everybody's. deleted: only those in the trash, else only those that are not. */
+int store_workspaces(struct store *store, const char *owner, bool deleted, const char *after,
+                     size_t limit, bool (*each)(void *, const struct store_workspace *),
+                     void *context, struct err *err);
+int store_count_workspaces(struct store *store, const char *owner, uint64_t *ret, struct err *err);
+
+int store_exec_add(struct store *store, const struct store_exec *e, struct err *err);
+/* 1 changed, 0 there is none that runs. */
+int store_exec_end(struct store *store, const char *id, const char *result, int64_t ended_ms,
+                   struct err *err);
+int store_exec_get(struct store *store, struct arena *arena, const char *id, struct store_exec *ret,
+                   struct err *err);
+/* workspace NULL: all; state NULL: any. `before`: an id, or NULL for the newest. */
+int store_execs(struct store *store, const char *workspace, const char *state, const char *before,
+                size_t limit, bool (*each)(void *, const struct store_exec *), void *context,
+                struct err *err);
+/* Forgets those that ended before then, calling `each` for everyone first. */
+int store_execs_expire(struct store *store, int64_t ended_before_ms,
+                       bool (*each)(void *, const struct store_exec *), void *context,
+                       struct err *err);

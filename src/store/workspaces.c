@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "store/store.h"
+
+#include <stdio.h>
+
+#include "store/db.h"
+
+#define COLUMNS                                                                                    \
+    "id, owner, bucket, policy, links, labels, created_ms, updated_ms, deleted_ms, trash"
+
+static int read_workspace(struct query *q, struct arena *arena, struct store_workspace *ret,
+                          struct err *err)
+{
+    struct store_workspace w = {
+        .id = query_column_text(q, 0, arena),
+        .owner = query_column_text(q, 1, arena),
+        .bucket = query_column_text(q, 2, arena),
+        .policy = query_column_text(q, 3, arena),
+        .links = query_column_text(q, 4, arena),
+        .labels = query_column_text(q, 5, arena),
+        .created_ms = query_column_number(q, 6),
+        .updated_ms = query_column_number(q, 7),
+        .deleted_ms = query_column_number(q, 8),
+        .trash = query_column_text(q, 9, arena),
+    };
+
+    int rc = query_row_done(q, err);
+    if (rc > 0)
+        *ret = w;
+    return rc;
+}
+
+int store_workspace_add(struct store *store, const struct store_workspace *w, struct err *err)
+{
+    scoped_query struct query q =
+        query_on(store, QUERY_WORKSPACE_ADD,
+                 "INSERT INTO workspaces (" COLUMNS ") VALUES (?,?,?,?,?,?,?,?,?,?)");
+
+    query_text(&q, w->id);
+    query_text(&q, w->owner);
+    query_text(&q, w->bucket);
+    query_text(&q, w->policy);
+    query_text(&q, w->links);
+    query_text(&q, w->labels);
+    query_number(&q, w->created_ms);
+    query_number(&q, w->updated_ms);
+    query_number(&q, w->deleted_ms);
+    query_text(&q, w->trash);
+    return query_run(&q, NULL, err);
+}
+
+int store_workspace_get(struct store *store, struct arena *arena, const char *id,
+                        struct store_workspace *ret, struct err *err)
+{
+    scoped_query struct query q =
+        query_on(store, QUERY_WORKSPACE_GET, "SELECT " COLUMNS " FROM workspaces WHERE id = ?");
+
+    query_text(&q, id);
+    int rc = query_step(&q, err);
+    return rc > 0 ? read_workspace(&q, arena, ret, err) : rc;
+}
+
+static int none(struct err *err)
+{
+    return err_set(err, ERR_NOT_FOUND, 0, "there is no such workspace");
+}
+
+int store_workspace_update(struct store *store, const struct store_workspace *w, struct err *err)
+{
+    int changed = 0;
+    scoped_query struct query q =
+        query_on(store, QUERY_WORKSPACE_UPDATE,
+                 "UPDATE workspaces SET policy = ?, links = ?, labels = ?, updated_ms = ?,"
+                 " deleted_ms = ?, trash = ? WHERE id = ?");
+
+    query_text(&q, w->policy);
+    query_text(&q, w->links);
+    query_text(&q, w->labels);
+    query_number(&q, w->updated_ms);
+    query_number(&q, w->deleted_ms);
+    query_text(&q, w->trash);
+    query_text(&q, w->id);
+    if (query_run(&q, &changed, err) < 0)
+        return -1;
+    return changed ? 0 : none(err);
+}
+
+int store_workspace_remove(struct store *store, const char *id, struct err *err)
+{
+    int changed = 0;
+    scoped_query struct query q = /* its commands go with it: ON DELETE CASCADE */
+        query_on(store, QUERY_WORKSPACE_REMOVE, "DELETE FROM workspaces WHERE id = ?");
+
+    query_text(&q, id);
+    if (query_run(&q, &changed, err) < 0)
+        return -1;
+    return changed ? 0 : none(err);
+}
+
+/* Part of a list. The query has ended before anybody is called back, so they may use the store. */
+struct page {
+    struct arena arena;
+    struct store_workspace rows[STORE_PAGE];
+    size_t count;
+    char after[STORE_ID_MAX + 1];
+};
+
+static struct query list_query(struct store *store, bool is_of_owner, bool deleted)
+{
+    static const char *const sql[2][2] = {
+        {"SELECT " COLUMNS " FROM workspaces WHERE deleted_ms = 0 AND id > ?"
+         " ORDER BY id LIMIT ?",
+         "SELECT " COLUMNS " FROM workspaces WHERE deleted_ms = 0 AND id > ? AND owner = ?"
+         " ORDER BY id LIMIT ?"},
+        {"SELECT " COLUMNS " FROM workspaces WHERE deleted_ms <> 0 AND id > ?"
+         " ORDER BY id LIMIT ?",
+         "SELECT " COLUMNS " FROM workspaces WHERE deleted_ms <> 0 AND id > ? AND owner = ?"
+         " ORDER BY id LIMIT ?"},
+    };
+
+    static const enum query_name names[2][2] = {{QUERY_WORKSPACES, QUERY_WORKSPACES_OF},
+                                                {QUERY_TRASH, QUERY_TRASH_OF}};
+
+    return query_on(store, names[deleted][is_of_owner], sql[deleted][is_of_owner]);
+}
+
+static int read_page(struct store *store, const char *owner, bool deleted, size_t limit,
+                     struct page *page, struct err *err)
+{
+    scoped_query struct query q = list_query(store, owner != NULL, deleted);
+    int rc;
+
+    query_text(&q, page->after);
+    if (owner)
+        query_text(&q, owner);
+    query_number(&q, limit < STORE_PAGE ? (int64_t)limit : STORE_PAGE);
+    page->count = 0;
+    while ((rc = query_step(&q, err)) > 0) {
+        if (read_workspace(&q, &page->arena, &page->rows[page->count], err) < 0)
+            return -1;
+        page->count++;
+    }
+    return rc;
+}
+
+/* False when nobody wants more. */
+static bool give_page(struct page *page, bool (*each)(void *, const struct store_workspace *),
+                      void *context)
+{
+    for (size_t i = 0; i < page->count; i++)
+        if (!each(context, &page->rows[i]))
+            return false;
+    if (page->count < STORE_PAGE)
+        return false;
+    snprintf(page->after, sizeof(page->after), "%s", page->rows[page->count - 1].id);
+    return true;
+}
+
+/* NOLINTNEXTLINE(readability-function-size): the parameters are the filters of the list */
+int store_workspaces(struct store *store, const char *owner, bool deleted, const char *after,
+                     size_t limit, bool (*each)(void *, const struct store_workspace *),
+                     void *context, struct err *err)
+{
+    struct page page;
+
+    arena_init(&page.arena, STORE_PAGE_MAX);
+    snprintf(page.after, sizeof(page.after), "%s", after ? after : "");
+    for (bool more = true; more && limit;) {
+        if (read_page(store, owner, deleted, limit, &page, err) < 0) {
+            arena_clear(&page.arena);
+            return -1;
+        }
+        limit -= page.count;
+        more = give_page(&page, each, context);
+        arena_clear(&page.arena);
+    }
+    return 0;
+}
+
+int store_count_workspaces(struct store *store, const char *owner, uint64_t *ret, struct err *err)
+{
+    scoped_query struct query q =
+        owner
+            ? query_on(store, QUERY_COUNT_OF,
+                       "SELECT count(*) FROM workspaces WHERE deleted_ms = 0 AND owner = ?")
+            : query_on(store, QUERY_COUNT, "SELECT count(*) FROM workspaces WHERE deleted_ms = 0");
+
+    if (owner)
+        query_text(&q, owner);
+    if (query_step(&q, err) < 0)
+        return -1;
+    *ret = (uint64_t)query_column_number(&q, 0);
+    return 0;
+}

@@ -1,0 +1,512 @@
+#!/usr/bin/python3 -B
+# SPDX-License-Identifier: Apache-2.0
+# TIMEOUT: 180
+"""docs/openapi.json is the daemon: it is proper OpenAPI 3.1, has the routes of the router and no other, and every one of
+them, called well and called badly, answers as it says."""
+import copy
+import http.client
+import json
+import os
+import re
+import sys
+import unittest
+
+sys.path.insert(0, os.path.join(os.environ["SRC"], "tests", "integration"))
+from carreltest import PATIENCE, read  # noqa: E402
+from daemontest import Answer, DaemonTest  # noqa: E402
+
+try:
+    from jsonschema import Draft202012Validator, FormatChecker, RefResolver
+except ImportError:
+    sys.exit("python3-jsonschema is missing; install it: tools/install-deps test")
+
+SOURCE = os.path.join(os.environ["SRC"], "docs", "openapi.json")
+METHODS = {"get", "put", "post", "delete", "options", "head", "patch", "trace"}
+
+
+def members(required, /, **properties):
+    """An object of the specification: these members, those of extensions, and nothing else."""
+    return {"type": "object", "required": required.split(), "properties": properties,
+            "patternProperties": {"^x-": True}, "additionalProperties": False}
+
+
+def either_ref(schema):
+    """Where the specification allows a reference instead."""
+    return {"if": {"type": "object", "required": ["$ref"]}, "then": {"$ref": "#/$defs/reference"}, "else": schema}
+
+
+def mapping(schema, pattern="."):
+    return {"type": "object", "patternProperties": {pattern: schema}, "additionalProperties": False}
+
+
+def of(name):
+    return {"$ref": f"#/$defs/{name}"}
+
+
+TEXT, FLAG, TEXTS = {"type": "string"}, {"type": "boolean"}, {"type": "array", "items": {"type": "string"}}
+NAMES = "^[a-zA-Z0-9._-]+$"
+# The objects of the OpenAPI specification 3.1.0 that a document like this can have, written from its tables. Schema
+# objects are JSON Schema 2020-12, which jsonschema itself knows.
+SPECIFICATION = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    **members("openapi info paths", openapi={"type": "string", "pattern": r"^3\.1\.\d+$"}, info=of("info"),
+              jsonSchemaDialect=TEXT, servers={"type": "array", "items": of("server")},
+              paths=mapping(of("path"), "^/"), components=of("components"),
+              security={"type": "array", "items": mapping(TEXTS)}, tags={"type": "array", "items": of("tag")},
+              externalDocs=members("url", url=TEXT, description=TEXT)),
+    "$defs": {
+        "reference": {"type": "object", "required": ["$ref"], "additionalProperties": False, "properties": {
+            "$ref": {"type": "string", "pattern": "^#/components/"}, "summary": TEXT, "description": TEXT}},
+        "info": members("title version", title=TEXT, version=TEXT, summary=TEXT, description=TEXT, termsOfService=TEXT,
+                        contact={"type": "object"}, license=members("name", name=TEXT, identifier=TEXT, url=TEXT)),
+        "server": members("url", url=TEXT, description=TEXT, variables={"type": "object"}),
+        "tag": members("name", name=TEXT, description=TEXT, externalDocs={"type": "object"}),
+        "path": members("", summary=TEXT, description=TEXT, servers={"type": "array"},
+                        parameters={"type": "array", "items": either_ref(of("parameter"))},
+                        **{method: of("operation") for method in sorted(METHODS)}),
+        "operation": members("operationId responses", tags=TEXTS, summary=TEXT, description=TEXT,
+                             operationId={"type": "string", "minLength": 1}, deprecated=FLAG,
+                             parameters={"type": "array", "items": either_ref(of("parameter"))},
+                             requestBody=either_ref(of("body")), security={"type": "array", "items": mapping(TEXTS)},
+                             externalDocs={"type": "object"}, servers={"type": "array"},
+                             responses={"type": "object", "minProperties": 1, "additionalProperties": False,
+                                        "patternProperties": {"^([1-5](\\d\\d|XX)|default)$": either_ref(of("response"))}}),
+        "parameter": {**members("name in", **{"name": TEXT, "in": {"enum": ["query", "header", "path", "cookie"]}},
+                                description=TEXT, required=FLAG, deprecated=FLAG, allowEmptyValue=FLAG, style=TEXT,
+                                explode=FLAG, allowReserved=FLAG, schema=of("schema"), example=True,
+                                examples={"type": "object"}, content=mapping(of("media"))),
+                      "oneOf": [{"required": ["schema"]}, {"required": ["content"]}],
+                      "if": {"properties": {"in": {"const": "path"}}},
+                      "then": {"required": ["required"], "properties": {"required": {"const": True}}}},
+        "body": members("content", description=TEXT, content=mapping(of("media")), required=FLAG),
+        "media": members("", schema=of("schema"), example=True, examples={"type": "object"}, encoding={"type": "object"}),
+        "response": members("description", description={"type": "string", "minLength": 1},
+                            headers=mapping(either_ref(of("header"))), content=mapping(of("media")),
+                            links={"type": "object"}),
+        "header": members("schema", description=TEXT, required=FLAG, deprecated=FLAG, style=TEXT, explode=FLAG,
+                          schema=of("schema"), example=True, examples={"type": "object"}),
+        "scheme": {"type": "object", "required": ["type"], "oneOf": [
+            members("type scheme", type={"const": "http"}, scheme=TEXT, bearerFormat=TEXT, description=TEXT),
+            members("type name in", **{"in": {"enum": ["query", "header", "cookie"]}}, type={"const": "apiKey"},
+                    name=TEXT, description=TEXT)]},
+        "schema": {"type": ["object", "boolean"]},
+        "components": members("", schemas=mapping(of("schema"), NAMES), responses=mapping(either_ref(of("response")), NAMES),
+                              parameters=mapping(either_ref(of("parameter")), NAMES),
+                              requestBodies=mapping(either_ref(of("body")), NAMES),
+                              headers=mapping(either_ref(of("header")), NAMES),
+                              securitySchemes=mapping(either_ref(of("scheme")), NAMES)),
+    },
+}
+# What the daemon answers with these has no member that the document does not name.
+CLOSED = ("Health Ready Host NewKey Workspace ExecStarted ExecAnswer Exec Usage Denial AuditRecord Error").split()
+
+formats = FormatChecker(formats=())
+
+
+@formats.checks("date-time")
+def is_a_time(value):
+    return not isinstance(value, str) or re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z", value) is not None
+
+
+@formats.checks("int64")
+def is_an_int64(value):
+    return not isinstance(value, int) or -2**63 <= value < 2**63
+
+
+class Document:
+    def __init__(self, text):
+        self.whole = json.loads(text)
+        self.strict = copy.deepcopy(self.whole)
+        for name in CLOSED:
+            self.strict["components"]["schemas"][name]["unevaluatedProperties"] = False
+
+    def follow(self, value):
+        """What a reference stands for."""
+        while isinstance(value, dict) and "$ref" in value:
+            at = self.whole
+            for step in value["$ref"].removeprefix("#/").split("/"):
+                at = at[step.replace("~1", "/").replace("~0", "~")]
+            value = at
+        return value
+
+    def wrong(self, value, schema, strict=True):
+        """What is wrong with a value; nothing, if all is well."""
+        whole = self.strict if strict else self.whole
+        checker = Draft202012Validator(schema, resolver=RefResolver("", whole), format_checker=formats)
+        return [f"{'/'.join(map(str, e.absolute_path))}: {e.message[:300]}" for e in checker.iter_errors(value)]
+
+    def operations(self):
+        """(METHOD, path) and the operation."""
+        for path, item in self.whole["paths"].items():
+            for method in METHODS & set(item):
+                yield (method.upper(), path), item[method]
+
+    def parameters(self, path, operation):
+        return [self.follow(p) for p in self.whole["paths"][path].get("parameters", []) + operation.get("parameters", [])]
+
+    def walk(self, value, at="#"):
+        """Every object in it, with its place."""
+        if isinstance(value, dict):
+            yield at, value
+        for name, inner in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+            yield from self.walk(inner, f"{at}/{name}")
+
+
+DOCUMENT = Document(read(SOURCE))
+
+
+class TheDocument(unittest.TestCase):
+    maxDiff = None
+
+    def test_it_has_the_shape_of_openapi_3_1(self):
+        Draft202012Validator.check_schema(SPECIFICATION)
+        found = Draft202012Validator(SPECIFICATION).iter_errors(DOCUMENT.whole)
+        self.assertEqual([], [f"{'/'.join(map(str, e.absolute_path))}: {e.message[:200]}" for e in found])
+
+    def test_no_member_comes_twice(self):
+        def unique(pairs):
+            names = [name for name, _ in pairs]
+            self.assertEqual(len(names), len(set(names)), names)
+            return dict(pairs)
+        json.loads(read(SOURCE), object_pairs_hook=unique)
+
+    def test_every_reference_leads_somewhere_and_every_component_is_used(self):
+        used = set()
+        for at, value in DOCUMENT.walk(DOCUMENT.whole):
+            if "$ref" in value and isinstance(value["$ref"], str):
+                used.add(value["$ref"])
+                try:
+                    DOCUMENT.follow(value)
+                except KeyError:
+                    self.fail(f"{at}: {value['$ref']} leads nowhere")
+        there = {f"#/components/{kind}/{name}" for kind, some in DOCUMENT.whole["components"].items() for name in some}
+        self.assertEqual(set(), there - used - {"#/components/securitySchemes/key"}, "nobody uses them")
+
+    def test_operations_have_names_of_their_own_and_their_parameters(self):
+        names = [operation["operationId"] for _, operation in DOCUMENT.operations()]
+        self.assertEqual(len(names), len(set(names)), names)
+        tags = {tag["name"] for tag in DOCUMENT.whole.get("tags", [])}
+        schemes = set(DOCUMENT.whole["components"]["securitySchemes"])
+        for (method, path), operation in DOCUMENT.operations():
+            with self.subTest(route=f"{method} {path}"):
+                asked = DOCUMENT.parameters(path, operation)
+                self.assertEqual(sorted(re.findall(r"{(\w+)}", path)), sorted(p["name"] for p in asked if p["in"] == "path"))
+                self.assertEqual(len(asked), len({(p["in"], p["name"]) for p in asked}), "a parameter twice")
+                self.assertLessEqual(set(operation.get("tags", [])), tags)
+                self.assertTrue(operation.get("summary") or operation.get("description"), "it does not say what it does")
+                for need in operation.get("security", DOCUMENT.whole["security"]):
+                    self.assertLessEqual(set(need), schemes)
+                self.assertTrue(any(status.startswith("2") for status in operation["responses"]))
+                if operation.get("security") != []:
+                    self.assertLessEqual({"401", "403"}, set(operation["responses"]))
+
+    def test_schemas_are_json_schema_and_examples_are_examples(self):
+        schemas = dict(DOCUMENT.whole["components"]["schemas"])
+        for at, value in DOCUMENT.walk(DOCUMENT.whole):
+            if isinstance(value.get("schema"), dict):
+                schemas[f"{at}/schema"] = value["schema"]
+        for at, schema in schemas.items():
+            Draft202012Validator.check_schema(schema)
+        for at, value in DOCUMENT.walk(DOCUMENT.whole):
+            if not isinstance(value.get("schema"), dict):
+                continue
+            shown = [value["example"]] if "example" in value else []
+            shown += [one["value"] for one in value.get("examples", {}).values()]
+            for example in shown:
+                self.assertEqual([], DOCUMENT.wrong(example, value["schema"]), f"{at}: its example")
+
+    def test_its_routes_are_those_of_the_router(self):
+        text = read(os.path.join(os.environ["SRC"], "src", "api", "router.c"))
+        names = dict(re.findall(r'^#define (\w+) ("[^"]+")$', text, re.M))
+        table = re.search(r"^const struct route routes\[\] = \{$(.*?)^\};$", text, re.M | re.S).group(1)
+        rows = re.findall(r"\{HTTP_(\w+),\s*((?:\w+|\"[^\"]*\"|\s)+),\s*(\w+)", table)
+        self.assertEqual(table.count("HTTP_") - table.count("HTTP_BODY_"), len(rows), "this test cannot read the table")
+        routes = {}
+        for method, path, scopes in rows:
+            pieces = [names.get(piece, piece) for piece in re.findall(r'\w+(?=\s|$)|"[^"]*"', path)]
+            routes[method, "".join(piece.strip('"') for piece in pieces)] = scopes
+        told = dict(DOCUMENT.operations())
+        self.assertEqual(set(routes), set(told))
+        is_open = {route for route, operation in told.items() if operation.get("security") == []}
+        self.assertEqual({route for route, scopes in routes.items() if scopes == "0"}, is_open, "open without a key")
+
+
+class TheDaemon(DaemonTest):
+    maxDiff = None
+
+    def setUp(self):
+        super().setUp()
+        self.seen = {route: set() for route, _ in DOCUMENT.operations()}
+        self.wrong = set()
+
+    def judge(self, method, path, answer):
+        """Status, type and body must be what the document says of this route. What is not, is told at the end."""
+        where = f"{method} {path}: {answer.status}"
+        self.seen[method, path].add(answer.status)
+        for wrong in self.disagreements(dict(DOCUMENT.operations())[method, path], answer):
+            self.wrong.add(f"{where}: {wrong}")
+
+    def disagreements(self, operation, answer):
+        told = DOCUMENT.follow(operation["responses"].get(str(answer.status)))
+        if told is None:
+            yield f"is not documented: {answer.bytes[:300]!r}"
+            return
+        for name in told.get("headers", {}):
+            if name not in answer.headers and name != "X-Exec-Id":
+                yield f"no {name}"
+            elif name == "X-Request-Id" and not re.fullmatch(r"r[a-z2-7]{26}", answer.headers[name]):
+                yield f"{name}: {answer.headers[name]}"
+        if "content" not in told:
+            if answer.bytes:
+                yield f"a body: {answer.bytes[:300]!r}"
+            return
+        kind = answer.headers.get("Content-Type", "").split(";")[0]
+        if kind not in told["content"]:
+            yield f"type {kind!r} is not documented"
+            return
+        for value, schema in self.values(kind, told["content"][kind]["schema"], answer.bytes):
+            for wrong in DOCUMENT.wrong(value, schema):
+                yield f"{wrong} in {str(value)[:400]}"
+
+    @staticmethod
+    def values(kind, schema, data):
+        """Pairs of a value and its schema."""
+        if kind == "application/json":
+            yield json.loads(data), schema
+            return
+        inner = schema.get("contentSchema", {"$ref": "#/components/schemas/StreamEvent"})
+        if kind == "application/x-ndjson":
+            for line in data.decode().splitlines():
+                yield json.loads(line), inner
+        elif kind == "text/event-stream":
+            for line in data.decode().splitlines():
+                if line.startswith("data:"):
+                    yield json.loads(line.removeprefix("data:")), inner
+
+    def ask(self, method, path, expected, body=None, query="", **more):
+        """One call of a documented route; `ids` fill its path. A good JSON body must be one that the document allows."""
+        ids, key, headers = more.pop("ids", {}), more.pop("key", None), more.pop("headers", {})
+        self.assertEqual({}, more)
+        operation = dict(DOCUMENT.operations())[method, path]
+        if isinstance(body, dict):
+            schema = DOCUMENT.follow(operation["requestBody"])["content"]["application/json"]["schema"]
+            refused = DOCUMENT.wrong(body, schema)
+            if bool(refused) != (expected == 400):
+                self.wrong.add(f"{method} {path} with {body}: the document says {refused or 'that this is good'}")
+        answer = self.daemon.request(method, path.format(**ids) + query, body, key=key, headers=headers)
+        if answer.status != expected:
+            self.wrong.add(f"{method} {path}{query} with {str(body)[:200]}: {answer.status}, not {expected}: {answer.bytes[:300]!r}")
+        self.judge(method, path, answer)
+        return answer
+
+    def begin(self, path, until, **more):
+        """Opens a stream that does not end; judges it once `until` is in what has come."""
+        response = self.daemon.stream("GET", path + more.get("query", ""))
+        kept = b""
+
+        def finish():
+            nonlocal kept
+            while until not in kept:
+                line = response.readline()
+                self.assertTrue(line, f"{path} has ended: {kept!r}")
+                kept += line
+            while kept[-1:] != b"\n" or ("event-stream" in response.headers["Content-Type"] and kept[-2:] != b"\n\n"):
+                kept += response.readline()
+            response.keep.close()
+            answer = Answer.__new__(Answer)
+            answer.status, answer.headers, answer.bytes = response.status, response.headers, kept
+            self.judge("GET", path, answer)
+        return finish
+
+    def over_tcp(self, method, path, headers=(), body=None):
+        connection = http.client.HTTPConnection("127.0.0.1", self.daemon.tcp_port(), timeout=PATIENCE)
+        try:
+            connection.putrequest(method, path)
+            for name, value in headers:
+                connection.putheader(name, value)
+            connection.putheader("Content-Length", str(len(body or b"")))
+            connection.endheaders(body)
+            return Answer(connection.getresponse())
+        finally:
+            connection.close()
+
+    def test_it_serves_exactly_this_file(self):
+        answer = self.daemon.get("/openapi.json")
+        with open(SOURCE, "rb") as file:
+            self.assertEqual(file.read(), answer.bytes)
+        self.assertEqual(answer.bytes, self.over_tcp("GET", "/openapi.json").bytes, "another one without a key")
+
+    def test_every_route_answers_as_the_document_says(self):
+        self.open_routes()
+        self.keys()
+        self.workspaces()
+        self.execs()
+        self.archives()
+        self.refusals()
+        self.assertEqual([], sorted(self.wrong), "the daemon and the document do not agree")
+        for (method, path), operation in DOCUMENT.operations():
+            seen = self.seen[method, path]
+            with self.subTest(route=f"{method} {path}"):
+                good = {int(s) for s in operation["responses"] if s.startswith("2")}
+                self.assertEqual(good, {s for s in seen if s < 300}, "no good call of it")
+                wanted = {400} if operation.get("security") == [] else {401, 403}
+                wanted |= {404} if "{" in path else set()
+                content = DOCUMENT.follow(operation.get("requestBody", {})).get("content", {})
+                wanted |= {400} if "application/json" in content else set()
+                self.assertLessEqual(wanted, seen, "no bad call of it")
+
+    def open_routes(self):
+        for path in ("/healthz", "/readyz", "/openapi.json"):
+            self.ask("GET", path, 200)
+            self.judge("GET", path, self.over_tcp("GET", path, [("Host", "another")]))  # two of them
+        self.ask("GET", "/metrics", 200)
+        self.ask("GET", "/v1/host", 200)
+
+    def keys(self):
+        made = self.ask("POST", "/v1/keys", 201, {"owner": "alice", "scopes": ["user"], "name": "laptop \u00e9\u202e"}).json
+        self.alice = made["key"]
+        other = self.ask("POST", "/v1/keys", 201, {"owner": "bob", "scopes": ["user", "approve"]}).json
+        page = self.ask("GET", "/v1/keys", 200, query="?limit=1").json
+        self.assertEqual(1, len(page["keys"]))
+        self.ask("GET", "/v1/keys", 200, query=f"?limit=1&cursor={page['next']}")
+        self.ask("GET", "/v1/keys", 200, key=self.alice)
+        self.ask("GET", "/v1/keys", 400, query="?limit=0")
+        self.ask("GET", "/v1/keys", 400, query="?limit=many")
+        for body in ({"owner": "alice"}, {"scopes": ["user"]}, {"owner": "alice", "scopes": []}, {"owner": 5, "scopes": ["user"]},
+                     {"owner": "alice", "scopes": ["nope"]}, {"owner": "../x", "scopes": ["user"]},
+                     {"owner": "alice", "scopes": ["user"], "name": 5}, {"owner": "alice", "scopes": ["user"], "nope": 1}):
+            self.ask("POST", "/v1/keys", 400, body)
+        self.ask("DELETE", "/v1/keys/{key}", 204, ids={"key": other["id"]})
+        self.ask("GET", "/v1/workspaces", 401, key=other["key"])
+
+    def workspaces(self):
+        finish_events = self.begin("/v1/events", b"event: exec.end")
+        finish_records = self.begin("/v1/audit", b'"operation":"exec.end"', query="?follow=1")
+        one = self.ask("POST", "/v1/workspaces", 201, {
+            "id": "desk", "owner": "alice", "labels": {"a": "b", "n": 5},
+            "policy": {"network": "none", "limits": {"timeout": "5m", "tmp_size": "8M"}, "env": {"A": "b"}, "user": "user",
+                       "level": "ns"},
+            "links": {"skills_user": "alice", "skills_at": ".solven/skills", "ticket_at": ".ticket"}}).json
+        self.ids = {"ws": one["id"]}
+        self.ask("POST", "/v1/workspaces", 201, {}, key=self.alice)
+        self.ask("POST", "/v1/workspaces", 409, {"id": "desk"})
+        self.ask("POST", "/v1/workspaces", 403, {"owner": "bob"}, key=self.alice)
+        self.ask("POST", "/v1/workspaces", 404, {"links": {"ticket": "nobodys"}})
+        for body in ({"id": 5}, {"id": ".."}, {"nope": 1}, {"policy": []}, {"policy": {"nope": 1}}, {"labels": []},
+                     {"policy": {"network": "hosts"}}, {"policy": {"level": "dir"}}, {"links": {"nope": "x"}},
+                     {"policy": {"limits": {"pids": 0}}}, {"policy": {"limits": {"memory": "-1"}}}):
+            self.ask("POST", "/v1/workspaces", 400, body)
+        page = self.ask("GET", "/v1/workspaces", 200, query="?limit=1").json
+        self.ask("GET", "/v1/workspaces", 200, query=f"?limit=1&cursor={page['next']}")
+        self.ask("GET", "/v1/workspaces", 200, query="?owner=alice&deleted=1")
+        self.ask("GET", "/v1/workspaces", 200, key=self.alice)
+        self.ask("GET", "/v1/workspaces", 400, query="?limit=1001")
+        self.ask("GET", "/v1/workspaces/{ws}", 200, ids=self.ids)
+        self.ask("GET", "/v1/workspaces/{ws}", 200, ids=self.ids, key=self.alice)
+        self.ask("PATCH", "/v1/workspaces/{ws}", 200, {"labels": {"c": "d"}}, ids=self.ids)
+        self.ask("PATCH", "/v1/workspaces/{ws}", 200, {"policy": {"limits": {"timeout": "4m"}}}, ids=self.ids, key=self.alice)
+        self.ask("PATCH", "/v1/workspaces/{ws}", 400, {"id": "other"}, ids=self.ids)
+        self.ask("POST", "/v1/workspaces/{ws}/exec", 200, {"command": "true"}, ids=self.ids)
+        finish_events()
+        finish_records()
+        self.ask("POST", "/v1/workspaces/{ws}/sleep", 200, ids=self.ids)
+        self.ask("DELETE", "/v1/workspaces/{ws}", 204, ids=self.ids)
+        self.ask("GET", "/v1/workspaces", 200, query="?deleted=1")
+        self.ask("GET", "/v1/workspaces/{ws}", 200, ids=self.ids)
+        self.ask("POST", "/v1/workspaces/{ws}/exec", 409, {"command": "true"}, ids=self.ids)
+        self.ask("POST", "/v1/workspaces/{ws}/undelete", 200, ids=self.ids)
+        self.ask("POST", "/v1/workspaces/{ws}/undelete", 409, ids=self.ids)
+        self.ask("POST", "/v1/workspaces", 201, {"id": "spare"})
+        self.ask("DELETE", "/v1/workspaces/{ws}", 204, query="?purge=1", ids={"ws": "spare"})
+        self.ask("DELETE", "/v1/workspaces/{ws}", 400, query="?purge=7", ids=self.ids)
+        self.ask("GET", "/v1/audit", 200, query="?limit=1000")
+        self.ask("GET", "/v1/audit", 200, query="?limit=2&after=1&workspace=desk&operation=workspace.create", key=self.alice)
+        self.ask("GET", "/v1/audit", 400, query="?after=x")
+
+    def execs(self):
+        create, one = "/v1/workspaces/{ws}/exec", "/v1/workspaces/{ws}/exec/{exec}"
+        for body in ({"command": "echo out; echo err >&2; exit 3"}, {"argv": ["cat"], "stdin": "abc", "cwd": "/tmp"},
+                     {"command": "printf '\\377'; exec /nope", "env": {"B": "c"}, "timeout_ms": 60000},
+                     {"argv": ["/nope"]}, {"argv": ["cat"], "stdin_b64": "AP8="}, {"command": "sleep 60", "timeout_ms": 100},
+                     {"command": "exec 3<>/dev/tcp/203.0.113.5/443"}, {"command": "kill -9 $$", "user": "user"},
+                     {"command": "true", "limits": {"max_output": "1M"}}):
+            self.ask("POST", create, 200, body, ids=self.ids)
+        for how in (True, "ndjson", "sse", "raw"):
+            self.ask("POST", create, 200, {"command": "echo a; echo b >&2; printf '\\377'", "stream": how}, ids=self.ids)
+        self.ask("POST", create, 200, {"command": "tty", "pty": {"cols": 80, "rows": 24}, "stream": True}, ids=self.ids)
+        ended = self.ask("POST", create, 200, {"command": "echo a; echo b >&2"}, ids=self.ids,
+                         headers={"Accept": "text/event-stream"}).headers["X-Exec-Id"]
+        ended = {**self.ids, "exec": ended}
+        cat = self.ask("POST", create, 202, {"argv": ["cat"], "stdin_open": True, "background": True}, ids=self.ids).json
+        cat = {**self.ids, "exec": cat["exec_id"]}
+        shell = self.ask("POST", create, 202, {"command": "sleep 1000", "pty": {}, "background": True}, ids=self.ids).json
+        shell = {**self.ids, "exec": shell["exec_id"]}
+        for body in ({}, {"command": "a", "argv": ["b"]}, {"argv": []}, {"command": 5}, {"command": "a", "nope": 1},
+                     {"command": "a", "timeout_ms": 0}, {"command": "a", "pty": {"cols": 0}}, {"command": "a", "stream": "xml"},
+                     {"command": "a", "user": "nobody"}, {"command": "a", "env": {"A": 5}}):
+            self.ask("POST", create, 400, body, ids=self.ids)
+        page = self.ask("GET", create, 200, query="?limit=2", ids=self.ids).json
+        self.ask("GET", create, 200, query=f"?limit=1000&cursor={page['next']}", ids=self.ids)
+        running = self.ask("GET", create, 200, query="?state=running", ids=self.ids).json["execs"]
+        self.assertEqual({cat["exec"], shell["exec"]}, {e["exec_id"] for e in running})
+        self.ask("GET", create, 400, query="?state=dancing", ids=self.ids)
+        self.ask("GET", one, 200, ids=ended)
+        self.ask("GET", one, 200, ids=cat)
+        for query in ("", "?format=ndjson&from=2", "?format=sse&follow=1", "?format=raw&stream=stderr", "?follow=0"):
+            self.ask("GET", one + "/output", 200, query=query, ids=ended)
+        for query in ("?from=x", "?format=xml", "?stream=stdin", "?follow=2"):
+            self.ask("GET", one + "/output", 400, query=query, ids=ended)
+        self.ask("POST", one + "/stdin", 204, b"one\n", ids=cat)
+        self.ask("POST", one + "/stdin", 400, b"", query="?eof=7", ids=cat)
+        self.ask("POST", one + "/signal", 204, {"signal": "CONT"}, ids=cat)
+        self.ask("POST", one + "/signal", 204, {"signal": 18}, ids=cat)
+        for body in ({}, {"signal": "FOO"}, {"signal": 0}, {"signal": 65}, {"signal": "TERM", "nope": 1}):
+            self.ask("POST", one + "/signal", 400, body, ids=cat)
+        self.ask("POST", one + "/resize", 204, {"cols": 120, "rows": 40}, ids=shell)
+        self.ask("POST", one + "/resize", 400, {"cols": 0}, ids=shell)
+        self.ask("POST", one + "/resize", 409, {"cols": 120, "rows": 40}, ids=cat)
+        self.ask("POST", one + "/stdin", 204, b"two\n", query="?eof=1", ids=cat)
+        self.ask("GET", one + "/output", 200, query="?follow=1", ids=cat)
+        self.ask("POST", one + "/kill", 204, ids=shell)
+        self.ask("GET", one + "/output", 200, query="?follow=1", ids=shell)
+        self.ask("GET", one, 200, ids=shell)
+        for route, body in (("/stdin", b"x"), ("/signal", {"signal": "TERM"}), ("/resize", {"cols": 9}), ("/kill", None)):
+            self.ask("POST", one + route, 409, body, ids=ended)
+
+    def archives(self):
+        archive = self.ask("GET", "/v1/workspaces/{ws}/backup", 200, ids=self.ids)
+        done = self.ask("POST", "/v1/workspaces/{ws}/restore", 200, archive.bytes, ids=self.ids)
+        self.assertEqual(0, done.json["exit_code"])
+        bad = self.ask("POST", "/v1/workspaces/{ws}/restore", 200, b"no archive", ids=self.ids)
+        self.assertNotEqual(0, bad.json["exit_code"])
+        os.makedirs(f"{self.daemon.state}/main/threads/found")
+        self.ask("POST", "/v1/adopt", 200, {"dry_run": True})
+        self.ask("POST", "/v1/adopt", 200, {"path": "main", "owner": "alice"})
+        self.ask("POST", "/v1/adopt", 400, {"nope": 1})
+
+    def refusals(self):
+        """What is refused before a handler sees it, on every route."""
+        approve = self.ask("POST", "/v1/keys", 201, {"owner": "carol", "scopes": ["approve"]}).json["key"]
+        absent = {"ws": "nobodys", "exec": "x" + "a" * 26, "key": "k" + "a" * 26}
+        for (method, path), operation in DOCUMENT.operations():
+            with self.subTest(route=f"{method} {path}"):
+                at = path.format(**absent)
+                body = b"{}" if "requestBody" in operation else None
+                content = DOCUMENT.follow(operation.get("requestBody", {})).get("content", {})
+                if operation.get("security") == []:
+                    continue
+                self.judge(method, path, self.over_tcp(method, at, body=body))
+                self.judge(method, path, self.over_tcp(method, at, [("Authorization", "Bearer ck_" + "a" * 52)], body))
+                self.judge(method, path, self.over_tcp(method, at, [("Authorization", f"Bearer {approve}")], body))
+                if "{" in path:
+                    self.ask(method, path, 404, body, ids=absent)
+                if "{exec}" in path:
+                    body = {"signal": "TERM"} if path.endswith("/signal") else body
+                    self.ask(method, path, 404, body, ids={**absent, **self.ids})
+                if "application/json" in content and "{exec}" not in path:
+                    for bad in (b"{", b"[]", b'{"a":1,"a":2}', b"\xff"):
+                        self.ask(method, path, 400, bad, ids={**absent, **self.ids})
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=0)

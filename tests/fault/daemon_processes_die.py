@@ -1,0 +1,147 @@
+#!/usr/bin/python3 -B
+# SPDX-License-Identifier: Apache-2.0
+# TIMEOUT: 240
+"""kill -9 of the front, the broker, an init: no command is lost that could live, no byte of output, and the record is true."""
+import hashlib
+import os
+import random
+import signal
+import sys
+import threading
+import time
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "integration"))
+from carreltest import PATIENCE, cgroup_dirs  # noqa: E402
+from daemontest import DaemonTest  # noqa: E402
+
+COMMANDS = 50
+FOREVER = f"{100000 + os.getpid()}"  # seconds, and a mark that no other test has
+SEEDED = ("import random, sys, time\n"
+          "r = random.Random({seed})\n"
+          "for i in range(40):\n"
+          "    sys.stdout.buffer.write(r.randbytes(4096)); sys.stdout.buffer.flush(); time.sleep(0.05)\n")
+
+
+def expected(seed):
+    r = random.Random(seed)
+    return hashlib.sha256(b"".join(r.randbytes(4096) for _ in range(40))).hexdigest()
+
+
+class ProcessesDie(DaemonTest):
+    options = ("--set", "max_execs=500")
+
+    def begin(self, ws, command, **more):
+        answer = self.daemon.post(f"/v1/workspaces/{ws}/exec", {"command": command, "background": True, **more})
+        self.assertEqual(202, answer.status, answer.bytes)
+        return answer.json["exec_id"]
+
+    def test_the_front_dies_and_every_command_ends_with_every_byte(self):
+        spaces = [self.workspace() for _ in range(5)]
+        execs = []
+        for seed in range(COMMANDS):
+            ws = spaces[seed % len(spaces)]
+            answer = self.daemon.post(f"/v1/workspaces/{ws}/exec", {
+                "argv": ["python3", "-c", SEEDED.format(seed=seed)], "background": True})
+            self.assertEqual(202, answer.status, answer.bytes)
+            execs.append((ws, answer.json["exec_id"], seed))
+        for _ in range(3):
+            time.sleep(0.4)
+            self.daemon.kill_front()
+        for ws, one, seed in execs:
+            out = self.daemon.get(f"/v1/workspaces/{ws}/exec/{one}/output?follow=1&format=raw").bytes
+            self.assertEqual(expected(seed), hashlib.sha256(out).hexdigest(), f"{one}: {len(out)} bytes")
+            result = self.daemon.get(f"/v1/workspaces/{ws}/exec/{one}").json["result"]
+            self.assertEqual(("exit", 0), (result["reason"], result["exit_code"]))
+
+    def test_a_front_that_dies_at_any_instant_loses_nothing_of_what_was_acknowledged(self):
+        made, stop = [], threading.Event()
+
+        def create():
+            while not stop.is_set():
+                try:
+                    answer = self.daemon.post("/v1/workspaces", {})
+                    if answer.status == 201:
+                        made.append(answer.json["id"])
+                except (OSError, ValueError, Exception):  # the connection died with it
+                    time.sleep(0.01)
+        threads = [threading.Thread(target=create) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for _ in range(5):
+            time.sleep(random.uniform(0.1, 0.4))
+            self.daemon.kill_front()
+        stop.set()
+        for thread in threads:
+            thread.join()
+        self.assertGreater(len(made), 10)
+        for ws in made:
+            self.assertEqual(200, self.daemon.get(f"/v1/workspaces/{ws}").status, f"{ws} was acknowledged and is gone")
+
+    def test_the_broker_dies_and_nothing_is_left_but_the_truth(self):
+        ws = self.workspace()
+        before = cgroup_dirs()
+        one = self.begin(ws, f"echo begun; sleep {FOREVER}")
+        self.daemon.stop(signal.SIGKILL)
+        deadline = time.monotonic() + PATIENCE
+        while any(f"sleep\0{FOREVER}" in cmd for cmd in self.commands()):
+            self.assertLess(time.monotonic(), deadline, "the command outlived the broker")
+            time.sleep(0.05)
+        self.daemon.start()
+        exec_ = self.daemon.get(f"/v1/workspaces/{ws}/exec/{one}").json
+        self.assertEqual("ended", exec_["state"])
+        self.assertEqual("broker_ended", exec_["result"]["reason"])
+        self.assertEqual("ok\n", self.daemon.execute(ws, "echo ok")["stdout"])
+        self.daemon.stop()
+        self.assertLessEqual(cgroup_dirs(), before)
+
+    def commands(self):
+        found = []
+        for pid in os.listdir("/proc"):
+            if pid.isdigit():
+                try:
+                    with open(f"/proc/{pid}/cmdline", encoding="utf-8", errors="replace") as file:
+                        found.append(file.read())
+                except OSError:
+                    pass
+        return found
+
+    def test_an_init_dies_and_its_records_say_so(self):
+        ws, other = self.workspace(), self.workspace()
+        one = self.begin(ws, f"sleep {FOREVER}")
+        second = self.begin(other, "sleep 2; echo fine")
+        inits = [int(p) for p in os.listdir("/proc") if p.isdigit() and self.is_sandbox_of(p, f"sleep\0{FOREVER}")]
+        self.assertEqual(1, len(inits), inits)
+        os.kill(inits[0], signal.SIGKILL)
+        out = self.daemon.get(f"/v1/workspaces/{ws}/exec/{one}/output?follow=1")
+        self.assertEqual(200, out.status)
+        result = self.daemon.get(f"/v1/workspaces/{ws}/exec/{one}").json["result"]
+        self.assertEqual(("signal", 137), (result["reason"], result["exit_code"]))
+        self.assertEqual("ok\n", self.daemon.execute(ws, "echo ok")["stdout"])
+        out = self.daemon.get(f"/v1/workspaces/{other}/exec/{second}/output?follow=1&format=raw")
+        self.assertEqual(b"fine\n", out.bytes, "another sandbox died with it")
+
+    def is_sandbox_of(self, pid, command):
+        """Whether it is pid 1 of the sandbox in which that command runs: the grandparent of the command."""
+        try:
+            with open(f"/proc/{pid}/comm", encoding="ascii") as file:
+                if file.read().strip() != "carrel-init":
+                    return False
+            with open(f"/proc/{pid}/status", encoding="ascii") as file:
+                if not any(line.startswith("NSpid:") and line.split()[-1] == "1" for line in file):
+                    return False
+            return command in "\n".join(self.commands_below(int(pid)))
+        except OSError:
+            return False
+
+    def commands_below(self, pid):
+        with open(f"/proc/{pid}/cmdline", encoding="utf-8", errors="replace") as file:
+            found = [file.read()]
+        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
+            for child in file.read().split():
+                found += self.commands_below(int(child))
+        return found
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=0)

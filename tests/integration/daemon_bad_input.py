@@ -1,0 +1,165 @@
+#!/usr/bin/python3 -B
+# SPDX-License-Identifier: Apache-2.0
+# TIMEOUT: 120
+"""What no client should send: smuggling shapes, garbage, wrong types, too much. A typed error or a clean close, and the
+daemon goes on as if nothing had been."""
+import json
+import re
+import socket
+import time
+import unittest
+
+from carreltest import PATIENCE
+from daemontest import DaemonTest
+
+HOST = b"Host: x\r\n"
+SMUGGLING = {
+    "both lengths": b"POST /healthz HTTP/1.1\r\n" + HOST + b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "length twice": b"POST /healthz HTTP/1.1\r\n" + HOST + b"Content-Length: 0\r\nContent-Length: 5\r\n\r\n",
+    "host twice": b"GET /healthz HTTP/1.1\r\n" + HOST + HOST + b"\r\n",
+    "no host": b"GET /healthz HTTP/1.1\r\n\r\n",
+    "bare LF": b"GET /healthz HTTP/1.1\n" + HOST + b"\r\n",
+    "bare LF in headers": b"GET /healthz HTTP/1.1\r\nHost: x\nA: b\r\n\r\n",
+    "NUL in a header": b"GET /healthz HTTP/1.1\r\n" + HOST + b"A: b\0c\r\n\r\n",
+    "space before the colon": b"POST /healthz HTTP/1.1\r\n" + HOST + b"Content-Length : 5\r\n\r\nhello",
+    "folded header": b"GET /healthz HTTP/1.1\r\n" + HOST + b"A: b\r\n c\r\n\r\n",
+    "encoding twice": b"POST /healthz HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n",
+    "unknown encoding": b"POST /healthz HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: gzip\r\n\r\n",
+    "negative length": b"POST /healthz HTTP/1.1\r\n" + HOST + b"Content-Length: -1\r\n\r\n",
+    "signed length": b"POST /healthz HTTP/1.1\r\n" + HOST + b"Content-Length: +5\r\n\r\nhello",
+    "huge length": b"POST /healthz HTTP/1.1\r\n" + HOST + b"Content-Length: 99999999999999999999\r\n\r\n",
+    "absolute target": b"GET http://y/healthz HTTP/1.1\r\n" + HOST + b"\r\n",
+    "version 2": b"GET /healthz HTTP/2.0\r\n" + HOST + b"\r\n",
+    "garbage": bytes(range(256)) * 8 + b"\r\n\r\n",
+    "a TLS hello": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x00" * 300,
+    "a head without end": b"GET /healthz HTTP/1.1\r\n" + HOST + b"A: " + b"b" * 70000 + b"\r\n\r\n",
+    "a thousand headers": b"GET /healthz HTTP/1.1\r\n" + HOST + b"A: b\r\n" * 1000 + b"\r\n",
+}
+BODIES = [
+    (b"{", "half an object"), (b"[]", "a list"), (b"null", "null"), (b'{"a":1,"a":2}', "a key twice"),
+    (b'{"id":5}', "a number for a text"), (b'{"id":null,"nope":1}', "an unknown key"), (b"\xff\xfe{}", "not UTF-8"),
+    (b'{"policy":[]}', "a list for a policy"), (b'{"policy":{"nope":1}}', "an unknown policy key"),
+    (b'{"policy":{"limits":{"memory":0}}}', "no memory at all"), (b'{"policy":{"level":"dir"}}', "a weaker level"),
+    (b'{"policy":{"network":"hosts"}}', "a network there is not"), (b'{"links":{"ticket_at":"../x"}}', "a link that climbs"),
+    (b"[" * 100000, "a deep list"), (b'{"id":"' + b"a" * 300000 + b'"}', "a body that is too large"),
+    (b'{"links":{"skills_at":"/etc"}}', "an absolute link"), (b'{"owner":"../a"}', "an owner that climbs"),
+]
+EXECS = [
+    {}, {"command": "a", "argv": ["b"]}, {"argv": []}, {"argv": "ls"}, {"argv": [1]}, {"command": 5}, {"command": "a\0b"},
+    {"command": "a", "timeout_ms": 0}, {"command": "a", "timeout_ms": -1}, {"command": "a", "timeout_ms": "5s"},
+    {"command": "a", "env": []}, {"command": "a", "env": {"A=B": "c"}}, {"command": "a", "env": {"": "c"}},
+    {"command": "a", "env": {"A": 5}}, {"command": "a", "pty": {"cols": 0}}, {"command": "a", "pty": 1},
+    {"command": "a", "stream": "xml"}, {"command": "a", "user": "nobody"}, {"command": "a", "cwd": "relative"},
+    {"command": "a", "cwd": "/proc/self/fd/7"}, {"command": "a", "cwd": "/proc/1/root"}, {"command": "a", "stdin": 5},
+    {"command": "a", "stdin_b64": "!"}, {"command": "a", "limits": {"memory": "lots"}}, {"command": "a", "nope": 1},
+    {"command": "a", "level": "dir"}, {"command": "a", "network": "host"}, {"command": "a", "policy": {}},
+]
+
+
+class BadInput(DaemonTest):
+    def raw(self, data, wait=5):
+        with socket.socket(socket.AF_UNIX) as s:
+            s.settimeout(PATIENCE)
+            s.connect(self.daemon.socket)
+            try:
+                s.sendall(data)
+            except OSError:
+                pass
+            said = b""
+            s.settimeout(wait)
+            try:
+                while piece := s.recv(65536):
+                    said += piece
+            except (TimeoutError, ConnectionResetError):
+                pass
+            return said
+
+    def test_shapes_that_two_parsers_could_read_in_two_ways(self):
+        for name, shape in SMUGGLING.items():
+            with self.subTest(shape=name):
+                # Were it taken for a request, the second one would be answered with 200.
+                said = self.raw(shape + b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+                self.assertNotIn(b"HTTP/1.1 200", said)
+                if said:
+                    self.assertRegex(said, rb"^HTTP/1\.1 (4\d\d|501|505) ")
+                    self.assertIn(b'{"error":{"code":"', said)
+                    self.assertEqual(1, len(re.findall(rb"HTTP/1\.1 \d\d\d ", said)), said)
+
+    def test_bodies(self):
+        for body, name in BODIES:
+            with self.subTest(body=name):
+                answer = self.daemon.request("POST", "/v1/workspaces", body)
+                self.assertIn(answer.status, (400, 413), answer.bytes)
+                self.assertIn(answer.code, ("invalid_request", "too_large"))
+                self.assertTrue(answer.json["error"]["message"])
+        self.assertEqual([], self.daemon.get("/v1/workspaces").json["workspaces"], "something was half-written")
+
+    def test_exec_requests(self):
+        ws = self.workspace()
+        for body in EXECS:
+            with self.subTest(body=body):
+                answer = self.daemon.post(f"/v1/workspaces/{ws}/exec", body)
+                self.assertIn(answer.status, (400, 403), f"{answer.status} {answer.bytes!r}")
+        self.assertEqual([], self.daemon.get(f"/v1/workspaces/{ws}/exec").json["execs"])
+
+    def test_nothing_in_an_exec_goes_beyond_the_policy(self):
+        ws = self.workspace(policy={"limits": {"timeout": "2s", "pids": 50}})
+        for body in ({"timeout_ms": 60000}, {"limits": {"pids": 500}}, {"user": "root"}):
+            answer = self.daemon.post(f"/v1/workspaces/{ws}/exec", {"command": "true", **body})
+            self.assertEqual((403, "forbidden"), (answer.status, answer.code), body)
+        done = self.daemon.execute(ws, "sleep 60")
+        self.assertEqual("timeout", done["reason"])
+
+    def test_a_workspace_whose_directory_has_vanished(self):
+        import shutil
+        ws = self.workspace()
+        shutil.rmtree(f"{self.daemon.state}/main/threads/{ws}")
+        answer = self.daemon.post(f"/v1/workspaces/{ws}/exec", {"command": "true"})
+        self.assertEqual((404, "not_found"), (answer.status, answer.code))
+
+    def test_slow_clients_do_not_hold_up_others(self):
+        slow = []
+        for _ in range(100):
+            s = socket.socket(socket.AF_UNIX)
+            s.connect(self.daemon.socket)
+            s.send(b"GET /healthz HTTP/1.1\r\nHost:")
+            slow.append(s)
+        self.assertEqual(200, self.daemon.get("/healthz").status)
+        for s in slow:
+            s.close()
+
+    def test_a_client_that_hangs_up_does_not_end_its_command(self):
+        ws = self.workspace()
+        with socket.socket(socket.AF_UNIX) as s:
+            s.connect(self.daemon.socket)
+            body = json.dumps({"command": "sleep 1; echo done > file"}).encode()
+            s.sendall(f"POST /v1/workspaces/{ws}/exec HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+            time.sleep(0.3)
+        deadline = time.monotonic() + PATIENCE
+        while self.daemon.execute(ws, "cat file 2>/dev/null")["stdout"] != "done\n":
+            self.assertLess(time.monotonic(), deadline, "the command ended with its client")
+            time.sleep(0.1)
+
+    def test_pipelined_requests_are_answered_in_order(self):
+        said = self.raw(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\nGET /nothing HTTP/1.1\r\nHost: x\r\n\r\n"
+                        b"GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        self.assertEqual([b"200", b"404", b"200"], [part[:3] for part in said.split(b"HTTP/1.1 ")[1:]])
+
+    def test_a_client_that_does_not_read_stalls_only_its_own_command(self):
+        ws = self.workspace()
+        stuck = self.daemon.stream("POST", f"/v1/workspaces/{ws}/exec",
+                                   {"command": "yes 0123456789012345678901234567890123456789 | head -c 300000000; echo end >&2",
+                                    "stream": "raw"})
+        began = time.monotonic()
+        self.assertEqual("ok\n", self.daemon.execute(ws, "echo ok")["stdout"])
+        self.assertLess(time.monotonic() - began, PATIENCE / 2)
+        state = self.daemon.get(f"/v1/workspaces/{ws}/exec?state=running").json["execs"]
+        self.assertEqual(1, len(state), "it did not wait for its reader")
+        total = 0
+        while piece := stuck.read(1 << 20):
+            total += len(piece)
+        self.assertEqual(300000004, total)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=0)

@@ -1,0 +1,169 @@
+#!/usr/bin/python3 -B
+# SPDX-License-Identifier: Apache-2.0
+# TIMEOUT: 120
+"""Two tenants: every endpoint with every foreign id is the same 404 as one that does not exist (attacks 74 and 75)."""
+import json
+import os
+import time
+import unittest
+
+from carreltest import PATIENCE
+from daemontest import DaemonTest
+
+# Every route that names an id, and a body that would do something.
+ROUTES = [
+    ("GET", "/v1/workspaces/{ws}", None),
+    ("PATCH", "/v1/workspaces/{ws}", {"labels": {"a": "b"}}),
+    ("DELETE", "/v1/workspaces/{ws}", None),
+    ("DELETE", "/v1/workspaces/{ws}?purge=1", None),
+    ("POST", "/v1/workspaces/{ws}/undelete", {}),
+    ("POST", "/v1/workspaces/{ws}/sleep", {}),
+    ("GET", "/v1/workspaces/{ws}/backup", None),
+    ("POST", "/v1/workspaces/{ws}/restore", {}),
+    ("POST", "/v1/workspaces/{ws}/exec", {"command": "id"}),
+    ("GET", "/v1/workspaces/{ws}/exec", None),
+    ("GET", "/v1/workspaces/{ws}/exec/{exec}", None),
+    ("GET", "/v1/workspaces/{ws}/exec/{exec}/output", None),
+    ("POST", "/v1/workspaces/{ws}/exec/{exec}/stdin", {}),
+    ("POST", "/v1/workspaces/{ws}/exec/{exec}/signal", {"signal": "KILL"}),
+    ("POST", "/v1/workspaces/{ws}/exec/{exec}/resize", {"cols": 80, "rows": 24}),
+    ("POST", "/v1/workspaces/{ws}/exec/{exec}/kill", {}),
+]
+
+
+class Tenants(DaemonTest):
+    def setUp(self):
+        super().setUp()
+        self.alice, self.bob = self.daemon.key("alice"), self.daemon.key("bob")
+        self.theirs = self.daemon.post("/v1/workspaces", {"id": "alices"}, key=self.alice).json["id"]
+        self.exec = self.daemon.post(f"/v1/workspaces/{self.theirs}/exec",
+                                     {"command": "sleep 1000", "background": True}, key=self.alice).json["exec_id"]
+        self.mine = self.daemon.post("/v1/workspaces", {"id": "bobs"}, key=self.bob).json["id"]
+
+    def blank(self, answer, *ids):
+        """The answer without the ids that were asked for and the request's own."""
+        text = answer.bytes.decode()
+        for one in ids:
+            text = text.replace(one, "ID")
+        return answer.status, text
+
+    def test_every_route_with_a_foreign_id_is_that_of_one_that_does_not_exist(self):
+        for method, path, body in ROUTES:
+            with self.subTest(route=f"{method} {path}"):
+                foreign = self.daemon.request(method, path.format(ws=self.theirs, exec=self.exec), body, key=self.bob)
+                absent = self.daemon.request(method, path.format(ws="nobodys", exec="x" + "a" * 26), body, key=self.bob)
+                self.assertEqual(404, foreign.status, foreign.bytes)
+                self.assertEqual(self.blank(absent, "nobodys", "x" + "a" * 26),
+                                 self.blank(foreign, self.theirs, self.exec))
+                # ... and a command of theirs in a workspace of mine.
+                if "{exec}" in path:
+                    mixed = self.daemon.request(method, path.format(ws=self.mine, exec=self.exec), body, key=self.bob)
+                    self.assertEqual(404, mixed.status, mixed.bytes)
+        state = self.daemon.get(f"/v1/workspaces/{self.theirs}/exec/{self.exec}", key=self.alice).json["state"]
+        self.assertEqual("running", state, "something of it reached the command")
+
+    def test_lists_events_and_the_record_show_only_ones_own(self):
+        self.assertEqual(["bobs"], [w["id"] for w in self.daemon.get("/v1/workspaces", key=self.bob).json["workspaces"]])
+        asked = self.daemon.get("/v1/workspaces?owner=alice", key=self.bob).json["workspaces"]
+        self.assertEqual(["bobs"], [w["id"] for w in asked])
+        records = self.daemon.get("/v1/audit?limit=1000", key=self.bob).json["records"]
+        self.assertNotIn("alices", json.dumps(records))
+        self.assertIn("bobs", json.dumps(records))
+        keys = self.daemon.get("/v1/keys", key=self.bob).json["keys"]
+        self.assertEqual(["bob"], [k["owner"] for k in keys])
+        alices = [k["id"] for k in self.daemon.get("/v1/keys").json["keys"] if k["owner"] == "alice"][0]
+        self.assertEqual(404, self.daemon.request("DELETE", f"/v1/keys/{alices}", key=self.bob).status)
+        self.assertEqual(200, self.daemon.get("/v1/workspaces", key=self.alice).status)
+
+    def test_what_is_the_administrators_is_refused(self):
+        for method, path, body in [("POST", "/v1/keys", {"owner": "bob", "scopes": ["admin"]}), ("GET", "/metrics", None),
+                                   ("GET", "/v1/host", None)]:
+            self.assertEqual(403, self.daemon.request(method, path, body, key=self.bob).status, path)
+        self.assertEqual(403, self.daemon.post("/v1/workspaces", {"owner": "alice"}, key=self.bob).status)
+        linked = self.daemon.post("/v1/workspaces", {"links": {"ticket": self.theirs}}, key=self.bob)
+        self.assertEqual(404, linked.status, linked.bytes)
+        skills = self.daemon.post("/v1/workspaces", {"links": {"skills_user": "alice"}}, key=self.bob)
+        self.assertEqual(400, skills.status, skills.bytes)
+
+    def test_keys_are_needed_hashed_and_revocable(self):
+        with open(f"{self.daemon.state}/admin.key", encoding="ascii") as file:
+            admin = file.read().strip()
+        mode = os.stat(f"{self.daemon.state}/admin.key").st_mode & 0o777
+        self.assertEqual(0o600, mode)
+        self.assertEqual(200, self.daemon.get("/v1/host", key=admin).status)
+        for wrong in ("ck_" + "a" * 52, "", "x", admin + "x", admin[:-1]):
+            answer = self.daemon.get("/v1/workspaces", headers={"Authorization": f"Bearer {wrong}"})
+            self.assertEqual((401, "unauthorized"), (answer.status, answer.code))
+        with open(f"{self.daemon.state}/db/carrel.db", "rb") as file:
+            kept = file.read()
+        wal = f"{self.daemon.state}/db/carrel.db-wal"
+        if os.path.exists(wal):
+            with open(wal, "rb") as file:
+                kept += file.read()
+        self.assertNotIn(self.bob.encode(), kept, "a key is stored as it is")
+        mine = self.daemon.get("/v1/keys", key=self.bob).json["keys"][0]["id"]
+        self.assertEqual(204, self.daemon.request("DELETE", f"/v1/keys/{mine}", key=self.bob).status)
+        self.assertEqual(401, self.daemon.get("/v1/workspaces", key=self.bob).status)
+
+    def test_ids_that_cannot_be(self):
+        for odd in ("..", ".", "%2e%2e", "a%2fb", "a%00b", "%00", "a%zz", "%", "a" * 65, "-a", "a b".replace(" ", "%20"),
+                    "%c3%a9", "..%2f..%2fetc", "A" * 5000):
+            answer = self.daemon.get(f"/v1/workspaces/{odd}")
+            self.assertIn(answer.status, (404, 400, 414), f"{odd}: {answer.bytes!r}")
+        for odd in ("..", "a/b", "", "a\0b", "é", "a" * 65, "-x", ".hidden"):
+            self.assertEqual(400, self.daemon.post("/v1/workspaces", {"id": odd}).status, odd)
+
+    def test_a_guess_takes_as_long_as_a_miss(self):
+        """Not a benchmark: a difference an attacker can see is a factor, not a per cent."""
+        def median(path):
+            times = []
+            with_one = self.daemon.connect()
+            for _ in range(300):
+                began = time.perf_counter()
+                self.daemon.get(path, key=self.bob, connection=with_one)
+                times.append(time.perf_counter() - began)
+            with_one.close()
+            return sorted(times)[150]
+        pairs = [(median(f"/v1/workspaces/{self.theirs}"), median("/v1/workspaces/nobody")) for _ in range(5)]
+        ratio = sorted(a / b for a, b in pairs)[2]
+        self.assertTrue(0.67 < ratio < 1.5, f"{ratio:.2f}, {pairs}")
+        self.assertLess(max(max(p) for p in pairs), PATIENCE)
+
+
+class Quotas(DaemonTest):
+    options = ("--set", "owner_execs=2", "--set", "owner_workspaces=2", "--set", "owner_sandboxes=1", "--set", "max_execs=3",
+               "--set", "queue=1", "--set", "max_sandboxes=2")
+
+    def begin(self, ws, key, seconds=1000):
+        return self.daemon.post(f"/v1/workspaces/{ws}/exec", {"argv": ["sleep", str(seconds)], "background": True}, key=key)
+
+    def test_owners_and_the_host_have_bounds_and_say_which(self):
+        alice, bob = self.daemon.key("alice"), self.daemon.key("bob")
+        for ws, key in (("a1", alice), ("a2", alice), ("b1", bob)):
+            self.assertEqual(201, self.daemon.post("/v1/workspaces", {"id": ws}, key=key).status)
+        refused = self.daemon.post("/v1/workspaces", {"id": "a3"}, key=alice)
+        self.assertEqual((429, "owner_workspaces"), (refused.status, refused.json["error"]["details"]["reason"]))
+        first = self.begin("a1", alice)
+        self.assertEqual(202, first.status, first.bytes)
+        refused = self.begin("a2", alice)
+        self.assertEqual((429, "owner_sandboxes"), (refused.status, refused.json["error"]["details"]["reason"]))
+        self.assertEqual(202, self.begin("a1", alice).status)
+        refused = self.begin("a1", alice)
+        self.assertEqual((429, "owner_execs"), (refused.status, refused.json["error"]["details"]["reason"]))
+        self.assertEqual(202, self.begin("b1", bob).status)
+        # Full: one may wait, the next is refused.
+        waiting = self.daemon.stream("POST", "/v1/workspaces/b1/exec", {"argv": ["echo", "at last"]}, key=bob, wait=False)
+        deadline = time.monotonic() + PATIENCE
+        while self.daemon.get("/v1/host").json["queued"] != 1:
+            self.assertLess(time.monotonic(), deadline)
+        refused = self.begin("b1", bob)
+        self.assertEqual((429, "max_execs"), (refused.status, refused.json["error"]["details"]["reason"]))
+        path = f"/v1/workspaces/a1/exec/{first.json['exec_id']}/kill"
+        self.assertEqual(204, self.daemon.post(path, key=alice).status)
+        answer = waiting.getresponse()
+        self.assertEqual((200, "at last\n"), (answer.status, json.loads(answer.read())["stdout"]))
+        waiting.close()
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=0)

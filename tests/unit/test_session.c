@@ -1,0 +1,676 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sandboxes that stay, with real ones: carrel-init lies beside the tests. */
+#include <carrel.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "sandbox/session.h"
+#include "unit.h"
+
+enum {
+    OUTPUT = 4096,
+    PATIENCE_MS = 30000, /* a machine may be slow, but not for ever */
+    MANY = 10
+};
+
+/* One command as its owner sees it. */
+struct heard {
+    struct exec *exec;
+    int fds[3];
+    bool started;
+    bool ended;
+    bool gone;
+    struct carrel_result result;
+    char out[OUTPUT];
+    size_t size;
+};
+
+struct place {
+    struct session *session;
+    bool over;
+    struct err why;
+    struct heard *list[MANY + 2];
+    size_t count;
+};
+
+static const char *init_path(void)
+{
+    static char path[4200];
+    char self[4096];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+
+    self[n > 0 ? n : 0] = '\0';
+    *strrchr(self, '/') = '\0';
+    *strrchr(self, '/') = '\0';
+    snprintf(path, sizeof(path), "%s/carrel-init", self);
+    return path;
+}
+
+static void on_started(void *owner, struct exec *exec, int fds[3])
+{
+    struct heard *heard = owner;
+
+    heard->started = heard->exec == exec;
+    memcpy(heard->fds, fds, sizeof(heard->fds));
+}
+
+static void on_ended(void *owner, struct exec *exec, const struct carrel_result *result)
+{
+    struct heard *heard = owner;
+
+    heard->ended = heard->exec == exec && !heard->ended;
+    heard->result = *result;
+    heard->result.denials = NULL;
+}
+
+static void on_gone(void *owner, struct exec *exec)
+{
+    struct heard *heard = owner;
+
+    heard->gone = heard->ended && heard->exec == exec;
+}
+
+static void on_over(void *owner, const struct err *why)
+{
+    struct place *place = owner;
+
+    place->over = true;
+    place->why = *why;
+}
+
+static const struct session_calls calls = {on_started, on_ended, on_gone, on_over};
+
+static struct carrel_spec spec_of(const char *workspace)
+{
+    return (struct carrel_spec){.workspace = workspace, .create = true, .init_path = init_path()};
+}
+
+static bool open_place(struct place *place, const struct carrel_spec *spec)
+{
+    struct err err = {0};
+    char text[512];
+
+    *place = (struct place){0};
+    if (session_start(&place->session, spec, &calls, place, &err) == 0)
+        return true;
+    printf("%s\n", err_text(&err, text, sizeof(text)));
+    return false;
+}
+
+static void read_output(struct heard *heard)
+{
+    for (int i = 0; i < 3; i++) {
+        ssize_t n = 1;
+        while (heard->fds[i] >= 0 && n > 0 && heard->size < OUTPUT - 1) {
+            n = read(heard->fds[i], heard->out + heard->size, OUTPUT - 1 - heard->size);
+            heard->size += n > 0 ? (size_t)n : 0;
+        }
+        if (n == 0 && i > 0) {
+            close(heard->fds[i]);
+            heard->fds[i] = -1;
+        }
+    }
+    heard->out[heard->size] = '\0';
+}
+
+/* One turn of the owner's loop. */
+static void turn(struct place *place)
+{
+    int due = session_due_ms(place->session);
+    struct pollfd ready = {.fd = session_fd(place->session), .events = POLLIN};
+
+    (void)poll(&ready, 1, due >= 0 && due < 20 ? due : 20);
+    session_serve(place->session);
+    for (size_t i = 0; i < place->count; i++)
+        read_output(place->list[i]);
+}
+
+static bool becomes(struct place *place, const bool *what)
+{
+    uint64_t until = now_ms() + PATIENCE_MS;
+
+    while (!*what && now_ms() < until)
+        turn(place);
+    return *what;
+}
+
+static bool says(struct place *place, const struct heard *heard, const char *text)
+{
+    uint64_t until = now_ms() + PATIENCE_MS;
+
+    while (!strstr(heard->out, text) && now_ms() < until)
+        turn(place);
+    return strstr(heard->out, text) != NULL;
+}
+
+static int ask_for(struct place *place, struct heard *heard, struct exec_request request,
+                   struct err *err)
+{
+    *heard = (struct heard){.fds = {-1, -1, -1}};
+    request.owner = heard;
+    if (exec_start(place->session, &request, &heard->exec, err) < 0)
+        return -1;
+    place->list[place->count++] = heard;
+    return 0;
+}
+
+static bool ask(struct place *place, struct heard *heard, const char *script, uint64_t timeout_ms)
+{
+    char *const argv[] = {"sh", "-c", (char *)(uintptr_t)script, NULL};
+    struct exec_request request = {.argv = argv, .timeout_ms = timeout_ms};
+    struct err err = {0};
+
+    if (ask_for(place, heard, request, &err) == 0)
+        return true;
+    printf("%s\n", err.msg);
+    return false;
+}
+
+static void forget(struct place *place, struct heard *heard)
+{
+    for (int i = 0; i < 3; i++) {
+        if (heard->fds[i] >= 0)
+            close(heard->fds[i]);
+        heard->fds[i] = -1;
+    }
+    for (size_t i = 0; i < place->count; i++) {
+        if (place->list[i] == heard)
+            place->list[i] = place->list[--place->count];
+    }
+}
+
+/* Runs it to the end, with all it has started. */
+static bool run(struct place *place, struct heard *heard, const char *script)
+{
+    bool ok = ask(place, heard, script, 0) && becomes(place, &heard->gone);
+
+    if (!ok)
+        printf("    %s\n", place->why.msg);
+    read_output(heard);
+    forget(place, heard);
+    return ok;
+}
+
+static unsigned open_files(void)
+{
+    DIR *dir = opendir("/proc/self/fd");
+    unsigned n = 0;
+
+    while (readdir(dir))
+        n++;
+    closedir(dir);
+    return n;
+}
+
+TEST(commands_one_after_another_share_a_sandbox)
+{
+    struct carrel_spec spec = spec_of("session-a");
+    struct place place;
+    struct heard a;
+    struct heard c;
+    unsigned before = open_files();
+
+    CHECK(open_place(&place, &spec));
+    CHECK(run(&place, &a, "echo kept >/tmp/x; exit 3"));
+    CHECK(a.started && a.ended && a.gone);
+    CHECK(a.result.exit_code == 3 && a.result.reason == CARREL_ENDED_EXIT);
+    CHECK(a.result.level == CARREL_LEVEL_NS && a.result.duration_ms > 0);
+    CHECK(a.result.usage.peak_rss_bytes > 0);
+    CHECK(run(&place, &c, "cat /tmp/x; ls /proc/self/fd; kill -TERM $$"));
+    CHECK(strcmp(c.out, "kept\n0\n1\n2\n3\n") == 0); /* 3 is the directory itself */
+    CHECK(c.result.signal == SIGTERM && c.result.exit_code == 128 + SIGTERM);
+    CHECK(session_execs(place.session) == 0);
+    session_free(place.session);
+    CHECK(open_files() == before);
+    CHECK(waitpid(-1, NULL, WNOHANG) < 0 && errno == ECHILD);
+    return 0;
+}
+
+TEST(a_keeper_serves_one_command_after_another)
+{
+    struct carrel_spec spec = spec_of("session-a");
+    struct place place;
+    struct heard heard;
+    long keepers[32];
+    size_t count = 0;
+
+    CHECK(open_place(&place, &spec));
+    for (size_t i = 0; i < LENGTH(keepers); i++) {
+        size_t known = 0;
+        CHECK(run(&place, &heard, "echo $PPID"));
+        long keeper = strtol(heard.out, NULL, 10);
+        CHECK(keeper > 1);
+        while (known < count && keepers[known] != keeper)
+            known++;
+        keepers[known] = keeper;
+        count += known == count;
+    }
+    CHECK(count <= 6); /* while some of them are put into their groups */
+    session_free(place.session);
+    return 0;
+}
+
+TEST(many_at_once_each_get_their_own_end)
+{
+    struct carrel_spec spec = spec_of("session-b");
+    static struct heard heard[MANY];
+    static char scripts[MANY][64];
+    struct place place;
+
+    CHECK(open_place(&place, &spec));
+    for (int i = 0; i < MANY; i++) {
+        snprintf(scripts[i], sizeof(scripts[i]), "sleep 0.2; echo %d; exit %d", i, i);
+        CHECK(ask(&place, &heard[i], scripts[i], 0));
+    }
+    CHECK(session_execs(place.session) == MANY);
+    for (int i = 0; i < MANY; i++) {
+        char expected[16];
+        snprintf(expected, sizeof(expected), "%d\n", i);
+        CHECK(becomes(&place, &heard[i].gone));
+        read_output(&heard[i]);
+        CHECK(heard[i].result.exit_code == i && strcmp(heard[i].out, expected) == 0);
+    }
+    for (int i = 0; i < MANY; i++)
+        forget(&place, &heard[i]);
+    session_free(place.session);
+    return 0;
+}
+
+TEST(what_a_command_leaves_behind_lives_on_until_it_is_killed_and_nothing_else_is)
+{
+    struct carrel_spec spec = spec_of("session-c");
+    struct place place;
+    struct heard tree;
+    struct heard other;
+    struct heard look;
+
+    CHECK(open_place(&place, &spec));
+    CHECK(ask(&place, &other, "echo up; exec sleep 1000", 0));
+    CHECK(says(&place, &other, "up"));
+    CHECK(ask(&place, &tree,
+              "(setsid sh -c 'sleep 1111 & exec sleep 1112' &) ; sleep 1113 & echo left", 0));
+    CHECK(becomes(&place, &tree.ended));
+    CHECK(tree.result.exit_code == 0);
+    for (int i = 0; i < 10; i++)
+        turn(&place);
+    CHECK(!tree.gone && session_execs(place.session) == 2);
+    CHECK(run(&place, &look,
+              "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -o 'slee[p] 111.' | wc -l"));
+    CHECK(strcmp(look.out, "3\n") == 0);
+    exec_kill(tree.exec, CARREL_ENDED_SIGNAL);
+    CHECK(becomes(&place, &tree.gone));
+    CHECK(run(&place, &look,
+              "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -o 'slee[p] 1[01][01].' | sort"));
+    CHECK(strcmp(look.out, "sleep 1000\n") == 0 || (printf("%s", look.out), 0));
+    CHECK(!other.ended);
+    exec_signal(other.exec, SIGINT);
+    CHECK(becomes(&place, &other.gone));
+    CHECK(other.result.signal == SIGINT);
+    forget(&place, &tree);
+    forget(&place, &other);
+    session_free(place.session);
+    return 0;
+}
+
+TEST(a_deadline_holds_against_those_who_do_not_want_to_end)
+{
+    struct carrel_spec spec = spec_of("session-d");
+    struct place place;
+    struct heard heard;
+    struct heard after;
+
+    CHECK(open_place(&place, &spec));
+    /* The first is kept without a group, the second, later, with one where the host has any. */
+    for (int i = 0; i < 2; i++) {
+        CHECK(ask(&place, &heard,
+                  "trap '' TERM INT HUP; (trap '' TERM; setsid sleep 1000) & "
+                  "while :; do sleep 1000; done",
+                  300));
+        CHECK(becomes(&place, &heard.gone));
+        CHECK(heard.result.reason == CARREL_ENDED_TIMEOUT && heard.result.exit_code == 124);
+        CHECK(heard.result.duration_ms >= 300 && heard.result.duration_ms < 5000);
+        forget(&place, &heard);
+        CHECK(run(&place, &after,
+                  "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c 'slee[p] 1000'"));
+        CHECK(strcmp(after.out, "0\n") == 0);
+        for (int n = 0; n < 10; n++)
+            turn(&place);
+    }
+    session_free(place.session);
+    return 0;
+}
+
+TEST(a_fork_bomb_ends_with_its_command)
+{
+    struct carrel_spec spec = spec_of("session-e");
+    struct place place;
+    struct heard bomb;
+    struct heard after;
+
+    spec.limits.pids = 60;
+    CHECK(open_place(&place, &spec));
+    CHECK(run(&place, &after, "true"));
+    for (int n = 0; n < 10; n++)
+        turn(&place);
+    CHECK(ask(&place, &bomb, "exec perl -e '$SIG{TERM} = \"IGNORE\"; fork while 1'", 500));
+    CHECK(becomes(&place, &bomb.gone));
+    CHECK(bomb.result.reason == CARREL_ENDED_TIMEOUT);
+    forget(&place, &bomb);
+    if (!place.over) { /* without a control group the sandbox may have had to end with it */
+        CHECK(run(&place, &after, "echo fine"));
+        CHECK(strcmp(after.out, "fine\n") == 0);
+    }
+    session_free(place.session);
+    return 0;
+}
+
+TEST(nobody_is_woken_for_a_sandbox_without_a_command)
+{
+    struct carrel_spec spec = spec_of("session-o");
+    struct place place;
+    struct heard heard;
+
+    spec.limits.pids = 60;
+    CHECK(open_place(&place, &spec));
+    CHECK(run(&place, &heard, "true"));
+    for (int n = 0; n < 40; n++)
+        turn(&place);
+    CHECK(session_due_ms(place.session) == -1);
+    CHECK(ask(&place, &heard, "sleep 1", 0) && becomes(&place, &heard.started));
+    CHECK(session_due_ms(place.session) >= 0);
+    CHECK(becomes(&place, &heard.gone));
+    forget(&place, &heard);
+    session_free(place.session);
+    return 0;
+}
+
+TEST(a_command_that_kills_its_keeper_is_over)
+{
+    struct carrel_spec spec = spec_of("session-f");
+    struct place place;
+    struct heard heard;
+    struct heard after;
+
+    CHECK(open_place(&place, &spec));
+    CHECK(run(&place, &after, "true"));
+    for (int n = 0; n < 10; n++)
+        turn(&place);
+    CHECK(ask(&place, &heard, "kill -TERM $PPID; kill -STOP 1; echo on; kill -9 $PPID; sleep 1000",
+              0));
+    CHECK(becomes(&place, &heard.gone));
+    CHECK(heard.started && heard.result.signal == SIGKILL);
+    CHECK(strstr(heard.out, "on"));
+    forget(&place, &heard);
+    if (geteuid() == 0)
+        CHECK(!place.over);
+    else
+        CHECK(place.over || !becomes(&place, &place.over) || place.why.code);
+    session_free(place.session);
+    return 0;
+}
+
+TEST(a_keeper_that_is_stopped_holds_no_deadline_up)
+{
+    struct carrel_spec spec = spec_of("session-n");
+    struct place place;
+    struct heard heard;
+    struct heard after;
+
+    CHECK(open_place(&place, &spec));
+    CHECK(run(&place, &after,
+              "for f in maps environ mem; do head -c 1 /proc/$PPID/$f >/dev/null && echo $f; done "
+              "2>/dev/null; ls /proc/$PPID/fd 2>/dev/null | wc -l"));
+    CHECK(strcmp(after.out, "0\n") == 0); /* nothing of it can be looked at */
+    for (int n = 0; n < 10; n++)
+        turn(&place);
+    CHECK(ask(&place, &heard, "kill -STOP $PPID; while :; do :; done", 1000));
+    CHECK(becomes(&place, &heard.gone));
+    CHECK(heard.result.reason == CARREL_ENDED_TIMEOUT && heard.result.exit_code == 124);
+    CHECK(heard.result.duration_ms < 20000);
+    CHECK(heard.result.usage.cpu_user_ms + heard.result.usage.cpu_system_ms > 0);
+    forget(&place, &heard);
+    session_free(place.session);
+    return 0;
+}
+
+TEST(what_cannot_be_started_is_said_and_harms_nobody)
+{
+    struct carrel_spec spec = spec_of("session-g");
+    char *const missing[] = {"no-such-command", NULL};
+    char *const directory[] = {"/etc", NULL};
+    char *const fine[] = {"pwd", NULL};
+    struct exec_request request = {.argv = missing};
+    struct place place;
+    struct heard heard;
+    struct err err = {0};
+
+    CHECK(open_place(&place, &spec));
+    CHECK(ask_for(&place, &heard, request, &err) == 0 && becomes(&place, &heard.gone));
+    CHECK(heard.result.exit_code == 127 && strstr(heard.result.note, "no-such-command"));
+    CHECK(!heard.started);
+    request.argv = directory;
+    CHECK(ask_for(&place, &heard, request, &err) == 0 && becomes(&place, &heard.gone));
+    CHECK(heard.result.exit_code == 126);
+    request.argv = fine;
+    request.cwd = "/nowhere";
+    CHECK(ask_for(&place, &heard, request, &err) == 0 && becomes(&place, &heard.gone));
+    CHECK(heard.result.exit_code == 125 && strstr(heard.result.note, "/nowhere"));
+    static const char *const wrong[] = {"tmp", "/proc", "/proc/self/fd/3", "//./proc/1/root"};
+    for (size_t i = 0; i < LENGTH(wrong); i++) {
+        request.cwd = wrong[i];
+        CHECK_FOR(wrong[i], ask_for(&place, &heard, request, &err) < 0 && err.code == ERR_INVALID);
+    }
+    request.limits.disk_bytes = 1;
+    request.cwd = NULL;
+    CHECK(ask_for(&place, &heard, request, &err) < 0 && err.code == ERR_INVALID);
+    place.count = 0;
+    CHECK(run(&place, &heard, "pwd"));
+    CHECK(strcmp(heard.out, "/\n") == 0);
+    session_free(place.session);
+    return 0;
+}
+
+TEST(terminals_input_and_variables)
+{
+    struct carrel_spec spec = spec_of("session-h");
+    static const char *const variables[] = {"A=spec", "B=spec", NULL};
+    static const char *const more[] = {"B=own", "PATH=/bin:/usr/bin", NULL};
+    char *const tty[] = {"sh", "-c", "tty; stty size; echo $TERM; read x; echo got $x", NULL};
+    char *const cat[] = {"sh", "-c", "cat; echo $A $B; pwd; : >/dev/stdout", NULL};
+    struct place place;
+    struct heard heard;
+    struct err err = {0};
+
+    spec.env = variables;
+    CHECK(open_place(&place, &spec));
+    struct exec_request request = {.argv = tty, .tty = true, .rows = 11, .columns = 22};
+    CHECK(ask_for(&place, &heard, request, &err) == 0 && becomes(&place, &heard.started));
+    CHECK(heard.fds[0] >= 0 && heard.fds[1] < 0 && heard.fds[2] < 0);
+    CHECK(write(heard.fds[0], "typed\n", 6) == 6);
+    CHECK(becomes(&place, &heard.gone));
+    CHECK(strstr(heard.out, "/dev/pts/0") && strstr(heard.out, "11 22") &&
+          strstr(heard.out, "got typed"));
+    forget(&place, &heard);
+    request = (struct exec_request){.argv = cat, .input = true, .env = more, .cwd = "/tmp"};
+    CHECK(ask_for(&place, &heard, request, &err) == 0 && becomes(&place, &heard.started));
+    CHECK(write(heard.fds[0], "in\n", 3) == 3 && close(heard.fds[0]) == 0);
+    heard.fds[0] = -1;
+    CHECK(becomes(&place, &heard.gone));
+    read_output(&heard);
+    CHECK(strcmp(heard.out, "in\nspec own\n/tmp\n") == 0 || (printf("%s", heard.out), 0));
+    forget(&place, &heard);
+    session_free(place.session);
+    return 0;
+}
+
+TEST(a_command_can_be_larger_than_a_socket_takes_at_once)
+{
+    struct carrel_spec spec = spec_of("session-i");
+    char *argv[36] = {"sh", "-c", "echo $#"};
+    struct exec_request request = {.argv = argv};
+    struct place place;
+    struct heard heard;
+    struct err err = {0};
+    char *large = malloc(100001);
+
+    memset(large, 'x', 100000);
+    large[100000] = '\0';
+    for (int i = 3; i < 15; i++)
+        argv[i] = large;
+    CHECK(open_place(&place, &spec));
+    CHECK(ask_for(&place, &heard, request, &err) == 0 && becomes(&place, &heard.gone));
+    read_output(&heard);
+    CHECK(strcmp(heard.out, "11\n") == 0);
+    forget(&place, &heard);
+    free(large);
+    session_free(place.session);
+    return 0;
+}
+
+TEST(denials_are_told_with_the_command_that_met_them)
+{
+    struct carrel_spec spec = spec_of("session-m");
+    struct place place;
+    struct heard heard;
+
+    CHECK(open_place(&place, &spec));
+    CHECK(run(&place, &heard, "unshare -n true"));
+    CHECK(heard.result.exit_code != 0);
+    if (heard.result.denial_count > 0) { /* where the kernel can tell */
+        CHECK(run(&place, &heard, "true") && heard.result.denial_count == 0);
+        CHECK(run(&place, &heard, "unshare -n true; true") && heard.result.denial_count == 1);
+    }
+    session_free(place.session);
+    return 0;
+}
+
+/* In a sandbox with limits of its own as well as in one without. */
+static int check_own_limits(const struct carrel_spec *spec)
+{
+    char *const eat[] = {"sh", "-c", "head -c 200000000 /dev/zero | tail -c 200000000 | wc -c",
+                         NULL};
+    struct exec_request request = {.argv = eat, .limits = {.memory_bytes = 30 << 20, .pids = 20}};
+    struct place place;
+    struct heard heard;
+    struct heard after;
+    struct err err = {0};
+
+    CHECK(open_place(&place, spec));
+    if (ask_for(&place, &heard, request, &err) < 0) {
+        CHECK(err.code == ERR_KERNEL);
+    } else {
+        CHECK(becomes(&place, &heard.gone));
+        if (heard.result.exit_code != 120)
+            printf("    %d %s\n", heard.result.exit_code, heard.result.note);
+        CHECK(heard.result.reason == CARREL_ENDED_OOM && heard.result.exit_code == 120);
+        forget(&place, &heard);
+        CHECK(run(&place, &after,
+                  "head -c 60000000 /dev/zero | tail -c 60000000 | wc -c; echo fine"));
+        CHECK(strcmp(after.out, "60000000\nfine\n") == 0);
+    }
+    session_free(place.session);
+    return 0;
+}
+
+TEST(limits_of_a_single_command_are_kept_or_refused)
+{
+    struct carrel_spec spec = spec_of("session-j");
+
+    CHECK(check_own_limits(&spec) == 0);
+    spec.limits.pids = 100;
+    CHECK(check_own_limits(&spec) == 0);
+    return 0;
+}
+
+TEST(a_sandbox_that_runs_out_of_memory_is_over)
+{
+    struct carrel_spec spec = spec_of("session-p");
+    struct place place;
+    struct heard eater;
+    struct heard other;
+    struct err err = {0};
+
+    spec.limits.memory_bytes = 60 << 20;
+    if (session_start(&place.session, &spec, &calls, &place, &err) < 0) {
+        CHECK(err.code == ERR_KERNEL && strstr(err.msg, "--memory"));
+        return 0;
+    }
+    session_free(place.session);
+    CHECK(open_place(&place, &spec));
+    CHECK(ask(&place, &other, "sleep 1000", 0) && becomes(&place, &other.started));
+    CHECK(ask(&place, &eater, "head -c 300000000 /dev/zero | tail -c 300000000; sleep 1000", 0));
+    CHECK(becomes(&place, &place.over));
+    CHECK(place.why.code == ERR_LIMIT && strstr(place.why.msg, "--memory"));
+    CHECK(eater.gone && other.gone && other.result.reason == CARREL_ENDED_OOM);
+    CHECK(eater.result.reason == CARREL_ENDED_OOM && eater.result.exit_code == 120);
+    forget(&place, &other);
+    forget(&place, &eater);
+    session_free(place.session);
+    return 0;
+}
+
+TEST(when_the_sandbox_ends_all_is_told_and_nothing_is_left)
+{
+    struct carrel_spec spec = spec_of("session-k");
+    struct place place;
+    struct heard running;
+    struct heard left;
+    struct err err = {0};
+    unsigned before = open_files();
+
+    CHECK(open_place(&place, &spec));
+    CHECK(ask(&place, &running, "sleep 1000", 0) && ask(&place, &left, "sleep 1000 & exit 1", 0));
+    CHECK(becomes(&place, &running.started) && becomes(&place, &left.ended));
+    CHECK(session_cpu_ms(place.session) >= 0 && session_pid(place.session) > 0);
+    session_end(place.session, "enough");
+    struct exec_request late = {.argv = (char *const[]){"true", NULL}};
+    struct heard unheard;
+    CHECK(ask_for(&place, &unheard, late, &err) < 0);
+    CHECK(becomes(&place, &place.over));
+    CHECK(running.ended && running.gone && left.gone);
+    CHECK(running.result.reason == CARREL_ENDED_SIGNAL && strstr(running.result.note, "enough"));
+    CHECK(left.result.exit_code == 1 && strstr(place.why.msg, "enough"));
+    CHECK(session_due_ms(place.session) == -1);
+    forget(&place, &running);
+    forget(&place, &left);
+    session_free(place.session);
+    /* The same when somebody else ends it. */
+    CHECK(open_place(&place, &spec));
+    CHECK(ask(&place, &running, "sleep 1000", 0) && becomes(&place, &running.started));
+    CHECK(kill(session_pid(place.session), SIGKILL) == 0);
+    CHECK(becomes(&place, &place.over) && running.gone && running.result.exit_code == 137);
+    CHECK(strstr(place.why.msg, "first process"));
+    forget(&place, &running);
+    session_free(place.session);
+    /* ... and when nobody waits for its end. */
+    CHECK(open_place(&place, &spec));
+    CHECK(ask(&place, &running, "sleep 1000", 0));
+    session_free(place.session);
+    CHECK(open_files() == before);
+    CHECK(waitpid(-1, NULL, WNOHANG) < 0 && errno == ECHILD);
+    return 0;
+}
+
+TEST(a_sandbox_that_cannot_be_says_why)
+{
+    struct carrel_spec spec = spec_of("session-l");
+    struct place place = {0};
+    struct err err = {0};
+
+    spec.level = CARREL_LEVEL_DIR;
+    CHECK(session_start(&place.session, &spec, &calls, &place, &err) < 0);
+    CHECK(err.code == ERR_INVALID);
+    spec.level = CARREL_LEVEL_NS;
+    spec.init_path = "/nowhere/carrel-init";
+    CHECK(session_start(&place.session, &spec, &calls, &place, &err) < 0);
+    CHECK(strstr(err.msg, "/nowhere"));
+    return 0;
+}
