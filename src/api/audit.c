@@ -15,6 +15,7 @@ enum {
     PAGE_MAX = 1000,
     LOOK_MS = 250, /* the broker writes, and nothing tells us */
     LINES_A_TURN = 2000,
+    MILLISECONDS = 23, /* characters of a time, up to those */
 };
 
 struct reading {
@@ -26,6 +27,8 @@ struct reading {
     struct timer look;
     struct buf out;
     size_t out_at;
+    bool out_of_budget; /* there may be more, for the next call */
+    json_int_t last;    /* sequence number of the last record looked at */
 };
 
 static bool same(const json_t *record, const char *member, const char *wanted)
@@ -35,21 +38,33 @@ static bool same(const json_t *record, const char *member, const char *wanted)
     return !wanted || (text && strcmp(text, wanted) == 0);
 }
 
+/* Whether the record is of this workspace, and not of an earlier one that had its id. */
+static bool is_of(const json_t *record, const struct store_workspace *w)
+{
+    const char *when = json_string_value(json_object_get(record, "time"));
+    json_t *made = time_json(w->created_ms);
+    const char *text = json_string_value(made);
+    bool later = when && text && strncmp(when, text, MILLISECONDS) >= 0;
+
+    json_decref(made);
+    return later;
+}
+
 /* Their own workspaces, and what they did themselves. */
 static bool may_see(struct call *call, const json_t *record)
 {
     const char *id = json_string_value(json_object_get(record, "workspace"));
     struct store_workspace w;
+    struct arena arena;
     struct err err;
 
     if (call->actor.scopes & SCOPE_ADMIN)
         return true;
     if (!id || !*id)
         return same(record, "actor", call->actor.name);
-    struct arena arena;
     arena_init(&arena, 1UL << 20);
     bool own = store_workspace_get(call->front->store, &arena, id, &w, &err) == 1 &&
-               actor_may_see(&call->actor, w.owner);
+               actor_may_see(&call->actor, w.owner) && is_of(record, &w);
     arena_clear(&arena);
     return own;
 }
@@ -61,15 +76,17 @@ static json_t *next_record(struct reading *r, unsigned *budget, struct err *err,
     size_t n;
 
     *ret_failed = 0;
+    r->out_of_budget = true;
     while (*budget > 0) {
         (*budget)--;
         int got = audit_reader_next(r->reader, &line, &n, err);
         if (got <= 0) {
             *ret_failed = got;
-            *budget = 0;
+            r->out_of_budget = false;
             return NULL;
         }
         json_t *record = json_loadb(line, n, 0, NULL);
+        r->last = record ? json_integer_value(json_object_get(record, "seq")) : r->last;
         if (record && same(record, "workspace", r->workspace) &&
             same(record, "operation", r->operation) && same(record, "actor", r->actor) &&
             may_see(r->call, record))
@@ -100,7 +117,7 @@ static ssize_t pull(void *context, char *bytes, size_t size)
     while (r->out_at == r->out.n) {
         json_t *record = next_record(r, &budget, &err, &failed);
         if (!record)
-            return failed < 0 ? -EIO : -EAGAIN;
+            return failed < 0 ? -EIO : -EAGAIN; /* the timer comes back */
         char *text = json_dumps(record, JSON_COMPACT);
         json_decref(record);
         buf_clear(&r->out);
@@ -127,12 +144,13 @@ static void look(struct timer *timer)
         http_wake(r->call->x);
 }
 
+/* A page ends when it is full, or when enough was looked at: others wait meanwhile. */
 static void list(struct call *call, struct reading *r, uint64_t limit)
 {
     json_t *records = json_array();
     json_t *record = NULL;
     struct err err;
-    unsigned budget = 1000000;
+    unsigned budget = LINES_A_TURN;
     int failed = 0;
 
     while (json_array_size(records) < limit && (record = next_record(r, &budget, &err, &failed)))
@@ -142,11 +160,10 @@ static void list(struct call *call, struct reading *r, uint64_t limit)
         call_fail(call, &err);
         return;
     }
-    size_t n = json_array_size(records);
-    json_t *next = n && n == limit
-                       ? json_incref(json_object_get(json_array_get(records, n - 1), "seq"))
-                       : json_null();
-    call_json(call, 200, json_pack("{s:o, s:o}", "records", records, "next", next));
+    bool at_end = !record && !r->out_of_budget;
+    call_json(call, 200,
+              json_pack("{s:o, s:o}", "records", records, "next",
+                        at_end ? json_null() : json_integer(r->last)));
 }
 
 void records_list(struct call *call)

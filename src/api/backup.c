@@ -46,16 +46,15 @@ static char *exclude(struct call *call, const char *place)
 }
 
 /* What is linked or mounted from elsewhere is not the workspace's. */
-static size_t exclude_mounts(struct call *call, const char **argv)
+static size_t exclude_mounts(struct call *call, const struct boundary_message *links,
+                             const char **argv)
 {
-    struct boundary_message boundary;
     size_t n = 0;
 
-    links_apply(call, &boundary);
-    if (*boundary.skills_at)
-        argv[n++] = exclude(call, boundary.skills_at);
-    if (*boundary.ticket)
-        argv[n++] = exclude(call, boundary.ticket_at);
+    if (*links->skills_at)
+        argv[n++] = exclude(call, links->skills_at);
+    if (*links->ticket)
+        argv[n++] = exclude(call, links->ticket_at);
     json_t *policy = json_loads(call->workspace.policy, 0, NULL);
     json_t *mounts = json_object_get(policy, "mounts");
     json_t *mount;
@@ -74,13 +73,20 @@ static size_t exclude_mounts(struct call *call, const char **argv)
 void workspaces_backup(struct call *call)
 {
     const char **argv = arena_alloc(&call->arena, (FIXED + MOUNTS_MAX + 4) * sizeof(*argv));
+    struct boundary_message links;
 
+    if (http_request_of(call->x)->method == HTTP_HEAD) {
+        call_error(call, 405, "method_not_allowed", "an archive is made when it is asked for");
+        return;
+    }
     if (!argv) {
         call_error(call, 503, "unavailable", "out of memory");
         return;
     }
     memcpy(argv, pack, sizeof(pack));
-    size_t n = FIXED + exclude_mounts(call, argv + FIXED);
+    if (!links_apply(call, &links))
+        return;
+    size_t n = FIXED + exclude_mounts(call, &links, argv + FIXED);
     argv[n] = ".";
     execs_own(call, argv, NULL);
 }

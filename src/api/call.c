@@ -11,6 +11,10 @@
 #include "api/router.h"
 #include "broker/protocol.h"
 
+enum {
+    DETAILS_MAX = PROTOCOL_DETAILS - 256, /* the broker adds who said so */
+};
+
 bool actor_may_see(const struct actor *actor, const char *owner)
 {
     return (actor->scopes & SCOPE_ADMIN) || strcmp(actor->owner, owner) == 0;
@@ -172,6 +176,10 @@ void call_record(struct call *call, const char *workspace, const char *operation
                  const char *result, json_t *details, call_heard *heard)
 {
     char *text = details ? json_dumps(details, JSON_COMPACT | JSON_ENSURE_ASCII) : NULL;
+    if (text && strlen(text) > DETAILS_MAX) {
+        free(text);
+        text = strdup("{\"omitted\":\"too long for the record\"}");
+    }
     struct record_message m = {.actor = call->actor.name,
                                .workspace = workspace,
                                .request = call->id,

@@ -9,13 +9,13 @@
 #include "policy/policy.h"
 
 enum {
-    MAX_ARGS = 65536,
-    MAX_ENV = 4096,
+    MAX_ARGS = 32768,
+    MAX_ENV = 4000,  /* and those of the policy */
     MAX_SIDE = 4096, /* columns, rows */
 };
 
 #define MAX_TIMEOUT_MS (1000ULL * 86400 * 365)
-#define PLAIN_OUTPUT   (16UL << 20)
+#define PLAIN_OUTPUT   (4UL << 20) /* as JSON it can be six times that; streams have no bound */
 
 static char *copy(struct call *call, const char *text)
 {
@@ -285,7 +285,8 @@ static bool apply_policy(struct call *call, struct carrel_spec *spec, struct exe
                                             .limits = policy->limits,
                                             .tmp_bytes = policy->tmp_bytes,
                                             .mounts = mounts_of(call, policy)};
-    links_apply(call, &m->boundary);
+    if (!links_apply(call, &m->boundary))
+        return false;
     m->bucket = call->workspace.bucket;
     m->workspace = call->workspace.id;
     m->actor = call->actor.name;
@@ -307,8 +308,12 @@ bool exec_wish_read(struct call *call, struct exec_wish *ret)
         !read_input(call, ret) || !read_answer(call, ret) || !read_user(call, &spec) ||
         !read_limits(call, &spec) || !apply_policy(call, &spec, ret))
         return false;
-    if (!ret->output_bytes && !ret->streamed && !ret->background)
-        ret->output_bytes = PLAIN_OUTPUT;
+    bool plain = !ret->streamed && !ret->background;
+    uint64_t most = call->front->settings->spool_bytes / 2;
+    if (most > PLAIN_OUTPUT)
+        most = PLAIN_OUTPUT;
+    if (plain && (!ret->output_bytes || ret->output_bytes > most))
+        ret->output_bytes = most; /* it is read back from the spool, into one answer */
     ret->shown = json_object();
     static const char *const kept[] = {"command", "argv", "cwd", "pty", "background", "timeout_ms"};
     for (size_t i = 0; i < sizeof(kept) / sizeof(kept[0]); i++) {

@@ -14,6 +14,7 @@ struct exec_wish {
     bool background;
     bool streamed;
     enum follow_format format;
+    bool own;                    /* Carrel's own: the answer is its output, whole or cut off */
     void (*then)(struct call *); /* called when it runs; NULL: nobody */
     uint64_t output_bytes;       /* bound on the output; 0: none */
     json_t *shown;               /* what was asked, for the row and for listings */

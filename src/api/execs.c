@@ -11,6 +11,7 @@
 #include "api/exec_request.h"
 #include "api/execs.h"
 #include "api/follow.h"
+#include "api/router.h"
 #include "base/fd.h"
 #include "front/job.h"
 #include "json/encode.h"
@@ -122,7 +123,7 @@ static void no_output(struct follower *follower)
     (void)follower; /* it is collected at the end */
 }
 
-static void write_row(struct asking *asking)
+static int write_row(struct asking *asking, struct err *ret)
 {
     struct job *job = asking->job;
     struct call *call = asking->call;
@@ -136,11 +137,13 @@ static void write_row(struct asking *asking)
                              .result = "",
                              .started_ms = wall_ms(),
                              .tty = asking->wish.message.tty};
-    struct err err;
 
-    /* The audit record is the truth; the row is for listings. */
-    ignore(store_exec_add(call->front->store, &row, &err));
+    /* One that nobody could find again must not run. */
+    int r = store_exec_add(call->front->store, &row, ret);
     free(shown);
+    if (r < 0)
+        job_kill(job, CARREL_ENDED_DISK);
+    return r;
 }
 
 static void feed_input(struct asking *asking)
@@ -160,7 +163,8 @@ static void follow(struct asking *asking)
     struct follow_request request = {.format = asking->wish.format,
                                      .to_the_end = true,
                                      .holds = true,
-                                     .only = -1,
+                                     .only = asking->wish.own ? SPOOL_OUT : -1,
+                                     .whole = asking->wish.own,
                                      .announce = asking->wish.format != FOLLOW_RAW};
 
     let_go(asking);
@@ -173,6 +177,8 @@ static void answer_started(struct asking *asking)
     struct job *job = asking->job;
 
     if (!call->x) {
+        if (asking->wish.then)
+            job_end_input(job); /* nobody is left to give it any */
         let_go(asking);
     } else if (asking->wish.background) {
         json_t *object = running_json(job);
@@ -190,14 +196,17 @@ static void exec_started(struct follower *follower, const struct err *failed)
     struct asking *asking = (struct asking *)follower;
     struct call *call = asking->call;
     struct job *job = asking->job;
+    struct err err;
 
     asking->waiting = false;
     if (failed) {
         asking->job = NULL; /* freed by whoever tells */
         let_go(asking);
         call_fail(call, failed);
+    } else if (write_row(asking, &err) < 0) {
+        let_go(asking);
+        call_fail(call, &err);
     } else {
-        write_row(asking);
         feed_input(asking);
         call->front->count.execs_started++;
         front_announce(call->front, "exec.start", job->workspace, job->owner,
@@ -221,10 +230,13 @@ static void heard_start(void *context, struct answer *answer)
     struct job *job = context;
     struct err err;
 
-    if (answer_check(answer, &err) < 0)
+    if (answer_check(answer, &err) < 0) {
+        struct front *front = job->front;
         job_fail(job, &err);
-    else
+        execs_next(front); /* it has taken nobody's place */
+    } else {
         job_run(job, answer->fds, answer->fd_count);
+    }
 }
 
 /* What one owner may have at a time. */
@@ -239,13 +251,47 @@ static bool within_quota(struct call *call)
         return false;
     }
     if (settings->owner_sandboxes && !front_is_awake(call->front, call->workspace.id) &&
-        front_awake_of(call->front, owner) >= settings->owner_sandboxes) {
+        front_awake_of(call->front, owner, call->workspace.id) >= settings->owner_sandboxes) {
         call_quota(call, "owner_sandboxes",
                    "'%s' has %ju workspaces awake, which is the quota; put one to sleep", owner,
                    (uintmax_t)settings->owner_sandboxes);
         return false;
     }
     return true;
+}
+
+static bool may_start(struct call *call)
+{
+    if (!call->workspace.deleted_ms)
+        return within_quota(call);
+    call_error(call, 409, "conflict", "the workspace is in the trash; undelete it first");
+    return false;
+}
+
+/* Whether the broker would take it: it reads the same bytes with the same rules, and ends a front
+ * whose message it does not understand. */
+static bool is_agreed(const struct buf *b, struct arena *arena)
+{
+    char *copy = arena_alloc(arena, b->n);
+    struct exec_message unused;
+    uint64_t tag;
+
+    if (!copy)
+        return false;
+    memcpy(copy, b->p, b->n);
+    return protocol_unpack_exec(copy, b->n, arena, &tag, &unused);
+}
+
+/* Nothing of it has reached the broker. */
+static void give_up(struct call *call, struct asking *asking)
+{
+    json_decref(asking->wish.shown);
+    asking->wish.shown = NULL;
+    call->context = NULL;
+    call->abandoned = NULL;
+    call_error(call, 400, "invalid_request",
+               "command, environment, mounts or working directory are larger than a command may "
+               "have (32768 arguments, 4096 variables, paths of 4095 bytes, 4 MB in all)");
 }
 
 /* Asks the broker; the follower's functions hear how it goes. */
@@ -261,14 +307,13 @@ static void ask(struct call *call, struct asking *asking)
     struct job *job = job_new(front, id, call->workspace.id, call->workspace.owner);
     uint64_t tag = job ? link_expect(front->link, heard_start, job) : 0;
     protocol_pack_exec(&b, tag, &asking->wish.message);
-    if (!tag || buf_done(&b) < 0) {
+    if (!tag || buf_done(&b) < 0 || !is_agreed(&b, &call->arena)) {
         buf_clear(&b);
         if (tag)
             link_settle(front->link, tag);
         if (job)
             job_free(job);
-        json_decref(asking->wish.shown);
-        call_error(call, 413, "too_large", "command and environment are too large");
+        give_up(call, asking);
         return;
     }
     job->most_output = asking->wish.output_bytes;
@@ -334,8 +379,13 @@ void execs_next(struct front *front)
 {
     while (front->queue && !is_full(front)) {
         struct asking *asking = front->queue;
+        struct call *call = asking->call;
         leave_queue(asking);
-        ask(asking->call, asking);
+        call->context = NULL;
+        call->abandoned = NULL;
+        json_decref(asking->wish.shown); /* read again: policy, key and workspace of now */
+        if (router_recheck(call))
+            execs_create(call);
     }
 }
 
@@ -347,11 +397,7 @@ void execs_create(struct call *call)
         call_error(call, 413, "too_large", "the request is too large");
         return;
     }
-    if (call->workspace.deleted_ms) {
-        call_error(call, 409, "conflict", "the workspace is in the trash; undelete it first");
-        return;
-    }
-    if (!within_quota(call) || !exec_wish_read(call, &asking->wish))
+    if (!may_start(call) || !exec_wish_read(call, &asking->wish))
         return;
     asking->follower =
         (struct follower){.started = exec_started, .output = no_output, .drained = plain_drained};
@@ -369,9 +415,10 @@ void execs_own(struct call *call, const char *const *argv, void (*then)(struct c
         call_error(call, 413, "too_large", "the request is too large");
         return;
     }
-    if (!exec_wish_own(call, argv, &asking->wish))
+    if (!may_start(call) || !exec_wish_own(call, argv, &asking->wish))
         return;
     asking->wish.format = FOLLOW_RAW;
+    asking->wish.own = true;
     asking->wish.then = then;
     asking->wish.streamed = !then;
     asking->wish.message.input = asking->wish.input_open = then != NULL;

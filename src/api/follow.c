@@ -89,7 +89,8 @@ static uint64_t end_of(const struct following *f)
     return f->source ? f->source->end : 0;
 }
 
-/* How much of the bytes is whole characters; a character cut by the end of the piece waits. */
+/* How much of the bytes is whole characters; one that the end of the piece has cut goes with the
+ * next, if that is already there. */
 static size_t whole(const char *bytes, size_t n)
 {
     size_t tail = 0;
@@ -213,8 +214,10 @@ static ssize_t pull_raw(void *context, char *bytes, size_t size)
     do
         n = read_piece(f, bytes, size, &stream);
     while (n > 0 && f->request.only >= 0 && f->request.only != (int)stream);
-    if (n == 0)
-        return is_over(f) ? 0 : -EAGAIN;
+    if (n == 0 && !is_over(f))
+        return -EAGAIN;
+    if (n == 0 && f->request.whole && f->job && f->job->result.exit_code != 0)
+        return -EIO;
     return n;
 }
 

@@ -17,6 +17,7 @@ struct follow_request {
     bool to_the_end; /* wait for more until the command ends; otherwise what is there now */
     bool holds;      /* the command waits for this client */
     int only;        /* one stream (enum spool_stream), or -1 */
+    bool whole;      /* raw: a command that failed is shown by a stream that is cut off */
     bool announce;   /* begin with a "start" event */
 };
 

@@ -189,7 +189,8 @@ void keys_revoke(struct call *call)
 
     if (found < 0)
         call_fail(call, &err);
-    else if (found == 0 || key.revoked_ms || !actor_may_see(&call->actor, key.owner))
+    else if (found == 0 || key.revoked_ms || !actor_may_see(&call->actor, key.owner) ||
+             ((key.scopes & SCOPE_ADMIN) && !(call->actor.scopes & SCOPE_ADMIN)))
         call_error(call, 404, "not_found", "there is no key '%s'", call->params[0]);
     else
         call_record(call, "", "key.revoke", "ok", json_pack("{s:s}", "key", key.id),

@@ -19,7 +19,8 @@ static bool is_place(const char *path)
     return true;
 }
 
-static bool check_ticket(struct call *call, const char *ticket)
+/* Its id may be somebody else's one day: what was linked is told by when it was made. */
+static bool check_ticket(struct call *call, json_t *links, const char *ticket)
 {
     struct store_workspace found;
     struct err err;
@@ -31,16 +32,18 @@ static bool check_ticket(struct call *call, const char *ticket)
         call_fail(call, &err);
         return false;
     }
-    if (r == 1 && actor_may_see(&call->actor, found.owner))
+    if (r == 1 && !found.deleted_ms && actor_may_see(&call->actor, found.owner)) {
+        json_object_set_new(links, "ticket_made", json_integer(found.created_ms));
         return true;
+    }
     call_error(call, 404, "not_found", "there is no workspace '%.64s' to link to", ticket);
     return false;
 }
 
-bool links_check(struct call *call, const json_t *links, const char *owner)
+bool links_check(struct call *call, json_t *links, const char *owner)
 {
-    static const char *const known[] = {"skills_user", "skills_at",   "ticket",
-                                        "ticket_at",   "ticket_mode", NULL};
+    static const char *const known[] = {"skills_user", "skills_at",   "ticket", "ticket_at",
+                                        "ticket_mode", "ticket_made", NULL};
     const char *skills_user = "";
     const char *skills_at = ".solven/skills";
     const char *ticket = NULL;
@@ -69,7 +72,7 @@ bool links_check(struct call *call, const json_t *links, const char *owner)
         call_bad_field(call, "links.ticket_mode", "\"ro\" or \"rw\"");
         return false;
     }
-    return !ticket || check_ticket(call, ticket);
+    return !ticket || check_ticket(call, links, ticket);
 }
 
 static const char *text_of(struct call *call, const json_t *links, const char *name,
@@ -80,9 +83,29 @@ static const char *text_of(struct call *call, const json_t *links, const char *n
     return arena_copy(&call->arena, text ? text : fallback, strlen(text ? text : fallback));
 }
 
-void links_apply(struct call *call, struct boundary_message *boundary)
+static bool ticket_is_there(struct call *call, const char *ticket, int64_t made)
+{
+    struct store_workspace found;
+    struct err err;
+
+    if (!*ticket)
+        return true;
+    int r = store_workspace_get(call->front->store, &call->arena, ticket, &found, &err);
+    if (r < 0) {
+        call_fail(call, &err);
+        return false;
+    }
+    if (r == 1 && !found.deleted_ms && found.created_ms == made)
+        return true;
+    call_error(call, 409, "conflict",
+               "the workspace '%s' that this one links to is gone; change its links", ticket);
+    return false;
+}
+
+bool links_apply(struct call *call, struct boundary_message *boundary)
 {
     json_t *links = json_loads(call->workspace.links, 0, NULL);
+    int64_t made = json_integer_value(json_object_get(links, "ticket_made"));
 
     boundary->skills_user = text_of(call, links, "skills_user", "");
     boundary->skills_at = text_of(call, links, "skills_at", ".solven/skills");
@@ -90,4 +113,5 @@ void links_apply(struct call *call, struct boundary_message *boundary)
     boundary->ticket_at = text_of(call, links, "ticket_at", ".ticket");
     boundary->ticket_writable = strcmp(text_of(call, links, "ticket_mode", "ro"), "rw") == 0;
     json_decref(links);
+    return ticket_is_there(call, boundary->ticket, made);
 }

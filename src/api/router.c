@@ -179,6 +179,15 @@ static bool find_workspace(struct call *call)
     return false;
 }
 
+bool router_recheck(struct call *call)
+{
+    call->actor = (struct actor){.scopes = 0};
+    if (identify(call) && (call->actor.scopes & call->route->scopes))
+        return find_workspace(call);
+    call_error(call, 401, "unauthorized", "the key is no longer valid");
+    return false;
+}
+
 static bool admit(struct call *call)
 {
     bool other_method;
@@ -186,6 +195,10 @@ static bool admit(struct call *call)
     find_route(call, &other_method);
     if (call->route && call->route->scopes == 0)
         return true;
+    if (!call->front->resumed || call->front->draining) {
+        call_error(call, 503, "unavailable", "the daemon is starting or stopping; try again");
+        return false;
+    }
     if (!identify(call)) {
         call_error(call, 401, "unauthorized",
                    "a valid key is needed: send 'Authorization: Bearer KEY'");
@@ -200,10 +213,6 @@ static bool admit(struct call *call)
     }
     if (!(call->actor.scopes & call->route->scopes)) {
         call_error(call, 403, "forbidden", "this key has not the scope for that");
-        return false;
-    }
-    if (!call->front->resumed || call->front->draining) {
-        call_error(call, 503, "unavailable", "the daemon is starting or stopping; try again");
         return false;
     }
     return find_workspace(call);
@@ -263,6 +272,9 @@ static void on_request(void *owner, struct exchange *x)
             call->whole(call);
         return;
     }
+    /* The body may have taken its time: keys are revoked meanwhile, and workspaces deleted. */
+    if (call->route->body && call->route->scopes && !router_recheck(call))
+        return;
     const char *bytes = http_body(x, &n);
     if (call->route->body && !call->route->raw && !parse_body(call, bytes, n))
         return;

@@ -19,3 +19,5 @@ extern const size_t route_count;
 extern const struct http_calls router_calls; /* their owner is the struct front */
 
 void router_free(struct call *call);
+/* Who asks and whose it is, once more, after a wait; false: answered. */
+bool router_recheck(struct call *call);

@@ -144,15 +144,12 @@ static const int allowed[] = {
     SYS_getcwd,
     SYS_readlinkat,
     SYS_faccessat,
-    SYS_fchmod,
-    SYS_fchmodat,
     SYS_getdents64,
     SYS_statfs,
     SYS_fstatfs,
     SYS_sysinfo,
     SYS_uname,
     SYS_sched_yield,
-    SYS_tgkill,
     SYS_fchown,
     SYS_gettimeofday,
 #ifdef __x86_64__
@@ -165,7 +162,6 @@ static const int allowed[] = {
     SYS_readlink,
     SYS_mkdir,
     SYS_rmdir,
-    SYS_chmod,
 #endif
 };
 
@@ -174,7 +170,8 @@ enum {
     CHECKED = 16, /* instructions around them */
 };
 
-/* No code can be made: mmap and mprotect without PROT_EXEC. ioctl sets the size of terminals. */
+/* No code can be made: mmap and mprotect without PROT_EXEC. ioctl sets the size of terminals and
+ * asks how much is in a pipe. */
 static int confine_calls(struct err *err)
 {
     struct sock_filter code[2 * ALLOWED + CHECKED];
@@ -193,9 +190,10 @@ static int confine_calls(struct err *err)
         JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)allowed[i], 0, 1);
         STATEMENT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
     }
-    JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_ioctl, 0, 3);
+    JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_ioctl, 0, 4);
     STATEMENT(BPF_LD | BPF_W | BPF_ABS, second);
-    JUMP(BPF_JMP | BPF_JEQ | BPF_K, TIOCSWINSZ, 5, 0);
+    JUMP(BPF_JMP | BPF_JEQ | BPF_K, TIOCSWINSZ, 6, 0);
+    JUMP(BPF_JMP | BPF_JEQ | BPF_K, FIONREAD, 5, 0);
     STATEMENT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM);
     JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mmap, 1, 0);
     JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mprotect, 0, 3);

@@ -79,8 +79,8 @@ json_t *time_json(int64_t ms);
 uint64_t front_jobs_in(const struct front *front, const char *workspace);
 /* ... of this owner's workspaces. */
 uint64_t front_jobs_of(const struct front *front, const char *owner);
-/* Workspaces of this owner that are awake. */
-uint64_t front_awake_of(const struct front *front, const char *owner);
+/* Workspaces of this owner that are awake or being woken, this one aside. */
+uint64_t front_awake_of(const struct front *front, const char *owner, const char *workspace);
 bool front_is_awake(const struct front *front, const char *workspace);
 /* A command has ended: the next one of the queue may start. */
 void execs_next(struct front *front);

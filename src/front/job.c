@@ -140,6 +140,8 @@ static void check_drained(struct job *job)
         next = f->next;
         f->drained(f);
     }
+    if (job->gone && !job->followers)
+        job_free(job);
 }
 
 /* What cannot be written down cannot be kept: the command is ended, and its reader is told. */
@@ -156,7 +158,8 @@ static void stall(struct job_pipe *pipe)
     pipe->job->front->count.stalls++;
 }
 
-/* Takes what is there, once: the loop comes back while there is more. */
+/* Takes what is there, once: the loop comes back while there is more. The job may be gone
+ * afterwards. */
 static void take(struct job_pipe *pipe)
 {
     struct job *job = pipe->job;
@@ -164,7 +167,7 @@ static void take(struct job_pipe *pipe)
     ssize_t n = r < 0 ? r : spool_take(&job->spool, pipe->fd, pipe->stream);
 
     if (n == -EAGAIN || n == -EINTR) {
-        pipe->empty = job->state == JOB_ENDED;
+        pipe->empty = job->state == JOB_ENDED && n == -EAGAIN;
     } else if (n == -ENOBUFS) {
         stall(pipe);
     } else if (n == 0) {
@@ -172,6 +175,8 @@ static void take(struct job_pipe *pipe)
     } else if (n < 0) {
         cannot_spool(pipe);
     } else {
+        pipe->left -= pipe->left < (uint64_t)n ? pipe->left : (uint64_t)n;
+        pipe->empty = job->state == JOB_ENDED && pipe->left == 0;
         job->taken += (uint64_t)n;
         job->front->count.output_bytes += (uint64_t)n;
         if (job->most_output && job->taken > job->most_output && job->state == JOB_RUNNING &&
@@ -198,6 +203,14 @@ void job_moved_on(struct job *job)
         if (pipes[i]->stalled && pipes[i]->fd >= 0)
             watch_pipe(pipes[i]);
     }
+}
+
+void job_resume(struct job *job)
+{
+    uint64_t bound = job->front->settings->spool_bytes;
+
+    job->has_spool = spool_open(&job->spool, job->front->execs, job->id, bound) == 0;
+    job->taken = job->has_spool ? job->spool.end : 0;
 }
 
 void job_run(struct job *job, int *fds, size_t n)
@@ -239,6 +252,21 @@ void job_fail(struct job *job, const struct err *err)
     job_free(job);
 }
 
+/* As much as there is in it now: one that the command has left behind can write for ever. */
+static void drain(struct job_pipe *pipe)
+{
+    int inside = 0;
+
+    if (pipe->fd < 0)
+        return;
+    if (ioctl(pipe->fd, FIONREAD, &inside) < 0)
+        inside = 0;
+    pipe->left = inside > 0 ? (uint64_t)inside : 0;
+    pipe->empty = pipe->left == 0;
+    while (pipe->fd >= 0 && !pipe->stalled && !pipe->empty)
+        take(pipe);
+}
+
 void job_end(struct job *job, const struct ended_message *ended)
 {
     if (job->state == JOB_ENDED)
@@ -246,18 +274,17 @@ void job_end(struct job *job, const struct ended_message *ended)
     job->state = JOB_ENDED;
     job->front->job_count--;
     job->result = ended->result;
-    job->result.denials = NULL;
+    job->result.denials = NULL; /* they are in the message, and in the JSON below */
     job->result.denial_count = 0;
+    job->result.disk_method = NULL;
     struct carrel_result shown = ended->result;
     shown.truncated = job->over_output;
     job->result_json = result_json(&shown, false);
     job->room = NULL;
     close_input(job);
     /* What it wrote before it ended is still in the pipes. */
-    while (job->out.fd >= 0 && !job->out.stalled && !job->out.empty)
-        take(&job->out);
-    while (job->err.fd >= 0 && !job->err.stalled && !job->err.empty)
-        take(&job->err);
+    drain(&job->out);
+    drain(&job->err);
     check_drained(job);
 }
 

@@ -32,8 +32,9 @@ struct job_pipe {
     struct job *job;
     int fd; /* -1: none, or at its end */
     enum spool_stream stream;
-    bool stalled; /* not watched: a reader is too far behind */
-    bool empty;   /* found so since the command ended */
+    bool stalled;  /* not watched: a reader is too far behind */
+    bool empty;    /* all that the command has written is taken; others may write on */
+    uint64_t left; /* so much of it was still inside when it ended */
 };
 
 struct job {
@@ -78,6 +79,8 @@ struct job *job_new(struct front *front, const char *id, const char *workspace, 
 struct job *job_find(const struct front *front, const char *id);
 void job_free(struct job *job);
 
+/* After a restart: goes on with what the last front has written. */
+void job_resume(struct job *job);
 /* Takes the descriptors of ANSWER_STARTED or ANSWER_EXEC. */
 void job_run(struct job *job, int *fds, size_t n);
 /* It could not be started. */

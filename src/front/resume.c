@@ -55,12 +55,18 @@ bool front_is_awake(const struct front *front, const char *workspace)
     return a != NULL;
 }
 
-uint64_t front_awake_of(const struct front *front, const char *owner)
+uint64_t front_awake_of(const struct front *front, const char *owner, const char *workspace)
 {
     uint64_t count = 0;
 
     for (const struct awake *a = front->awake; a; a = a->next)
-        count += strcmp(a->owner, owner) == 0;
+        count += strcmp(a->owner, owner) == 0 && strcmp(a->workspace, workspace) != 0;
+    for (size_t i = 0; i < FRONT_SLOTS; i++) {
+        for (const struct job *job = front->jobs[i]; job; job = job->next)
+            count += job->state == JOB_ASKED && strcmp(job->owner, owner) == 0 &&
+                     strcmp(job->workspace, workspace) != 0 &&
+                     !front_is_awake(front, job->workspace);
+    }
     return count;
 }
 
@@ -153,6 +159,7 @@ void resume_event(void *context, struct answer *answer)
         job = job_find(front, m.texts[0]);
         if (job)
             job_gone(job);
+        execs_next(front);
         break;
     case EVENT_SANDBOX_LIVE:
         front->count.sandboxes_started++;
@@ -178,6 +185,7 @@ static void take_exec(struct front *front, struct answer *answer, const struct p
     int known = store_workspace_get(front->store, &arena, m->texts[0], &w, &err);
     struct job *job = job_new(front, m->texts[1], m->texts[0], known == 1 ? w.owner : "");
     if (job) {
+        job_resume(job);
         job_run(job, answer->fds, answer->fd_count);
         if (store_exec_get(front->store, &arena, job->id, &row, &err) == 0) {
             row = (struct store_exec){.id = job->id,
@@ -221,13 +229,14 @@ static void end_lost(struct front *front)
     struct lost lost = {.front = front};
     struct err err;
 
+    size_t ended;
     do {
-        lost.n = 0;
+        lost.n = ended = 0;
         if (store_execs(front->store, NULL, "running", NULL, SIZE_MAX, note_lost, &lost, &err) < 0)
             return;
         for (size_t i = 0; i < lost.n; i++)
-            ignore(store_exec_end(front->store, lost.ids[i], result, wall_ms(), &err));
-    } while (lost.n > 0);
+            ended += store_exec_end(front->store, lost.ids[i], result, wall_ms(), &err) > 0;
+    } while (ended > 0); /* a full disk ends none: the next start tries again */
 }
 
 static void heard(void *context, struct answer *answer)

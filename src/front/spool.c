@@ -196,7 +196,10 @@ static ssize_t copy_terminal(struct spool *s, int from, size_t most)
 
     if (n < 0)
         return errno == EIO ? 0 : -errno; /* the last user of the terminal has gone */
-    return n == 0 ? 0 : pwrite(s->out, bytes, (size_t)n, (off_t)s->end);
+    if (n == 0)
+        return 0;
+    ssize_t written = pwrite(s->out, bytes, (size_t)n, (off_t)s->end);
+    return written < 0 ? -errno : written < n ? -ENOSPC : n;
 }
 
 ssize_t spool_take(struct spool *s, int from, enum spool_stream stream)

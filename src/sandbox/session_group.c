@@ -13,11 +13,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "sys/cgroup.h"
 
 enum {
-    REMOVE_TRIES = 10 /* 1, 2, 4 ... ms between them */
+    REMOVE_TRIES = 10, /* 1, 2, 4 ... ms between them */
 };
 
 struct group {
@@ -27,7 +28,11 @@ struct group {
     bool removing;
     void (*last)(void *argument); /* not a group at all: the end of its home */
     void *argument;
+    size_t left;  /* of an end: groups of its home whose removal was put off */
+    bool reached; /* of an end: it waits for those only */
     bool dropped; /* while it was worked at */
+    unsigned tries;
+    uint64_t due_ms; /* of one that was put off */
     pid_t pid;
     int pidfd; /* our own */
     int dir;   /* of the group that everything is killed in */
@@ -53,14 +58,10 @@ static struct {
     bool closing;
     struct group *first;
     struct group **last;
-} mover = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+    struct group *later; /* put off: one that is slow to end keeps nobody else waiting */
+} mover = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* --- the thread's work --- */
-
-static void pause_ms(int ms)
-{
-    (void)poll(NULL, 0, ms);
-}
 
 /* Below the sandbox's own group where it has one on v2: nobody may be moved out of that. Otherwise
  * below our own, whose limits stay those of all. */
@@ -174,16 +175,39 @@ static enum group_state fill(struct group *group)
     return GROUP_FAILED;
 }
 
-static void take_away(struct group *group)
+/* Whether the dying are still in it: then removing it would wait for them. */
+static bool is_filled(const struct cgroup *cgroup)
 {
-    for (int i = 0; group->own && i < REMOVE_TRIES; i++) {
-        if (unlinkat(group->home->parent, group->name, AT_REMOVEDIR) == 0 || errno != EBUSY)
-            break;
-        pause_ms(1 << i);
+    char text[4096];
+    uint64_t populated = 0;
+
+    if (cgroup->v2.dir >= 0 &&
+        cgroup_number(cgroup->v2.dir, "cgroup.events", "populated", &populated) == 0 && populated)
+        return true;
+    for (unsigned i = 0; i < CGROUP_LIMIT_COUNT_; i++) {
+        if (cgroup->v1[i].dir >= 0 &&
+            cgroup_read(cgroup->v1[i].dir, "cgroup.procs", text, sizeof(text)) > 0)
+            return true;
     }
+    return false;
+}
+
+/* False: it is to be tried again. */
+static bool take_away(struct group *group)
+{
+    bool filled = is_filled(&group->cgroup);
+
+    if (group->own &&
+        (unlinkat(group->home->parent, group->name, AT_REMOVEDIR) == 0 || errno != EBUSY))
+        group->own = false;
+    if (filled)
+        cgroup_kill(&group->cgroup);
+    if ((group->own || filled) && ++group->tries < REMOVE_TRIES)
+        return false;
     scope_close(&group->dir);
     scope_close(&group->pidfd);
     cgroup_clear(&group->cgroup);
+    return true;
 }
 
 static void queue(struct group *group)
@@ -200,38 +224,63 @@ static void tell(int fd)
     ignore(write(fd, &one, sizeof(one)) == (ssize_t)sizeof(one)); /* full: it will be read */
 }
 
-/* The end of a home: nothing of it was asked for later. */
-static void end_home(struct group *end)
+/* The end of a home: nothing of it was asked for later. False: it is to be tried again. */
+static bool end_home(struct group *end)
 {
+    if (is_filled(end->home->sandbox) && ++end->tries < REMOVE_TRIES)
+        return false;
     scope_close(&end->home->parent);
     end->last(end->argument);
+    return true;
+}
+
+static void put_off(struct group *group)
+{
+    group->due_ms = now_ms() + (1ULL << (group->tries - 1));
+    group->next = mover.later;
+    mover.later = group;
+}
+
+/* Called with the lock held, gives it up meanwhile. */
+static void remove_one(struct group *group)
+{
+    struct group *end = group->last ? group : group->home->end;
+    bool first_time = group->tries == 0;
+
+    if (group->left > 0) { /* queued again by the last of them */
+        group->reached = true;
+        return;
+    }
+    pthread_mutex_unlock(&mover.lock);
+    bool removed = group->last ? end_home(group) : take_away(group);
+    pthread_mutex_lock(&mover.lock);
+    if (!removed) {
+        end->left += group != end && first_time;
+        put_off(group);
+        return;
+    }
+    if (group != end && !first_time && --end->left == 0 && end->reached)
+        queue(end);
+    free(group);
 }
 
 /* Called with the lock held, gives it up meanwhile. */
 static void do_first(void)
 {
     struct group *group = mover.first;
-    enum group_state state = GROUP_FAILED;
-    bool removing = group->removing;
 
     mover.first = group->next;
     if (!mover.first)
         mover.last = &mover.first;
     group->next = NULL;
-    if (!removing)
-        group->state = GROUP_MOVING;
-    pthread_mutex_unlock(&mover.lock);
-    if (group->last)
-        end_home(group);
-    else if (removing)
-        take_away(group);
-    else
-        state = fill(group);
-    pthread_mutex_lock(&mover.lock);
-    if (removing) {
-        free(group);
+    if (group->removing) {
+        remove_one(group);
         return;
     }
+    group->state = GROUP_MOVING;
+    pthread_mutex_unlock(&mover.lock);
+    enum group_state state = fill(group);
+    pthread_mutex_lock(&mover.lock);
     group->state = state;
     if (group->dropped) { /* before anything that was asked for since: its home may end next */
         group->removing = true;
@@ -244,15 +293,42 @@ static void do_first(void)
     tell(group->home->tell);
 }
 
+/* Queues those whose time has come, and returns when the next one's does; 0: there is none. */
+static uint64_t queue_due(void)
+{
+    uint64_t now = now_ms();
+    uint64_t next_ms = 0;
+
+    for (struct group **at = &mover.later; *at;) {
+        struct group *group = *at;
+        if (group->due_ms > now) {
+            next_ms = next_ms && next_ms < group->due_ms ? next_ms : group->due_ms;
+            at = &group->next;
+            continue;
+        }
+        *at = group->next;
+        group->next = NULL;
+        queue(group);
+    }
+    return next_ms;
+}
+
 static void *work(void *unused)
 {
     (void)unused;
     pthread_mutex_lock(&mover.lock);
-    while (mover.first || !mover.closing) {
+    for (;;) {
+        uint64_t ms = queue_due();
+        struct timespec due = {.tv_sec = (time_t)(ms / 1000),
+                               .tv_nsec = (long)(ms % 1000) * 1000000};
         if (mover.first)
             do_first();
-        else
+        else if (ms)
+            (void)pthread_cond_timedwait(&mover.changed, &mover.lock, &due);
+        else if (!mover.closing)
             pthread_cond_wait(&mover.changed, &mover.lock);
+        else
+            break;
     }
     pthread_mutex_unlock(&mover.lock);
     return NULL;
@@ -260,18 +336,39 @@ static void *work(void *unused)
 
 /* --- its users --- */
 
+/* On the clock of now_ms. */
+static int make_condition(void)
+{
+    pthread_condattr_t attr;
+    int r = pthread_condattr_init(&attr);
+
+    if (r)
+        return r;
+    r = pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    if (r == 0)
+        r = pthread_cond_init(&mover.changed, &attr);
+    pthread_condattr_destroy(&attr);
+    return r;
+}
+
 static int begin_thread(void)
 {
     sigset_t all;
     sigset_t before;
 
+    int r = make_condition();
+    if (r)
+        return r;
     mover.first = NULL;
     mover.last = &mover.first;
+    mover.later = NULL;
     mover.closing = false;
     sigfillset(&all); /* signals are for the caller's own threads */
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int r = pthread_create(&mover.thread, NULL, work, NULL);
+    r = pthread_create(&mover.thread, NULL, work, NULL);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (r)
+        pthread_cond_destroy(&mover.changed);
     return r;
 }
 
@@ -304,8 +401,10 @@ void groups_close(struct group_home *home, void (*last)(void *argument), void *a
     queue(end);
     mover.closing = --users.count == 0;
     pthread_mutex_unlock(&mover.lock);
-    if (users.count == 0)
+    if (users.count == 0) {
         pthread_join(mover.thread, NULL);
+        pthread_cond_destroy(&mover.changed);
+    }
     pthread_mutex_unlock(&users.lock);
 }
 

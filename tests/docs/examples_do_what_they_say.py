@@ -83,9 +83,10 @@ def main():
     documents = [(p, markdown_blocks) for p in [SRC / "README.md", *sorted((SRC / "docs").glob("*.md"))]]
     documents += [(p, man_blocks) for p in sorted((SRC / "man").glob("*.[0-9]"))]
     complaints, count = [], 0
+    TMP.chmod(0o711)  # as root the daemon's front is another user, and has to reach its files
     for path, extract in documents:
         cwd = TMP / path.name
-        cwd.mkdir()
+        cwd.mkdir(0o755)
         for number, block in enumerate(extract(path.read_text()), 1):
             complaints += run_block(f"{path.name}, example {number}", block, cwd)
             count += 1

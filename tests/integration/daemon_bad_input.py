@@ -102,6 +102,35 @@ class BadInput(DaemonTest):
                 self.assertIn(answer.status, (400, 403), f"{answer.status} {answer.bytes!r}")
         self.assertEqual([], self.daemon.get(f"/v1/workspaces/{ws}/exec").json["execs"])
 
+    def test_requests_larger_than_a_command_may_be_are_refused_and_end_nobody(self):
+        ws = self.workspace()
+        front = self.daemon.front_pid()
+        for body in ({"argv": ["x"] * 40000}, {"argv": ["true"], "cwd": "/" + "a" * 4095}, {"argv": ["true", "y" * 5000000]},
+                     {"argv": ["true"], "env": {f"V{i}": "1" for i in range(4096)}}):
+            answer = self.daemon.post(f"/v1/workspaces/{ws}/exec", body)
+            self.assertIn(answer.status, (400, 413), f"{answer.status} {answer.bytes[:200]!r}")
+        large = self.daemon.request("PATCH", f"/v1/workspaces/{ws}", {"policy": {"env": {"A": "z" * 70000}}})
+        self.assertEqual(200, large.status, large.bytes[:200])
+        self.assertEqual("70000\n", self.daemon.execute(ws, "echo -n $A | wc -c")["stdout"])
+        self.assertEqual(front, self.daemon.front_pid(), "the front was ended")
+
+    def test_what_a_command_leaves_behind_and_writes_for_ever_holds_up_nobody(self):
+        ws = self.workspace()
+        for more in ({}, {"background": True}, {"stream": "raw"}):
+            self.assertIn(self.daemon.post(f"/v1/workspaces/{ws}/exec", {"command": "yes & echo begun", **more}).status, (200, 202))
+        self.assertEqual("ok\n", self.daemon.execute(self.workspace(), "echo ok")["stdout"])
+
+    def test_a_stream_ends_with_its_command_though_its_reader_was_slow_and_others_hold_the_pipe(self):
+        ws = self.workspace()
+        size = 80 << 20  # more than the spool keeps ahead of a reader
+        response = self.daemon.stream("POST", f"/v1/workspaces/{ws}/exec", {
+            "command": f"sleep 1000 & head -c {size} /dev/zero", "stream": "raw"})
+        time.sleep(1)
+        total = 0
+        while piece := response.read(1 << 20):
+            total += len(piece)
+        self.assertEqual(size, total)
+
     def test_nothing_in_an_exec_goes_beyond_the_policy(self):
         ws = self.workspace(policy={"limits": {"timeout": "2s", "pids": 50}})
         for body in ({"timeout_ms": 60000}, {"limits": {"pids": 500}}, {"user": "root"}):

@@ -4,6 +4,7 @@
 """Two tenants: every endpoint with every foreign id is the same 404 as one that does not exist (attacks 74 and 75)."""
 import json
 import os
+import socket
 import time
 import unittest
 
@@ -104,6 +105,33 @@ class Tenants(DaemonTest):
         mine = self.daemon.get("/v1/keys", key=self.bob).json["keys"][0]["id"]
         self.assertEqual(204, self.daemon.request("DELETE", f"/v1/keys/{mine}", key=self.bob).status)
         self.assertEqual(401, self.daemon.get("/v1/workspaces", key=self.bob).status)
+
+    def test_a_link_does_not_lead_to_who_has_the_id_later(self):
+        self.assertEqual(201, self.daemon.post("/v1/workspaces", {"id": "ticket"}, key=self.bob).status)
+        links = {"ticket": "ticket", "ticket_mode": "rw"}
+        self.assertEqual(200, self.daemon.request("PATCH", "/v1/workspaces/bobs", {"links": links}, key=self.bob).status)
+        self.assertEqual(0, self.daemon.execute("bobs", "touch .ticket/mine", key=self.bob)["exit_code"])
+        self.daemon.post("/v1/workspaces/bobs/sleep", key=self.bob)
+        self.assertEqual(204, self.daemon.request("DELETE", "/v1/workspaces/ticket?purge=1", key=self.bob).status)
+        self.assertEqual(201, self.daemon.post("/v1/workspaces", {"id": "ticket"}, key=self.alice).status)
+        answer = self.daemon.post("/v1/workspaces/bobs/exec", {"command": "ls .ticket"}, key=self.bob)
+        self.assertEqual((409, "conflict"), (answer.status, answer.code), answer.bytes)
+        records = self.daemon.get("/v1/audit?workspace=ticket&limit=1000", key=self.alice).json["records"]
+        self.assertEqual(["workspace.create"], [r["operation"] for r in records], "records of the one before")
+
+    def test_a_key_that_is_revoked_while_its_request_is_on_its_way_does_nothing(self):
+        with socket.socket(socket.AF_UNIX) as s:
+            s.settimeout(PATIENCE)
+            s.connect(self.daemon.socket)
+            body = b'{"id":"late"}'
+            s.sendall(b"POST /v1/workspaces HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + self.bob.encode() +
+                      b"\r\nContent-Length: %d\r\n\r\n" % len(body) + body[:5])
+            time.sleep(0.2)
+            mine = self.daemon.get("/v1/keys", key=self.bob).json["keys"][0]["id"]
+            self.assertEqual(204, self.daemon.request("DELETE", f"/v1/keys/{mine}").status)
+            s.sendall(body[5:])
+            self.assertIn(b" 401 ", s.recv(4096).split(b"\r\n")[0])
+        self.assertEqual(404, self.daemon.get("/v1/workspaces/late").status)
 
     def test_ids_that_cannot_be(self):
         for odd in ("..", ".", "%2e%2e", "a%2fb", "a%00b", "%00", "a%zz", "%", "a" * 65, "-a", "a b".replace(" ", "%20"),
