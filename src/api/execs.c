@@ -14,7 +14,6 @@
 #include "api/router.h"
 #include "base/fd.h"
 #include "front/job.h"
-#include "json/encode.h"
 #include "json/result.h"
 
 enum {
@@ -123,29 +122,6 @@ static void no_output(struct follower *follower)
     (void)follower; /* it is collected at the end */
 }
 
-static int write_row(struct asking *asking, struct err *ret)
-{
-    struct job *job = asking->job;
-    struct call *call = asking->call;
-    char *shown = json_dumps(asking->wish.shown, JSON_COMPACT);
-    struct store_exec row = {.id = job->id,
-                             .workspace = job->workspace,
-                             .owner = job->owner,
-                             .actor = call->actor.name,
-                             .command = shown ? shown : "{}",
-                             .state = "running",
-                             .result = "",
-                             .started_ms = wall_ms(),
-                             .tty = asking->wish.message.tty};
-
-    /* One that nobody could find again must not run. */
-    int r = store_exec_add(call->front->store, &row, ret);
-    free(shown);
-    if (r < 0)
-        job_kill(job, CARREL_ENDED_DISK);
-    return r;
-}
-
 static void feed_input(struct asking *asking)
 {
     struct exec_wish *wish = &asking->wish;
@@ -203,7 +179,11 @@ static void exec_started(struct follower *follower, const struct err *failed)
         asking->job = NULL; /* freed by whoever tells */
         let_go(asking);
         call_fail(call, failed);
-    } else if (write_row(asking, &err) < 0) {
+    } else if (job_keep_row(job, call->actor.name, asking->wish.shown) < 0) {
+        job_kill(job, CARREL_ENDED_SIGNAL);
+        let_go(asking);
+        call_error(call, 503, "unavailable", "out of memory");
+    } else if ((asking->wish.background || asking->wish.streamed) && job_write_row(job, &err) < 0) {
         let_go(asking);
         call_fail(call, &err);
     } else {
@@ -432,6 +412,7 @@ static bool find(struct call *call, struct job **ret_job, struct store_exec *ret
 {
     struct err err;
 
+    job_write_rows(call->front);
     *ret_job = job_find(call->front, call->params[1]);
     if (*ret_job && strcmp((*ret_job)->workspace, call->workspace.id) != 0)
         *ret_job = NULL;
@@ -493,6 +474,7 @@ void execs_list(struct call *call)
     if (!call_number(call, "limit", PAGE_MAX, PAGE_DEFAULT, &limit) ||
         !call_text(call, "cursor", &cursor) || !call_text(call, "state", &state))
         return;
+    job_write_rows(call->front);
     listing.list = json_array();
     if (store_execs(call->front->store, call->workspace.id, state, cursor, (size_t)limit, list_one,
                     &listing, &err) < 0) {

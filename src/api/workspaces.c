@@ -1,6 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* /v1/workspaces. A change is: what it does on disk, its record, its row, in this order: a row
- * without a tree or a record never exists. */
+/* /v1/workspaces. Every change is recorded before anything of it is done; a record of one that then
+ * fails is followed by another that says so. A front may die at any instant:
+ *
+ *   create    record, tree, row     a tree without a row may be left; who creates that id takes it
+ *   delete    record, row, tree     the row says where the tree belongs: the sweep moves it there
+ *   undelete  record, tree, row     likewise, which is back into the trash
+ *   purge     record, row, tree, row gone     the sweep goes on with what is on its way out
+ *
+ * So no row is without its tree, in the threads or in the trash. Of a workspace there is one change
+ * at a time; it is finished also when its client has gone. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,11 +16,20 @@
 #include "api/call.h"
 #include "api/links.h"
 #include "broker/protocol.h"
+#include "front/sweep.h"
 #include "policy/policy.h"
 
 enum {
     PAGE_DEFAULT = 100,
     PAGE_MAX = 1000,
+};
+
+/* A change that is under way: the context of its call. */
+struct doing {
+    struct change change;
+    const char *operation; /* as in its record */
+    int64_t was_deleted_ms;
+    struct err failed;
 };
 
 static json_t *parsed(const char *text)
@@ -28,7 +45,7 @@ static json_t *workspace_json(const struct call *call, const struct store_worksp
                                w->id, "owner", w->owner, "bucket", w->bucket, "policy",
                                parsed(w->policy), "links", parsed(w->links), "labels",
                                parsed(w->labels), "created", time_json(w->created_ms), "updated",
-                               time_json(w->updated_ms), "deleted", time_json(w->deleted_ms),
+                               time_json(w->updated_ms), "deleted", time_json(llabs(w->deleted_ms)),
                                "state", front_is_awake(call->front, w->id) ? "awake" : "asleep",
                                "execs", (json_int_t)front_jobs_in(call->front, w->id));
 
@@ -102,32 +119,116 @@ static bool read_settings(struct call *call, struct store_workspace *w)
     return true;
 }
 
+static void end_change(struct call *call)
+{
+    struct doing *doing = call->context;
+
+    change_end(&doing->change);
+}
+
+/* Answered, or the client has gone. What is still under way ends the change itself. */
+static void left(struct call *call)
+{
+    if (call->pending == 0)
+        end_change(call);
+}
+
+/* NULL: answered. From here on every answer is given after the change has ended. */
+static struct doing *begin_change(struct call *call, const char *workspace, const char *operation)
+{
+    struct doing *doing = arena_alloc(&call->arena, sizeof(*doing));
+
+    if (!doing) {
+        call_error(call, 413, "too_large", "the request is too large");
+        return NULL;
+    }
+    doing->operation = operation;
+    if (!change_begin(&doing->change, workspace)) {
+        call_error(call, 409, "conflict", "another change of this workspace is under way");
+        return NULL;
+    }
+    call->context = doing;
+    call->abandoned = left;
+    return doing;
+}
+
+/* Before anything was changed. */
+static void fail(struct call *call, const struct err *err)
+{
+    end_change(call);
+    call_fail(call, err);
+}
+
+/* Without memory for the question nobody hears the answer. */
+static void check_asked(struct call *call, unsigned pending)
+{
+    if (call->pending != pending)
+        return;
+    sweep_look_again();
+    end_change(call);
+    call_error(call, 503, "unavailable", "out of memory");
+}
+
+static void record(struct call *call, const char *result, json_t *details, call_heard *heard)
+{
+    const struct doing *doing = call->context;
+    unsigned pending = call->pending;
+
+    call_record(call, call->workspace.id, doing->operation, result, details, heard);
+    check_asked(call, pending);
+}
+
+static void ask_tree(struct call *call, uint32_t kind, call_heard *heard)
+{
+    const struct store_workspace *w = &call->workspace;
+    unsigned pending = call->pending;
+
+    call_ask(call, kind, w->bucket, w->id, *w->trash ? w->trash : NULL, heard);
+    check_asked(call, pending);
+}
+
+static void recorded_failure(struct call *call, struct answer *answer)
+{
+    struct doing *doing = call->context;
+
+    (void)answer; /* if this cannot be recorded, the log of the broker says so */
+    fail(call, &doing->failed);
+}
+
+/* After its record, which said that it was done. */
+static void fail_recorded(struct call *call, const struct err *err)
+{
+    struct doing *doing = call->context;
+    char text[512];
+
+    doing->failed = *err;
+    sweep_look_again();
+    record(call, "failed", json_pack("{s:s}", "error", err_text(err, text, sizeof(text))),
+           recorded_failure);
+}
+
 static void finish_create(struct call *call, struct answer *answer)
 {
     struct store_workspace *w = &call->workspace;
     struct err err;
 
     if (answer_check(answer, &err) < 0 || store_workspace_add(call->front->store, w, &err) < 0) {
-        call_fail(call, &err);
+        fail_recorded(call, &err);
         return;
     }
+    end_change(call);
     front_announce(call->front, "workspace.create", w->id, w->owner, NULL);
     call_json(call, 201, workspace_json(call, w));
 }
 
-static void record_create(struct call *call, struct answer *answer)
+static void make_tree(struct call *call, struct answer *answer)
 {
-    struct store_workspace *w = &call->workspace;
     struct err err;
 
-    if (answer_check(answer, &err) < 0) {
-        call_fail(call, &err);
-        return;
-    }
-    call_record(call, w->id, "workspace.create", "ok",
-                json_pack("{s:s, s:s, s:o, s:o}", "owner", w->owner, "bucket", w->bucket, "policy",
-                          parsed(w->policy), "links", parsed(w->links)),
-                finish_create);
+    if (answer_check(answer, &err) < 0)
+        fail(call, &err);
+    else
+        ask_tree(call, REQUEST_TREE_MAKE, finish_create);
 }
 
 static bool read_identity(struct call *call, struct store_workspace *w)
@@ -155,7 +256,10 @@ static bool read_identity(struct call *call, struct store_workspace *w)
     make_id('w', made);
     w->id = id ? id : arena_copy(&call->arena, made, strlen(made));
     w->owner = arena_copy(&call->arena, owner, strlen(owner));
-    return w->id && w->owner;
+    if (w->id && w->owner)
+        return true;
+    call_error(call, 413, "too_large", "the request is too large");
+    return false;
 }
 
 /* True: there is room for one more of this owner. */
@@ -200,8 +304,11 @@ void workspaces_create(struct call *call)
         call_fail(call, &err);
     else if (found > 0)
         call_error(call, 409, "conflict", "the id '%s' is taken", w->id);
-    else
-        call_ask(call, REQUEST_TREE_MAKE, w->bucket, w->id, NULL, record_create);
+    else if (begin_change(call, w->id, "workspace.create"))
+        record(call, "ok",
+               json_pack("{s:s, s:s, s:o, s:o}", "owner", w->owner, "bucket", w->bucket, "policy",
+                         parsed(w->policy), "links", parsed(w->links)),
+               make_tree);
 }
 
 struct listing {
@@ -250,27 +357,53 @@ void workspaces_get(struct call *call)
     call_json(call, 200, workspace_json(call, &call->workspace));
 }
 
+/* The row as it is now: others may have changed it since the request began. */
+static bool refresh(struct call *call)
+{
+    struct err err;
+    int found = store_workspace_get(call->front->store, &call->arena, call->params[0],
+                                    &call->workspace, &err);
+
+    if (found == 1 && actor_may_see(&call->actor, call->workspace.owner))
+        return true;
+    if (found < 0)
+        call_fail(call, &err);
+    else
+        call_error(call, 404, "not_found", "there is no workspace '%s'", call->params[0]);
+    return false;
+}
+
 static bool refuse_deleted(struct call *call)
 {
     if (!call->workspace.deleted_ms)
         return false;
-    call_error(call, 409, "conflict", "the workspace is in the trash; undelete it first");
+    if (call->workspace.deleted_ms < 0)
+        call_error(call, 409, "conflict", "the workspace is being removed for good");
+    else
+        call_error(call, 409, "conflict", "the workspace is in the trash; undelete it first");
     return true;
 }
 
 /* The row is written, and the workspace is the answer. */
+static void answer_updated(struct call *call)
+{
+    struct store_workspace *w = &call->workspace;
+
+    end_change(call);
+    front_announce(call->front, "workspace.update", w->id, w->owner, NULL);
+    call_json(call, 200, workspace_json(call, w));
+}
+
 static void finish_update(struct call *call, struct answer *answer)
 {
     struct err err;
 
-    if (answer_check(answer, &err) < 0 ||
-        store_workspace_update(call->front->store, &call->workspace, &err) < 0) {
-        call_fail(call, &err);
-        return;
-    }
-    front_announce(call->front, "workspace.update", call->workspace.id, call->workspace.owner,
-                   NULL);
-    call_json(call, 200, workspace_json(call, &call->workspace));
+    if (answer_check(answer, &err) < 0)
+        fail(call, &err);
+    else if (store_workspace_update(call->front->store, &call->workspace, &err) < 0)
+        fail_recorded(call, &err);
+    else
+        answer_updated(call);
 }
 
 void workspaces_update(struct call *call)
@@ -278,104 +411,127 @@ void workspaces_update(struct call *call)
     static const char *const known[] = {"policy", "links", "labels", NULL};
     struct store_workspace *w = &call->workspace;
     bool policy = json_object_get(call->body, "policy") != NULL;
+    const char *operation = policy ? "policy.set" : "workspace.update";
 
-    if (refuse_deleted(call) || !fields_known(call, call->body, known) || !read_settings(call, w))
+    if (!refresh(call) || refuse_deleted(call) || !fields_known(call, call->body, known) ||
+        !read_settings(call, w) || !begin_change(call, w->id, operation))
         return;
     w->updated_ms = wall_ms();
-    call_record(call, w->id, policy ? "policy.set" : "workspace.update", "ok",
-                json_pack("{s:o, s:o}", "policy", parsed(w->policy), "links", parsed(w->links)),
-                finish_update);
+    record(call, "ok",
+           json_pack("{s:o, s:o}", "policy", parsed(w->policy), "links", parsed(w->links)),
+           finish_update);
 }
 
-static void finish_purge(struct call *call, struct answer *answer)
+static void finish_delete(void *context, const struct err *failed)
 {
-    struct err err;
+    struct call *call = context;
 
-    if (answer_check(answer, &err) < 0 ||
-        store_workspace_remove(call->front->store, call->workspace.id, &err) < 0) {
-        call_fail(call, &err);
-        return;
-    }
-    call_empty(call);
-}
-
-static void finish_delete(struct call *call, struct answer *answer)
-{
-    struct store_workspace *w = &call->workspace;
-    struct err err;
-
-    if (answer_check(answer, &err) < 0 || store_workspace_update(call->front->store, w, &err) < 0) {
-        call_fail(call, &err);
-        return;
-    }
-    front_announce(call->front, "workspace.delete", w->id, w->owner, NULL);
-    if (call->context || call->front->settings->trash_ms == 0)
-        call_ask(call, REQUEST_TREE_PURGE, w->bucket, w->id, w->trash, finish_purge);
-    else
+    if (failed) {
+        fail_recorded(call, failed);
+    } else {
+        end_change(call);
         call_empty(call);
+    }
+    call_release(call);
 }
 
-static void record_delete(struct call *call, struct answer *answer)
+/* From here on the row says what becomes of it, whatever happens to us. */
+static void write_deleted(struct call *call, struct answer *answer)
 {
+    const struct doing *doing = call->context;
+    struct store_workspace *w = &call->workspace;
     struct err err;
 
     if (answer_check(answer, &err) < 0) {
-        call_fail(call, &err);
+        fail(call, &err);
         return;
     }
-    call_record(call, call->workspace.id, call->context ? "workspace.purge" : "workspace.delete",
-                "ok", NULL, finish_delete);
+    if (store_workspace_move(call->front->store, w, doing->was_deleted_ms, &err) < 0) {
+        fail_recorded(call, &err);
+        return;
+    }
+    if (!doing->was_deleted_ms)
+        front_announce(call->front, "workspace.delete", w->id, w->owner, NULL);
+    call->pending++;
+    sweep_move(call->front, w, finish_delete, call);
 }
 
-static void trash_tree(struct call *call, struct answer *answer)
-{
-    struct store_workspace *w = &call->workspace;
-
-    (void)answer; /* it was asleep already, or is now */
-    call_ask(call, REQUEST_TREE_TRASH, w->bucket, w->id, w->trash, record_delete);
-}
-
+/* Into the trash, or for good: by ?purge=1, also from the trash, or where there is none. */
 void workspaces_delete(struct call *call)
 {
     struct store_workspace *w = &call->workspace;
     uint64_t purge;
 
-    if (!call_number(call, "purge", 1, 0, &purge))
+    if (!call_number(call, "purge", 1, 0, &purge) || !refresh(call) ||
+        (!purge && refuse_deleted(call)))
         return;
-    call->context = purge ? call : NULL; /* not NULL: for good */
-    if (w->deleted_ms && purge) {
-        call_record(call, w->id, "workspace.purge", "ok", NULL, finish_delete);
+    bool for_good = purge || call->front->settings->trash_ms == 0;
+    const char *operation = for_good ? "workspace.purge" : "workspace.delete";
+    int64_t now = wall_ms();
+    const char *stamp = arena_printf(&call->arena, "%jd", (intmax_t)now);
+    if (!stamp) {
+        call_error(call, 413, "too_large", "the request is too large");
         return;
     }
-    if (refuse_deleted(call))
+    struct doing *doing = begin_change(call, w->id, operation);
+    if (!doing)
         return;
-    w->deleted_ms = w->updated_ms = wall_ms();
-    w->trash = arena_printf(&call->arena, "%jd", (intmax_t)w->deleted_ms);
-    call_ask(call, REQUEST_SLEEP, w->id, "workspace deleted", NULL, trash_tree);
+    doing->was_deleted_ms = w->deleted_ms;
+    if (!w->deleted_ms) {
+        w->deleted_ms = now;
+        w->trash = stamp;
+    }
+    if (for_good)
+        w->deleted_ms = -llabs(w->deleted_ms);
+    w->updated_ms = now;
+    record(call, "ok", NULL, write_deleted);
 }
 
-static void record_undelete(struct call *call, struct answer *answer)
+static void finish_undelete(struct call *call, struct answer *answer)
+{
+    const struct doing *doing = call->context;
+    struct store_workspace *w = &call->workspace;
+    struct err err;
+
+    w->deleted_ms = 0;
+    w->trash = "";
+    w->updated_ms = wall_ms();
+    if (answer_check(answer, &err) < 0 ||
+        store_workspace_move(call->front->store, w, doing->was_deleted_ms, &err) < 0)
+        fail_recorded(call, &err);
+    else
+        answer_updated(call);
+}
+
+static void take_back(struct call *call, struct answer *answer)
 {
     struct err err;
 
-    if (answer_check(answer, &err) < 0) {
-        call_fail(call, &err);
-        return;
-    }
-    call->workspace.deleted_ms = 0;
-    call->workspace.trash = "";
-    call->workspace.updated_ms = wall_ms();
-    call_record(call, call->workspace.id, "workspace.undelete", "ok", NULL, finish_update);
+    if (answer_check(answer, &err) < 0)
+        fail(call, &err);
+    else
+        ask_tree(call, REQUEST_TREE_BACK, finish_undelete);
 }
 
 void workspaces_undelete(struct call *call)
 {
     struct store_workspace *w = &call->workspace;
 
-    if (!w->deleted_ms)
+    if (!refresh(call))
+        return;
+    if (!w->deleted_ms) {
         call_error(call, 409, "conflict", "the workspace is not in the trash");
-    else
-        call_ask(call, REQUEST_TREE_BACK, w->bucket, w->id, w->trash, record_undelete);
+        return;
+    }
+    if (w->deleted_ms < 0) {
+        (void)refuse_deleted(call);
+        return;
+    }
+    struct doing *doing = begin_change(call, w->id, "workspace.undelete");
+    if (!doing)
+        return;
+    doing->was_deleted_ms = w->deleted_ms;
+    record(call, "ok", NULL, take_back);
 }
 
 static void slept(struct call *call, struct answer *answer)
@@ -384,7 +540,17 @@ static void slept(struct call *call, struct answer *answer)
     call_json(call, 200, workspace_json(call, &call->workspace));
 }
 
+static void put_to_sleep(struct call *call, struct answer *answer)
+{
+    struct err err;
+
+    if (answer_check(answer, &err) < 0)
+        call_fail(call, &err);
+    else
+        call_ask(call, REQUEST_SLEEP, call->workspace.id, "put to sleep", NULL, slept);
+}
+
 void workspaces_sleep(struct call *call)
 {
-    call_ask(call, REQUEST_SLEEP, call->workspace.id, "put to sleep", NULL, slept);
+    call_record(call, call->workspace.id, "workspace.sleep", "ok", NULL, put_to_sleep);
 }

@@ -16,7 +16,9 @@
 #include "broker/log.h"
 
 enum {
-    END_MS = 10000, /* for the front to end, and for all sandboxes */
+    STOP_MS = 10000, /* for everything to end */
+    TELL_MS = 7000,  /* of it, for all sandboxes, and for the front to write that down */
+    KILL_MS = 1000,  /* then, for a front that was killed */
 };
 
 size_t broker_slot(const char *name)
@@ -88,16 +90,15 @@ static bool front_is_gone(const struct broker *b)
     return b->front_pid == 0;
 }
 
-static bool sandboxes_are_gone(const struct broker *b)
+static bool all_is_told(const struct broker *b)
 {
-    return b->desk_count == 0;
+    return b->desk_count == 0 && tasks_are_told(b);
 }
 
 /* Turns the loop until it is so, or the time is over. */
-static int turn_until(struct broker *b, bool (*so)(const struct broker *b), uint64_t ms,
+static int turn_until(struct broker *b, bool (*so)(const struct broker *b), uint64_t due,
                       struct err *err)
 {
-    uint64_t due = now_ms() + ms;
     struct timer limit = {.ring = nothing};
     int r = 0;
 
@@ -108,24 +109,36 @@ static int turn_until(struct broker *b, bool (*so)(const struct broker *b), uint
     return r;
 }
 
-/* The front first, which finishes what it has in hand, and is answered; then everything that runs.
- */
-static int end_everything(struct broker *b, struct err *err)
+/* The front finishes what it has in hand, and is answered. */
+static int end_front(struct broker *b, uint64_t due, struct err *err)
 {
-    listen_notify("STOPPING=1");
     front_ask_to_end(b);
-    int r = turn_until(b, front_is_gone, END_MS, err);
+    int r = turn_until(b, front_is_gone, due, err);
     if (r == 0 && !front_is_gone(b)) {
         log_warning("front_slow", "then", "it is killed", NULL);
         front_kill(b);
-        r = turn_until(b, front_is_gone, END_MS, err);
+        r = turn_until(b, front_is_gone, now_ms() + KILL_MS, err);
     }
     link_close(b);
+    return r;
+}
+
+/* Everything that runs first: the front takes the last bytes out of the pipes and writes down every
+ * end; one that dies meanwhile is started once more for that. Then the front. */
+static int end_everything(struct broker *b, struct err *err)
+{
+    uint64_t began = now_ms();
+
+    listen_notify("STOPPING=1");
     desk_end_all(b, "daemon stopped");
     desk_sweep(b);
+    int r = turn_until(b, all_is_told, began + TELL_MS, err);
+    if (r == 0 && !all_is_told(b))
+        log_warning("ends_not_told", "then", "the next start does it", NULL);
     if (r == 0)
-        r = turn_until(b, sandboxes_are_gone, END_MS, err);
-    if (!sandboxes_are_gone(b))
+        r = end_front(b, began + STOP_MS, err);
+    bool all = r == 0 && b->desk_count == 0;
+    if (b->desk_count > 0)
         log_warning("sandboxes_left", "then", "they end with this process", NULL);
     trees_close(b);
     (void)journal_note(b,
@@ -136,11 +149,11 @@ static int end_everything(struct broker *b, struct err *err)
                                               .result = "ok",
                                               .details = ""},
                        NULL);
-    journal_flush(b);
+    all = journal_flush(b) && all;
     journal_close(b);
     tasks_clear(b);
     listen_close(b);
-    state_close(b);
+    state_close(b, all);
     return r;
 }
 

@@ -12,6 +12,7 @@
  *   boundary.c  what a policy says -> what the engine is told
  *   trees.c     the workspaces' directories
  *   journal.c   the record, and who waits for the disk
+ *   unfinished.c  ends in it for what a killed daemon had begun
  *   state.c     DIR: its layout, lock and key
  */
 #pragma once
@@ -107,6 +108,7 @@ struct broker {
     int state;                      /* DIR */
     int lock;                       /* DIR/lock */
     bool was_killed;                /* the daemon before this one did not stop by itself */
+    bool began;                     /* the start of this one is in the record */
     char admin_hash[KEY_HASH_TEXT]; /* SHA-256 of the admin key */
     char init_path[4096];
     uid_t front_uid;
@@ -124,6 +126,7 @@ struct broker {
     struct timer front_timer; /* when to start the next */
     uint64_t front_since_ms;
     unsigned front_pause_ms;
+    bool front_may_end;  /* and no other is started */
     uint64_t generation; /* how many there have been */
 
     /* link.c */
@@ -133,15 +136,20 @@ struct broker {
     struct outgoing *first_out;
     struct outgoing *last_out;
     size_t out_count;
-    uint64_t resume_tag; /* asked for, and waits for commands that are being started */
+    uint64_t sent_ms;          /* when it last took a byte */
+    struct timer unread_timer; /* to see whether it still does */
+    uint64_t resume_tag;       /* asked for, and waits for commands that are being started */
     bool resumed;
 
     /* journal.c */
     struct watch audit_watch;
     struct waiter *first_waiter;
     struct waiter *last_waiter;
-    uint64_t audit_tried_ms;
-    struct kept *kept; /* records that could not be written yet, the oldest first */
+    uint64_t audit_opened_ms;
+    uint64_t audit_pause_ms; /* between one try to open it again and the next */
+    uint64_t audit_due_ms;   /* when that is; 0: it has not failed */
+    struct kept *kept;       /* records that could not be written yet, the oldest first */
+    struct kept *last_kept;
     size_t kept_count;
     struct timer kept_timer;
 
@@ -154,8 +162,7 @@ struct broker {
     /* trees.c */
     struct removal *removals;
 
-    bool stopping;
-    uint64_t stop_due_ms;
+    bool stopping; /* nothing new is begun */
 };
 
 size_t broker_slot(const char *name);
@@ -198,10 +205,17 @@ int journal_add(struct broker *broker, const struct audit_record *record, struct
 /* The same for what has happened and cannot be refused any more: what cannot be written now is kept
  * and tried again. 0: `waiter` will be called; -1: it will not. */
 int journal_note(struct broker *broker, const struct audit_record *record, struct waiter *waiter);
-/* Waits until everything is on disk, a few seconds at most. */
-void journal_flush(struct broker *broker);
+/* Waits until everything is on disk, a few seconds at most. False: some of it is not. */
+bool journal_flush(struct broker *broker);
+/* Where the records are. */
+void journal_dir(const struct broker *broker, char *path, size_t size);
 /* A text as JSON, at most `most` bytes of it. */
 void journal_text(struct buf *b, const char *text, size_t most);
+
+/* --- unfinished.c */
+/* What the daemon before this one had begun when it was killed ended with it: adds that to the
+ * record. To be called before the start of this one is in it. */
+int unfinished_record(struct broker *broker, struct err *err);
 
 /* --- boundary.c */
 struct boundary {
@@ -241,6 +255,8 @@ void idle_watch(struct desk *desk);
 struct task *task_find(const struct broker *broker, const char *id);
 void task_request(struct broker *broker, uint64_t tag, const struct exec_message *m);
 void task_forget(struct task *task);
+/* Whether the front has written down the end of every one. */
+bool tasks_are_told(const struct broker *broker);
 /* At the very end. */
 void tasks_clear(struct broker *broker);
 /* All that is known of it, to a new front. */
@@ -269,8 +285,8 @@ int tree_remove(int dir, const char *name);
 /* --- state.c */
 /* Opens or makes DIR and what is in it, takes the lock, reads or makes the key. */
 int state_open(struct broker *broker, struct err *err);
-/* Says that this daemon has stopped by itself, and lets the lock go. */
-void state_close(struct broker *broker);
+/* Lets the lock go. `stopped`: says that this daemon has ended all it began, by itself. */
+void state_close(struct broker *broker, bool stopped);
 /* A bucket's directories, made if need be. */
 int state_make_bucket(const struct broker *broker, const char *bucket, struct err *err);
 

@@ -81,7 +81,7 @@ static void again(struct timer *timer)
         (struct broker *)(void *)((char *)timer - offsetof(struct broker, front_timer));
     struct err err;
 
-    if (b->stopping || front_start(b, &err) == 0)
+    if (b->front_may_end || front_start(b, &err) == 0)
         return;
     log_err("front_failed", "trying again", &err);
     b->front_timer.ring = again;
@@ -110,7 +110,7 @@ static void say_died(struct broker *b, int status)
 
     snprintf(how, sizeof(how), WIFSIGNALED(status) ? "signal %d" : "status %d",
              WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
-    if (b->stopping) {
+    if (b->front_may_end) {
         log_info("front_ended", "how", how, NULL);
         return;
     }
@@ -146,7 +146,7 @@ static void died(struct watch *watch, uint32_t what)
         (struct broker *)(void *)((char *)watch - offsetof(struct broker, front_watch));
 
     (void)what;
-    if (reap(b) && !b->stopping)
+    if (reap(b) && !b->front_may_end)
         plan_next(b);
 }
 
@@ -226,6 +226,7 @@ int front_start(struct broker *b, struct err *err)
 
 void front_ask_to_end(struct broker *b)
 {
+    b->front_may_end = true;
     if (b->front_pid > 0)
         (void)kill(b->front_pid, SIGTERM);
     timer_stop(b->events, &b->front_timer);

@@ -13,32 +13,33 @@
 #include "broker/log.h"
 
 enum {
-    RETRY_MS = 2000, /* a full disk may have room again */
+    /* A full disk may have room again. To look costs the check of two segments, which the loop
+     * waits for: so each time it was in vain, twice as long goes by. */
+    FIRST_RETRY_MS = 2000,
+    LAST_RETRY_MS = 60000,
     FLUSH_MS = 5000,
     MOST_KEPT = 16384, /* records that wait until they can be written */
 };
 
 #define SEGMENT_BYTES (64ULL << 20)
 
-static void hand_out(struct broker *b, uint64_t synced, bool failed)
-{
-    while (b->first_waiter && (failed || b->first_waiter->seq <= synced)) {
-        struct waiter *waiter = b->first_waiter;
-        bool written = waiter->seq <= synced;
-        b->first_waiter = waiter->next;
-        if (!b->first_waiter)
-            b->last_waiter = NULL;
-        waiter->done(b, waiter, written);
-    }
-}
-
+/* Who is told may have the record opened anew, and others wait for that then: so how things stand
+ * is asked for each of them. */
 static void look(struct broker *b)
 {
     struct err err;
-    uint64_t synced = audit_synced(b->audit);
-    bool failed = audit_has_failed(b->audit, &err);
 
-    hand_out(b, synced, failed);
+    while (b->audit) {
+        uint64_t synced = audit_synced(b->audit);
+        bool failed = audit_has_failed(b->audit, &err);
+        struct waiter *waiter = b->first_waiter;
+        if (!waiter || (!failed && waiter->seq > synced))
+            return;
+        b->first_waiter = waiter->next;
+        if (!b->first_waiter)
+            b->last_waiter = NULL;
+        waiter->done(b, waiter, waiter->seq <= synced);
+    }
 }
 
 static void ready(struct watch *watch, uint32_t what)
@@ -55,17 +56,22 @@ static void ready(struct watch *watch, uint32_t what)
     }
 }
 
+void journal_dir(const struct broker *b, char *path, size_t size)
+{
+    snprintf(path, size, "%s/audit", b->settings.state);
+}
+
 int journal_open(struct broker *b, struct err *err)
 {
     char path[sizeof(b->settings.state) + 8];
 
-    snprintf(path, sizeof(path), "%s/audit", b->settings.state);
+    journal_dir(b, path, sizeof(path));
     int64_t group = b->front_uid != geteuid() ? (int64_t)b->front_gid : -1;
-    b->audit_tried_ms = now_ms();
     if (audit_open(&b->audit, path, group, SEGMENT_BYTES, err) < 0) {
         b->audit = NULL;
         return err_wrap(err, "open the audit");
     }
+    b->audit_opened_ms = now_ms();
     b->audit_watch.ready = ready;
     int r = events_watch(b->events, &b->audit_watch, audit_fd(b->audit), EPOLLIN);
     if (r < 0)
@@ -82,22 +88,39 @@ void journal_close(struct broker *b)
     b->audit = NULL;
 }
 
-/* After a failure, from time to time: it may go now. */
+/* One that is opened and fails again soon is no better than one that cannot be opened. */
+static void plan_retry(struct broker *b)
+{
+    uint64_t now = now_ms();
+
+    if (!b->audit_pause_ms || (b->audit && now - b->audit_opened_ms > LAST_RETRY_MS))
+        b->audit_pause_ms = FIRST_RETRY_MS;
+    b->audit_due_ms = now + b->audit_pause_ms;
+    b->audit_pause_ms *= 2;
+    if (b->audit_pause_ms > LAST_RETRY_MS)
+        b->audit_pause_ms = LAST_RETRY_MS;
+}
+
+/* After a failure, when somebody wants to write, from time to time: it may go now. */
 static int reopen(struct broker *b, struct err *err)
 {
     struct err failed;
 
     if (b->audit && !audit_has_failed(b->audit, &failed))
         return 0;
-    if (now_ms() - b->audit_tried_ms < RETRY_MS)
+    if (b->audit_due_ms == 0)
+        plan_retry(b);
+    if (now_ms() < b->audit_due_ms)
         return err_set(err, ERR_IO, b->audit ? failed.os_errno : 0,
                        "the audit cannot be written, and without it nothing is done");
-    b->audit_tried_ms = now_ms(); /* what is done below may come here again */
-    if (b->audit)
-        look(b); /* nobody waits for the old one any more */
+    b->audit_due_ms = now_ms() + b->audit_pause_ms; /* what is done below may come here again */
+    look(b);                                        /* nobody waits for the old one any more */
     journal_close(b);
-    if (journal_open(b, err) < 0)
+    if (journal_open(b, err) < 0) {
+        plan_retry(b);
         return -1;
+    }
+    b->audit_due_ms = 0;
     log_info("audit_reopened", NULL);
     return 0;
 }
@@ -168,7 +191,7 @@ static void try_again(struct timer *timer);
 
 static void keep(struct broker *b, struct kept *kept)
 {
-    struct kept **last = &b->kept;
+    uint64_t due = now_ms() + FIRST_RETRY_MS;
 
     if (b->kept_count == MOST_KEPT) {
         log_error("audit_lost_record", "operation", kept->record.operation, "workspace",
@@ -176,13 +199,17 @@ static void keep(struct broker *b, struct kept *kept)
         free(kept);
         return;
     }
-    while (*last)
-        last = &(*last)->next;
     kept->next = NULL;
-    *last = kept;
+    if (b->last_kept)
+        b->last_kept->next = kept;
+    else
+        b->kept = kept;
+    b->last_kept = kept;
     b->kept_count++;
     b->kept_timer.ring = try_again;
-    if (!b->kept_timer.due_ms && timer_set(b->events, &b->kept_timer, now_ms() + RETRY_MS) < 0)
+    if (due < b->audit_due_ms)
+        due = b->audit_due_ms;
+    if (!b->kept_timer.due_ms && timer_set(b->events, &b->kept_timer, due) < 0)
         log_error("timer_failed", "then", "records wait for the next ones", NULL);
 }
 
@@ -207,6 +234,7 @@ static void try_again(struct timer *timer)
     struct err err;
 
     b->kept = NULL;
+    b->last_kept = NULL;
     b->kept_count = 0;
     while (kept) {
         struct kept *next = kept->next;
@@ -235,16 +263,19 @@ int journal_note(struct broker *b, const struct audit_record *record, struct wai
     return -1;
 }
 
-void journal_flush(struct broker *b)
+bool journal_flush(struct broker *b)
 {
     uint64_t due = now_ms() + FLUSH_MS;
 
+    if (b->audit_due_ms)
+        b->audit_due_ms = 1; /* there is no later */
     try_again(&b->kept_timer);
     while (b->audit && b->first_waiter && now_ms() < due) {
         struct pollfd p = {.fd = audit_fd(b->audit), .events = POLLIN};
         (void)poll(&p, 1, 100);
         look(b);
     }
+    bool all = !b->kept && !b->first_waiter;
     while (b->kept) {
         struct kept *kept = b->kept;
         b->kept = kept->next;
@@ -252,7 +283,9 @@ void journal_flush(struct broker *b)
                   kept->record.workspace, NULL);
         free(kept);
     }
+    b->last_kept = NULL;
     timer_stop(b->events, &b->kept_timer);
+    return all;
 }
 
 /* The length of the UTF-8 character at `c`, or 0: none, or one that must be escaped. */

@@ -5,18 +5,24 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <linux/sockios.h>
+
+#include "base/clock.h"
 #include "base/fd.h"
 #include "broker/broker.h"
+#include "broker/log.h"
 #include "sys/message.h"
 
 enum {
     PIECE = 65536,       /* read at a time, so that one front cannot keep the loop */
     MOST_QUEUED = 65536, /* a front that does not read is ended */
     MOST_FDS = 3,
+    HANGS_MS = 30000, /* without taking a byte of what there is for it */
 };
 
 struct outgoing {
@@ -75,6 +81,38 @@ static void give_up(struct broker *b)
     front_kill(b);
 }
 
+static bool has_unread(const struct broker *b)
+{
+    int n = 0;
+
+    return b->first_out || (ioctl(b->socket, SIOCOUTQ, &n) == 0 && n > 0);
+}
+
+/* A front that dies is seen at once, one that hangs only by what it does not read. */
+static void look(struct timer *timer)
+{
+    struct broker *b =
+        (struct broker *)(void *)((char *)timer - offsetof(struct broker, unread_timer));
+
+    if (b->socket < 0 || !has_unread(b))
+        return; /* set again by the next message */
+    uint64_t due = b->sent_ms + HANGS_MS;
+    if (now_ms() < due) {
+        ignore(timer_set(b->events, timer, due) == 0); /* it had its place */
+        return;
+    }
+    log_error("front_hangs", "why", "it has read nothing for 30 s", "then", "it is killed", NULL);
+    give_up(b);
+}
+
+static void note_sent(struct broker *b)
+{
+    b->sent_ms = now_ms();
+    b->unread_timer.ring = look;
+    if (!b->unread_timer.due_ms)
+        ignore(timer_set(b->events, &b->unread_timer, b->sent_ms + HANGS_MS) == 0);
+}
+
 static void flush(struct broker *b)
 {
     while (b->first_out) {
@@ -87,6 +125,7 @@ static void flush(struct broker *b)
             give_up(b);
             return;
         }
+        note_sent(b);
         out->sent += (size_t)sent;
         if (out->sent < out->n)
             break;
@@ -147,6 +186,7 @@ void link_send(struct broker *b, uint32_t kind, struct buf *message, const int *
             give_up(b);
             return;
         }
+        note_sent(b); /* also if nothing went: from now on somebody waits */
         sent = n > 0 ? (size_t)n : 0;
         if (sent == sizeof(head) + message->n)
             return;
@@ -250,6 +290,7 @@ void link_close(struct broker *b)
     if (b->socket < 0)
         return;
     events_forget(b->events, &b->socket_watch);
+    timer_stop(b->events, &b->unread_timer);
     scope_close(&b->socket);
     buf_clear(&b->incoming);
     while (b->first_out) {

@@ -265,7 +265,11 @@ static int record_start(struct broker *b, struct err *err)
                                   .operation = "daemon.start",
                                   .result = "ok",
                                   .details = details};
-    return journal_add(b, &record, NULL, err);
+    /* First what was left open: a start that dies in between leaves it to the next one. */
+    if ((b->was_killed && unfinished_record(b, err) < 0) || journal_add(b, &record, NULL, err) < 0)
+        return -1;
+    b->began = true;
+    return 0;
 }
 
 static void say_listening(const struct broker *b)
@@ -347,7 +351,7 @@ int main(int argc, char **argv)
         return 0;
     }
     if (serve(&broker, &options, &err) < 0) {
-        state_close(&broker);
+        state_close(&broker, false);
         return say(&err);
     }
     return 0;

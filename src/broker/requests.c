@@ -75,12 +75,19 @@ static bool handle_signal(struct broker *b, uint64_t tag, const struct plain_mes
     return true;
 }
 
+/* The limits that the front minds; all others are seen here, and nobody else may claim them. */
+static bool is_the_fronts(uint64_t reason)
+{
+    return reason == 0 || reason == CARREL_ENDED_SIGNAL || reason == CARREL_ENDED_OUTPUT ||
+           reason == CARREL_ENDED_DISK;
+}
+
 /* With the reason as its number; 0 is a kill. */
 static bool handle_kill(struct broker *b, uint64_t tag, const struct plain_message *m)
 {
     struct task *t = task_find(b, m->texts[0]);
 
-    if (!protocol_exec_id_is_valid(m->texts[0]) || m->number > CARREL_ENDED_DISK)
+    if (!protocol_exec_id_is_valid(m->texts[0]) || !is_the_fronts(m->number))
         return false;
     if (!t || !t->exec) {
         answer_unknown(b, tag, "command");

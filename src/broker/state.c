@@ -119,10 +119,12 @@ static int take_lock(struct broker *b, struct err *err)
     return 0;
 }
 
-void state_close(struct broker *b)
+void state_close(struct broker *b, bool stopped)
 {
-    if (b->lock >= 0)
-        ignore(ftruncate(b->lock, 0) == 0); /* the next one believes that we were killed */
+    /* A start that was refused says what the one before has said. If this fails, the next one
+     * believes that we were killed. */
+    if (b->lock >= 0 && (stopped || (!b->was_killed && !b->began)))
+        ignore(ftruncate(b->lock, 0) == 0);
     scope_close(&b->lock);
     scope_close(&b->state);
 }

@@ -72,6 +72,15 @@ static void free_if_done(struct task *t)
         free_task(t);
 }
 
+bool tasks_are_told(const struct broker *b)
+{
+    for (size_t i = 0; i < BROKER_SLOTS; i++) {
+        if (b->tasks[i])
+            return false;
+    }
+    return true;
+}
+
 void tasks_clear(struct broker *b)
 {
     for (size_t i = 0; i < BROKER_SLOTS; i++) {
@@ -367,6 +376,22 @@ static struct task *new_task(struct broker *b, uint64_t tag, const struct exec_m
     return t;
 }
 
+/* Every start in the record has an end, also this one. */
+static void record_no_start(struct task *t)
+{
+    char details[64];
+
+    snprintf(details, sizeof(details), "{\"exec\":\"%s\"}", t->id);
+    (void)journal_note(t->broker,
+                       &(struct audit_record){.actor = t->actor,
+                                              .workspace = t->workspace,
+                                              .request = t->request,
+                                              .operation = "exec.end",
+                                              .result = "not started",
+                                              .details = details},
+                       NULL);
+}
+
 static int start(struct task *t, struct desk *desk, const struct exec_message *m, struct err *err)
 {
     struct exec_request request = {.argv = (char *const *)(uintptr_t)m->argv,
@@ -390,14 +415,7 @@ static int start(struct task *t, struct desk *desk, const struct exec_message *m
     }
     t->desk = NULL;
     t->exec = NULL;
-    (void)journal_note(t->broker,
-                       &(struct audit_record){.actor = m->actor,
-                                              .workspace = m->workspace,
-                                              .request = m->request,
-                                              .operation = "exec.end",
-                                              .result = "not started",
-                                              .details = ""},
-                       NULL);
+    record_no_start(t);
     return -1;
 }
 

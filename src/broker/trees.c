@@ -22,6 +22,8 @@
 #include "sys/path.h"
 #include "sys/process.h"
 
+#define IMAGE_SUFFIX ".carrel-img"
+
 enum {
     NAME_ROOM = 2 * PROTOCOL_ID + 32,
     PLACE_ROOM = PROTOCOL_ID + 32,
@@ -66,34 +68,63 @@ int tree_open(const struct broker *b, const char *bucket, const char *workspace,
     return fd;
 }
 
+static bool is_tree(int threads, const char *name)
+{
+    struct stat st;
+
+    return protocol_id_is_valid(name) && fstatat(threads, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+           S_ISDIR(st.st_mode);
+}
+
+/* 1: there are more than fit. */
+static int list_trees(DIR *dir, struct arena *arena, const char *list[PROTOCOL_NAMES + 1],
+                      struct err *err)
+{
+    struct dirent *entry;
+    size_t n = 0;
+
+    list[0] = NULL;
+    errno = 0;
+    while ((entry = readdir(dir))) { /* NOLINT(concurrency-mt-unsafe) */
+        if (is_tree(dirfd(dir), entry->d_name)) {
+            if (n == PROTOCOL_NAMES)
+                return 1;
+            list[n] = arena_copy(arena, entry->d_name, strlen(entry->d_name));
+            if (!list[n])
+                return err_set(err, ERR_LIMIT, ENOMEM, "list the workspaces' directories");
+            list[++n] = NULL;
+        }
+        errno = 0;
+    }
+    return errno ? err_set(err, ERR_IO, errno, "list the workspaces' directories") : 0;
+}
+
 int tree_scan(const struct broker *b, const char *bucket, struct buf *names, struct err *err)
 {
     static const char *list[PROTOCOL_NAMES + 1];
-    size_t n = 0;
-    int threads = open_place(b, bucket, "threads", err);
-    DIR *dir = threads < 0 ? NULL : fdopendir(threads);
+    scoped_fd int threads = open_place(b, bucket, "threads", err);
     struct arena arena;
-    struct dirent *entry;
 
-    if (!dir)
+    if (threads < 0)
         return -1;
+    DIR *dir = fdopendir(threads);
+    if (!dir)
+        return err_set(err, ERR_IO, errno, "list the workspaces' directories");
+    (void)take_fd(&threads); /* closed with it */
     arena_init(&arena, 2UL << 20);
-    while (n < PROTOCOL_NAMES && (entry = readdir(dir))) { /* NOLINT(concurrency-mt-unsafe) */
-        struct stat st;
-        if (protocol_id_is_valid(entry->d_name) &&
-            fstatat(threads, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode)) {
-            list[n] = arena_copy(&arena, entry->d_name, strlen(entry->d_name));
-            n += list[n] != NULL;
-        }
-    }
-    list[n] = NULL;
-    pack_list(names, list);
+    int r = list_trees(dir, &arena, list, err);
+    if (r > 0)
+        log_warning("scan_cut", "bucket", bucket, "then",
+                    "the first 10000 directories are told; there are more", NULL);
+    if (r >= 0)
+        pack_list(names, list);
     arena_clear(&arena);
     (void)closedir(dir);
-    return 0;
+    if (r >= 0 && buf_done(names) < 0)
+        r = err_set(err, ERR_LIMIT, ENOMEM, "list the workspaces' directories");
+    return r < 0 ? -1 : 0;
 }
 
-/* The directory and its owner, all or nothing. */
 /* For people who open a shell in it. HOME is /, so this is the file that bash reads. */
 static int write_bashrc(const struct broker *b, int tree)
 {
@@ -105,7 +136,9 @@ static int write_bashrc(const struct broker *b, int tree)
     scoped_fd int fd =
         openat(tree, ".bashrc", O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
 
-    if (fd < 0 || (b->owner_uid != geteuid() && fchown(fd, b->owner_uid, b->owner_gid) < 0))
+    if (fd < 0)
+        return errno == EEXIST ? 0 : -errno; /* of one that is taken over */
+    if (b->owner_uid != geteuid() && fchown(fd, b->owner_uid, b->owner_gid) < 0)
         return -errno;
     ssize_t n = write(fd, text, sizeof(text) - 1);
     if (n != (ssize_t)sizeof(text) - 1)
@@ -113,21 +146,79 @@ static int write_bashrc(const struct broker *b, int tree)
     return fsync(fd) < 0 ? -errno : 0;
 }
 
+/* Whether a directory is what an interrupted make has left: ours, and empty but for .bashrc. */
+static bool is_bare(const struct broker *b, int tree)
+{
+    struct stat st;
+    struct dirent *entry;
+    int copy = fcntl(tree, F_DUPFD_CLOEXEC, 3);
+    DIR *dir = copy < 0 ? NULL : fdopendir(copy);
+    bool bare =
+        dir && fstat(tree, &st) == 0 && (st.st_uid == b->owner_uid || st.st_uid == geteuid());
+
+    if (!dir) {
+        scope_close(&copy);
+        return false;
+    }
+    errno = 0;
+    while (bare && (entry = readdir(dir))) /* NOLINT(concurrency-mt-unsafe) */
+        bare = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
+               strcmp(entry->d_name, ".bashrc") == 0;
+    bare = bare && errno == 0;
+    (void)closedir(dir);
+    return bare;
+}
+
+/* Its owner and its first file. */
+static int furnish(const struct broker *b, int tree)
+{
+    if (b->owner_uid != geteuid() && fchown(tree, b->owner_uid, b->owner_gid) < 0)
+        return -errno;
+    int r = write_bashrc(b, tree);
+    if (r < 0)
+        return r;
+    return fsync(tree) < 0 ? -errno : 0;
+}
+
+/* A name that is some other workspace's image, or the disk of one that is no more. */
+static int check_name(int threads, const char *name, struct err *err)
+{
+    static const char suffix[] = IMAGE_SUFFIX;
+    char image[NAME_ROOM + 16];
+    struct stat st;
+    size_t n = strlen(name);
+
+    if (n >= sizeof(suffix) - 1 && strcmp(name + n - (sizeof(suffix) - 1), suffix) == 0)
+        return err_set(err, ERR_INVALID, 0, "names that end in " IMAGE_SUFFIX " are Carrel's own");
+    snprintf(image, sizeof(image), "%s" IMAGE_SUFFIX, name);
+    if (fstatat(threads, image, &st, AT_SYMLINK_NOFOLLOW) == 0)
+        return err_set(err, ERR_CONFLICT, 0, "the disk of another workspace of this id is there");
+    return 0;
+}
+
+/* All or nothing. One that was made for nobody, as the front died before it could write its row, is
+ * taken over. */
 static int make(const struct broker *b, int threads, const char *name, struct err *err)
 {
-    if (mkdirat(threads, name, 0700) < 0)
-        return err_set(err, errno == EEXIST ? ERR_CONFLICT : ERR_IO, errno,
-                       "make the workspace's directory");
+    if (check_name(threads, name, err) < 0)
+        return -1;
+    bool made = mkdirat(threads, name, 0700) == 0;
+    if (!made && errno != EEXIST)
+        return err_set(err, ERR_IO, errno, "make the workspace's directory");
     scoped_fd int fd = path_open_beneath(threads, name, O_RDONLY | O_DIRECTORY, 0);
-    bool owned =
-        fd >= 0 && (b->owner_uid == geteuid() || fchown(fd, b->owner_uid, b->owner_gid) == 0);
-    int r = fd < 0 ? fd : owned ? write_bashrc(b, fd) : -errno;
-    if (r == 0 && fsync(fd) == 0 && fsync(threads) == 0)
+    if (!made && (fd < 0 || !is_bare(b, fd)))
+        return err_set(err, ERR_CONFLICT, 0,
+                       "a directory of this name is there, with files in it, that is no workspace");
+    int r = fd < 0 ? fd : furnish(b, fd);
+    if (r == 0 && fsync(threads) < 0)
+        r = -errno;
+    if (r == 0)
         return 0;
-    err_set(err, ERR_IO, r < 0 ? -r : errno, "make the workspace's directory");
-    if (fd >= 0)
+    err_set(err, ERR_IO, -r, "make the workspace's directory");
+    if (made && fd >= 0)
         ignore(unlinkat(fd, ".bashrc", 0) == 0); /* nothing else is in it */
-    ignore(unlinkat(threads, name, AT_REMOVEDIR) == 0);
+    if (made)
+        ignore(unlinkat(threads, name, AT_REMOVEDIR) == 0);
     return -1;
 }
 
@@ -183,8 +274,8 @@ static int open_both(struct broker *b, const struct plain_message *m, struct two
     *ret = (struct two_places){.threads = -1, .trash = -1};
     snprintf(ret->name, sizeof(ret->name), "%s", m->texts[1]);
     snprintf(ret->trashed, sizeof(ret->trashed), "%s.%s", m->texts[1], m->texts[2]);
-    snprintf(ret->image, sizeof(ret->image), "%s.carrel-img", ret->name);
-    snprintf(ret->trashed_image, sizeof(ret->trashed_image), "%s.carrel-img", ret->trashed);
+    snprintf(ret->image, sizeof(ret->image), "%s" IMAGE_SUFFIX, ret->name);
+    snprintf(ret->trashed_image, sizeof(ret->trashed_image), "%s" IMAGE_SUFFIX, ret->trashed);
     if (is_a_bucket(bucket) && state_make_bucket(b, bucket, err) < 0)
         return -1;
     ret->threads = open_place(b, bucket, "threads", err);
@@ -205,20 +296,39 @@ static int sync_both(const struct two_places *p, struct err *err)
     return 0;
 }
 
+static bool is_there(int dir, const char *name, mode_t kind)
+{
+    struct stat st;
+
+    return fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && (st.st_mode & S_IFMT) == kind;
+}
+
+/* An image is a file: a directory of such a name is somebody's tree. 0 also for none. */
+static int move_image(int from, const char *old, int to, const char *new)
+{
+    int r = is_there(from, old, S_IFREG) ? move(from, old, to, new) : 0;
+
+    return r == -ENOENT ? 0 : r;
+}
+
+/* One that has moved already is what was asked for: whoever died before it heard so asks again. */
 static int trash(const struct two_places *p, struct err *err)
 {
     int r = move(p->threads, p->name, p->trash, p->trashed);
+    bool moved = r == 0;
 
-    if (r == -ENOENT)
+    if (r == -ENOENT && !is_there(p->trash, p->trashed, S_IFDIR))
         return err_set(err, ERR_NOT_FOUND, 0, "the workspace's directory has vanished");
-    if (r < 0)
+    if (r < 0 && r != -ENOENT)
         return err_set(err, ERR_IO, -r, "move the workspace to the trash");
-    r = move(p->threads, p->image, p->trash, p->trashed_image);
-    if (r < 0 && r != -ENOENT) {
-        ignore(move(p->trash, p->trashed, p->threads, p->name) == 0); /* as it was, if possible */
+    r = move_image(p->threads, p->image, p->trash, p->trashed_image);
+    if (r < 0) {
+        if (moved) /* as it was, if possible */
+            ignore(move(p->trash, p->trashed, p->threads, p->name) == 0);
         return err_set(err, ERR_IO, -r, "move the workspace's image to the trash");
     }
-    return sync_both(p, err);
+    /* If that was not on disk, it is found and moved again at the next start. */
+    return moved ? sync_both(p, err) : 0;
 }
 
 void tree_trash(struct broker *b, uint64_t tag, const struct plain_message *m)
@@ -237,21 +347,24 @@ void tree_trash(struct broker *b, uint64_t tag, const struct plain_message *m)
     close_both(&p);
 }
 
+/* Likewise for one that is back already. */
 static int bring_back(const struct two_places *p, struct err *err)
 {
     int r = move(p->trash, p->trashed, p->threads, p->name);
+    bool moved = r == 0;
 
-    if (r == -ENOENT)
+    if (r == -ENOENT && !is_there(p->threads, p->name, S_IFDIR))
         return err_set(err, ERR_NOT_FOUND, 0, "the workspace is not in the trash any more");
-    if (r < 0)
+    if (r < 0 && r != -ENOENT)
         return err_set(err, r == -EEXIST ? ERR_CONFLICT : ERR_IO, -r,
                        "take the workspace from the trash");
-    r = move(p->trash, p->trashed_image, p->threads, p->image);
-    if (r < 0 && r != -ENOENT) {
-        ignore(move(p->threads, p->name, p->trash, p->trashed) == 0); /* as it was, if possible */
+    r = move_image(p->trash, p->trashed_image, p->threads, p->image);
+    if (r < 0) {
+        if (moved) /* as it was, if possible */
+            ignore(move(p->threads, p->name, p->trash, p->trashed) == 0);
         return err_set(err, ERR_IO, -r, "take the workspace's image from the trash");
     }
-    return sync_both(p, err);
+    return sync_both(p, err); /* the row that follows must not be the first on disk */
 }
 
 void tree_back(struct broker *b, uint64_t tag, const struct plain_message *m)
@@ -317,14 +430,31 @@ static void removed(struct watch *watch, uint32_t what)
         finish_removal(removal, status);
 }
 
-/* In the child: only system calls, as other threads of the broker may have held locks. */
-static _Noreturn void remove_here(const struct two_places *p)
+enum {
+    KEPT_FD = 3, /* what the child works with; before it are stdin, stdout and stderr */
+};
+
+/* In the child: only system calls, as other threads of the broker may have held locks. It lets go
+ * of all that is the broker's: the lock, and the pipes of commands, which would not see their end
+ * while it holds them. */
+static int leave_broker(int trash, pid_t broker)
 {
-    (void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-    int r = tree_remove(p->trash, p->trashed);
-    if (r == 0 && unlinkat(p->trash, p->trashed_image, 0) < 0 && errno != ENOENT)
+    if (trash != KEPT_FD && dup3(trash, KEPT_FD, O_CLOEXEC) < 0)
+        return -errno;
+    if (process_close_from(KEPT_FD + 1, CLOSE_NOW) < 0 ||
+        prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0)
+        return -errno;
+    return getppid() == broker ? 0 : -ESRCH; /* it died before we could hear of that */
+}
+
+static _Noreturn void remove_here(const struct two_places *p, pid_t broker)
+{
+    int r = leave_broker(p->trash, broker);
+    if (r == 0)
+        r = tree_remove(KEPT_FD, p->trashed);
+    if (r == 0 && unlinkat(KEPT_FD, p->trashed_image, 0) < 0 && errno != ENOENT)
         r = -errno;
-    if (r == 0 && fsync(p->trash) < 0)
+    if (r == 0 && fsync(KEPT_FD) < 0)
         r = -errno;
     _exit(r < 0 && -r < 256 ? -r : r < 0 ? EIO : 0);
 }
@@ -340,9 +470,10 @@ static int start_removal(struct broker *b, uint64_t tag, const struct two_places
                                 .watch = {.ready = removed, .fd = -1},
                                 .tag = tag,
                                 .generation = b->generation};
+    pid_t broker = getpid();
     removal->pid = fork();
     if (removal->pid == 0)
-        remove_here(p);
+        remove_here(p, broker);
     int pidfd = removal->pid < 0 ? -1 : (int)syscall(SYS_pidfd_open, removal->pid, 0);
     if (pidfd < 0 || events_watch(b->events, &removal->watch, pidfd, EPOLLIN) < 0) {
         err_set(err, ERR_IO, errno, "start a process to remove the workspace");

@@ -57,6 +57,7 @@ struct front {
     bool draining;
     uint64_t began_ms;
     struct job *jobs[FRONT_SLOTS];
+    size_t rows_due;      /* jobs whose row is yet to be written */
     size_t job_count;     /* that have not ended */
     struct asking *queue; /* commands that wait until others have ended */
     size_t queued;

@@ -9,8 +9,15 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "json/result.h"
+
+enum {
+    ROW_WITHIN_MS = 20,
+    PIPE_NOW = 65536, /* what a pipe holds */
+    PIPE_WIDE = 1 << 20,
+};
 
 static size_t slot_of(const char *id)
 {
@@ -61,6 +68,73 @@ struct job *job_new(struct front *front, const char *id, const char *workspace, 
     return job;
 }
 
+static int write_row(struct job *job, const char *state, const char *result, int64_t ended_ms,
+                     struct err *err)
+{
+    struct store_exec row = {.id = job->id,
+                             .workspace = job->workspace,
+                             .owner = job->owner,
+                             .actor = job->row_actor,
+                             .command = job->row_command,
+                             .state = state,
+                             .result = result,
+                             .started_ms = job->row_started_ms,
+                             .ended_ms = ended_ms,
+                             .tty = job->tty};
+
+    int r = store_exec_add(job->front->store, &row, err);
+    timer_stop(job->front->events, &job->row_timer);
+    free(job->row_command);
+    job->row_command = NULL;
+    job->front->rows_due--;
+    return r;
+}
+
+int job_write_row(struct job *job, struct err *err)
+{
+    int r = job->row_command ? write_row(job, "running", "", 0, err) : 0;
+
+    if (r < 0) /* one that nobody could find again must not run */
+        job_kill(job, CARREL_ENDED_DISK);
+    return r;
+}
+
+static void row_is_due(struct timer *timer)
+{
+    struct err err;
+
+    ignore(job_write_row((struct job *)(void *)((char *)timer - offsetof(struct job, row_timer)),
+                         &err)); /* it is killed, and says why */
+}
+
+int job_keep_row(struct job *job, const char *actor, json_t *command)
+{
+    strncpy(job->row_actor, actor, sizeof(job->row_actor) - 1);
+    job->row_command = json_dumps(command, JSON_COMPACT);
+    job->row_started_ms = wall_ms();
+    job->row_timer.ring = row_is_due;
+    if (!job->row_command)
+        return -1;
+    job->front->rows_due++;
+    return timer_set(job->front->events, &job->row_timer, now_ms() + ROW_WITHIN_MS);
+}
+
+void job_write_rows(struct front *front)
+{
+    struct err err;
+
+    for (size_t i = 0; front->rows_due && i < FRONT_SLOTS; i++) {
+        for (struct job *job = front->jobs[i]; job; job = job->next)
+            ignore(job_write_row(job, &err)); /* likewise */
+    }
+}
+
+int job_write_end(struct job *job, const char *result, int64_t ended_ms, struct err *err)
+{
+    return job->row_command ? write_row(job, "ended", result, ended_ms, err)
+                            : store_exec_end(job->front->store, job->id, result, ended_ms, err);
+}
+
 static void pipe_close(struct job_pipe *pipe)
 {
     events_forget(pipe->job->front->events, &pipe->watch);
@@ -91,6 +165,11 @@ void job_free(struct job *job)
     spool_close(&job->spool);
     json_decref(job->result_json);
     free(job->result.denials);
+    if (job->row_command) {
+        timer_stop(job->front->events, &job->row_timer);
+        free(job->row_command);
+        job->front->rows_due--;
+    }
     free(job);
 }
 
@@ -175,6 +254,10 @@ static void take(struct job_pipe *pipe)
     } else if (n < 0) {
         cannot_spool(pipe);
     } else {
+        if (n == PIPE_NOW && !pipe->widened) { /* it was full: one that has much to say */
+            pipe->widened = true;
+            ignore(fcntl(pipe->fd, F_SETPIPE_SZ, PIPE_WIDE)); /* where the host allows it */
+        }
         pipe->left -= pipe->left < (uint64_t)n ? pipe->left : (uint64_t)n;
         pipe->empty = job->state == JOB_ENDED && pipe->left == 0;
         job->taken += (uint64_t)n;
@@ -191,8 +274,15 @@ static void take(struct job_pipe *pipe)
 
 static void pipe_ready(struct watch *watch, uint32_t what)
 {
-    (void)what;
-    take((struct job_pipe *)(void *)((char *)watch - offsetof(struct job_pipe, watch)));
+    struct job_pipe *pipe =
+        (struct job_pipe *)(void *)((char *)watch - offsetof(struct job_pipe, watch));
+
+    if (what == EPOLLHUP) { /* its end, and nothing before it: no spool for that */
+        pipe_close(pipe);
+        check_drained(pipe->job);
+    } else {
+        take(pipe);
+    }
 }
 
 void job_moved_on(struct job *job)

@@ -32,6 +32,7 @@ struct job_pipe {
     struct job *job;
     int fd; /* -1: none, or at its end */
     enum spool_stream stream;
+    bool widened;  /* made to hold more */
     bool stalled;  /* not watched: a reader is too far behind */
     bool empty;    /* all that the command has written is taken; others may write on */
     uint64_t left; /* so much of it was still inside when it ended */
@@ -63,6 +64,10 @@ struct job {
     void *room_context;
     bool input_ends; /* close it when the queue is empty */
     struct follower *followers;
+    struct timer row_timer; /* runs while the row is to be written, see job_keep_row */
+    char *row_command;      /* JSON: what was asked for */
+    char row_actor[FRONT_ID + 8];
+    int64_t row_started_ms;
     struct carrel_result result; /* once ended; no output in it */
     json_t *result_json;         /* likewise */
 };
@@ -88,6 +93,16 @@ void job_fail(struct job *job, const struct err *err);
 /* EVENT_ENDED and EVENT_GONE; job_gone may free it. */
 void job_end(struct job *job, const struct ended_message *ended);
 void job_gone(struct job *job);
+
+/* Its row is written soon, or with its end, whichever is first: most commands end before anybody
+ * asks for them, and a broker that is asked again tells of those without a row. job_write_rows
+ * writes all that are due now: before rows are read. */
+int job_keep_row(struct job *job, const char *actor, json_t *command);
+/* Now: before its id is told to anybody. */
+int job_write_row(struct job *job, struct err *err);
+void job_write_rows(struct front *front);
+/* With the end: 0, or -1 when it could not be written. */
+int job_write_end(struct job *job, const char *result, int64_t ended_ms, struct err *err);
 
 void job_follow(struct job *job, struct follower *f);
 void job_unfollow(struct job *job, struct follower *f);

@@ -128,11 +128,15 @@ static void ended(struct front *front, struct answer *answer)
             front_announce(front, "exec.end", job->workspace, job->owner,
                            json_pack("{s:s, s:s, s:i}", "exec_id", job->id, "reason",
                                      result_reason(&m.result), "exit_code", m.result.exit_code));
-            job_end(job, &m);
+            job_end(job, &m); /* the client first: the record is on disk */
         }
-        /* The row first, then the broker may forget it: between the two lies no loss. */
+        /* The row, then the broker may forget it: between the two lies no loss. */
         char *text = json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(6));
-        if (text && store_exec_end(front->store, m.exec, text, (int64_t)m.ended_at_ms, &err) >= 0)
+        int64_t when = (int64_t)m.ended_at_ms;
+        int r = !text ? -1
+                : job ? job_write_end(job, text, when, &err)
+                      : store_exec_end(front->store, m.exec, text, when, &err);
+        if (r >= 0)
             forget(front, m.exec);
         free(text);
         json_decref(object);

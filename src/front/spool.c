@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -21,30 +22,42 @@ struct turn {
     uint64_t stream;
 };
 
-static int open_files(struct spool *s, int dir, int flags)
+static int open_file(struct spool *s, const char *suffix, int flags)
 {
-    s->out = openat(dir, "out", O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
-    s->turns = openat(dir, "turns", O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
-    if (s->out >= 0 && s->turns >= 0)
-        return 0;
-    int r = -errno;
-    spool_close(s);
-    return r;
+    char name[48];
+
+    snprintf(name, sizeof(name), "%s.%s", s->id, suffix);
+    int fd = openat(s->execs, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
+    return fd < 0 ? -errno : fd;
+}
+
+static int begin(struct spool *s, int execs, const char *id, uint64_t bound, int flags)
+{
+    *s = (struct spool){.execs = execs, .out = -1, .turns = -1, .bound = bound, .turn_count = 1};
+    if (strlen(id) >= sizeof(s->id))
+        return -EINVAL;
+    memcpy(s->id, id, strlen(id) + 1);
+    s->out = open_file(s, "out", flags);
+    return s->out < 0 ? s->out : 0;
 }
 
 int spool_create(struct spool *s, int execs, const char *id, uint64_t bound)
 {
-    *s = (struct spool){.out = -1, .turns = -1, .bound = bound};
-    if (mkdirat(execs, id, 0700) < 0)
-        return -errno;
-    scoped_fd int dir = openat(execs, id, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-    return dir < 0 ? -errno : open_files(s, dir, O_CREAT | O_EXCL);
+    return begin(s, execs, id, bound, O_CREAT | O_EXCL);
+}
+
+static off_t place_of(uint64_t index)
+{
+    return (off_t)((index - 1) * sizeof(struct turn));
 }
 
 static int read_turn(const struct spool *s, uint64_t index, struct turn *ret)
 {
-    ssize_t n = pread(s->turns, ret, sizeof(*ret), (off_t)(index * sizeof(*ret)));
-
+    if (index == 0) {
+        *ret = (struct turn){.stream = SPOOL_OUT};
+        return 0;
+    }
+    ssize_t n = pread(s->turns, ret, sizeof(*ret), place_of(index));
     if (n < 0)
         return -errno;
     if (n != (ssize_t)sizeof(*ret) || ret->stream >= SPOOL_STREAM_COUNT_)
@@ -79,34 +92,32 @@ static void find_first(struct spool *s)
     off_t data = lseek(s->out, 0, SEEK_DATA);
 
     s->first = data < 0 ? s->end : (uint64_t)data;
-    data = lseek(s->turns, 0, SEEK_DATA);
-    s->first_turn = data < 0 ? 0 : ((uint64_t)data + sizeof(struct turn) - 1) / sizeof(struct turn);
+    data = s->turns < 0 ? 0 : lseek(s->turns, 0, SEEK_DATA);
+    if (data > 0)
+        s->first_turn = ((uint64_t)data + sizeof(struct turn) - 1) / sizeof(struct turn) + 1;
     if (s->first_turn >= s->turn_count)
-        s->first_turn = s->turn_count ? s->turn_count - 1 : 0;
+        s->first_turn = s->turn_count - 1;
 }
 
 int spool_open(struct spool *s, int execs, const char *id, uint64_t bound)
 {
-    scoped_fd int dir = openat(execs, id, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-    struct stat out;
-    struct stat turns;
+    struct stat st;
     struct turn last;
 
-    *s = (struct spool){.out = -1, .turns = -1, .bound = bound};
-    if (dir < 0)
-        return -errno;
-    int r = open_files(s, dir, 0);
+    int r = begin(s, execs, id, bound, 0);
     if (r < 0)
         return r;
-    if (fstat(s->out, &out) < 0 || fstat(s->turns, &turns) < 0) {
+    s->turns = open_file(s, "turns", 0); /* there may be none */
+    if (fstat(s->out, &st) < 0) {
         r = -errno;
         spool_close(s);
         return r;
     }
-    s->end = (uint64_t)out.st_size;
-    s->turn_count = (uint64_t)turns.st_size / sizeof(struct turn); /* a torn one is overwritten */
+    s->end = (uint64_t)st.st_size;
+    if (s->turns >= 0 && fstat(s->turns, &st) == 0) /* a torn one is overwritten */
+        s->turn_count += (uint64_t)st.st_size / sizeof(struct turn);
     find_first(s);
-    if (s->turn_count && read_turn(s, s->turn_count - 1, &last) == 0)
+    if (read_turn(s, s->turn_count - 1, &last) == 0)
         s->stream = (enum spool_stream)last.stream;
     return 0;
 }
@@ -119,16 +130,16 @@ void spool_close(struct spool *s)
 
 int spool_remove(int execs, const char *id)
 {
-    static const char *const files[] = {"out", "turns"};
-    scoped_fd int dir = openat(execs, id, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    static const char *const suffixes[] = {"out", "turns"};
+    char name[48];
+    int r = 0;
 
-    if (dir < 0)
-        return errno == ENOENT ? 0 : -errno;
-    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
-        if (unlinkat(dir, files[i], 0) < 0 && errno != ENOENT)
-            return -errno;
+    for (size_t i = 0; i < sizeof(suffixes) / sizeof(suffixes[0]); i++) {
+        snprintf(name, sizeof(name), "%.27s.%s", id, suffixes[i]);
+        if (unlinkat(execs, name, 0) < 0 && errno != ENOENT)
+            r = -errno;
     }
-    return unlinkat(execs, id, AT_REMOVEDIR) < 0 ? -errno : 0;
+    return r;
 }
 
 /* How far back somebody has yet to read; the end when nobody does. */
@@ -169,7 +180,7 @@ static void make_room(struct spool *s)
                 give_back(s->out, s->first);
             }
         }
-        give_back(s->turns, s->first_turn * sizeof(struct turn));
+        give_back(s->turns, (uint64_t)place_of(s->first_turn));
     }
 }
 
@@ -178,9 +189,13 @@ static int begin_turn(struct spool *s, enum spool_stream stream)
 {
     struct turn turn = {.offset = s->end, .stream = stream};
 
-    if (s->turn_count && s->stream == stream)
+    if (s->stream == stream)
         return 0;
-    ssize_t n = pwrite(s->turns, &turn, sizeof(turn), (off_t)(s->turn_count * sizeof(turn)));
+    if (s->turns < 0)
+        s->turns = open_file(s, "turns", O_CREAT);
+    if (s->turns < 0)
+        return s->turns;
+    ssize_t n = pwrite(s->turns, &turn, sizeof(turn), place_of(s->turn_count));
     if (n != (ssize_t)sizeof(turn))
         return n < 0 ? -errno : -ENOSPC;
     s->turn_count++;
@@ -235,7 +250,7 @@ int spool_reader_add(struct spool *s, struct spool_reader *r, uint64_t at, bool 
     if (at < s->first)
         return -ESPIPE;
     *r = (struct spool_reader){.at = at, .turn = s->first_turn, .holds = holds};
-    int found = s->turn_count ? find_turn(s, at, &r->turn) : 0;
+    int found = find_turn(s, at, &r->turn);
     if (found < 0)
         return found;
     r->next = s->readers;

@@ -3,9 +3,11 @@
  * kernel (splice): at every instant each of them is in the one or in the other, so that a front
  * that is killed loses none and repeats none.
  *
- *   DIR/<exec>/out     the bytes of both streams, in the order in which they were taken
- *   DIR/<exec>/turns   {offset, stream}: from here on it was this stream's turn. Written before the
- *                      bytes, so that those of a front that died in between are told apart, too
+ *   DIR/<exec>.out     the bytes of both streams, in the order in which they were taken
+ *   DIR/<exec>.turns   {offset, stream}: from here on it was this stream's turn. Written before the
+ *                      bytes, so that those of a front that died in between are told apart, too.
+ *                      The first turn, of standard output, goes without saying: most commands have
+ *                      no other, and no such file
  *
  * Offsets count from the first byte ever written. At most `bound` bytes are kept: older ones are
  * given back to the file system (a hole), but never those a reader has yet to see. */
@@ -31,8 +33,10 @@ struct spool_reader {
 };
 
 struct spool {
+    int execs; /* borrowed: the directory of all spools */
+    char id[28];
     int out;
-    int turns;
+    int turns; /* -1: none yet */
     uint64_t bound;
     uint64_t first; /* the oldest byte that is kept */
     uint64_t end;

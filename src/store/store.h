@@ -40,7 +40,8 @@ struct store_workspace {
     const char *labels; /* JSON text: the client's own, "{}" */
     int64_t created_ms;
     int64_t updated_ms;
-    int64_t deleted_ms; /* 0: not; in the trash since */
+    int64_t deleted_ms; /* 0: not; in the trash since; below 0: the same, and for good: what is left
+                           of it is being removed */
     const char *trash;  /* stamp of its place in the trash, "" */
 };
 
@@ -85,9 +86,15 @@ int store_workspace_add(struct store *store, const struct store_workspace *w, st
 /* 1 found (also in the trash), 0 not. */
 int store_workspace_get(struct store *store, struct arena *arena, const char *id,
                         struct store_workspace *ret, struct err *err);
-/* Policy, links, labels, updated_ms, deleted_ms, trash are written. ERR_NOT_FOUND. */
+/* Policy, links, labels, updated_ms are written. ERR_NOT_FOUND, ERR_CONFLICT: it is in the trash.
+ */
 int store_workspace_update(struct store *store, const struct store_workspace *w, struct err *err);
-/* The row and those of its commands. */
+/* Into the trash, out of it, or on its way out for good: deleted_ms, trash, updated_ms are written
+ * if deleted_ms was `was_deleted_ms`. ERR_NOT_FOUND, ERR_CONFLICT: it was not. */
+int store_workspace_move(struct store *store, const struct store_workspace *w,
+                         int64_t was_deleted_ms, struct err *err);
+/* The row of one in the trash, and those of its commands. ERR_NOT_FOUND, ERR_CONFLICT: it is not.
+ */
 int store_workspace_remove(struct store *store, const char *id, struct err *err);
 /* owner NULL: everybody's. deleted: only those in the trash, else only those that are not. */
 int store_workspaces(struct store *store, const char *owner, bool deleted, const char *after,

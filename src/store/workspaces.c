@@ -60,9 +60,19 @@ int store_workspace_get(struct store *store, struct arena *arena, const char *id
     return rc > 0 ? read_workspace(&q, arena, ret, err) : rc;
 }
 
-static int none(struct err *err)
+/* No row was as it should have been: there is none, or somebody else has changed it before. */
+static int unchanged(struct store *store, const char *id, struct err *err)
 {
-    return err_set(err, ERR_NOT_FOUND, 0, "there is no such workspace");
+    scoped_query struct query q =
+        query_on(store, QUERY_WORKSPACE_GET, "SELECT " COLUMNS " FROM workspaces WHERE id = ?");
+
+    query_text(&q, id);
+    int rc = query_step(&q, err);
+    if (rc < 0)
+        return -1;
+    if (rc == 0)
+        return err_set(err, ERR_NOT_FOUND, 0, "there is no such workspace");
+    return err_set(err, ERR_CONFLICT, 0, "the workspace was changed meanwhile");
 }
 
 int store_workspace_update(struct store *store, const struct store_workspace *w, struct err *err)
@@ -70,31 +80,49 @@ int store_workspace_update(struct store *store, const struct store_workspace *w,
     int changed = 0;
     scoped_query struct query q =
         query_on(store, QUERY_WORKSPACE_UPDATE,
-                 "UPDATE workspaces SET policy = ?, links = ?, labels = ?, updated_ms = ?,"
-                 " deleted_ms = ?, trash = ? WHERE id = ?");
+                 "UPDATE workspaces SET policy = ?, links = ?, labels = ?, updated_ms = ?"
+                 " WHERE id = ? AND deleted_ms = 0");
 
     query_text(&q, w->policy);
     query_text(&q, w->links);
     query_text(&q, w->labels);
     query_number(&q, w->updated_ms);
-    query_number(&q, w->deleted_ms);
-    query_text(&q, w->trash);
     query_text(&q, w->id);
     if (query_run(&q, &changed, err) < 0)
         return -1;
-    return changed ? 0 : none(err);
+    return changed ? 0 : unchanged(store, w->id, err);
+}
+
+int store_workspace_move(struct store *store, const struct store_workspace *w,
+                         int64_t was_deleted_ms, struct err *err)
+{
+    int changed = 0;
+    scoped_query struct query q =
+        query_on(store, QUERY_WORKSPACE_MOVE,
+                 "UPDATE workspaces SET deleted_ms = ?, trash = ?, updated_ms = ?"
+                 " WHERE id = ? AND deleted_ms = ?");
+
+    query_number(&q, w->deleted_ms);
+    query_text(&q, w->trash);
+    query_number(&q, w->updated_ms);
+    query_text(&q, w->id);
+    query_number(&q, was_deleted_ms);
+    if (query_run(&q, &changed, err) < 0)
+        return -1;
+    return changed ? 0 : unchanged(store, w->id, err);
 }
 
 int store_workspace_remove(struct store *store, const char *id, struct err *err)
 {
     int changed = 0;
     scoped_query struct query q = /* its commands go with it: ON DELETE CASCADE */
-        query_on(store, QUERY_WORKSPACE_REMOVE, "DELETE FROM workspaces WHERE id = ?");
+        query_on(store, QUERY_WORKSPACE_REMOVE,
+                 "DELETE FROM workspaces WHERE id = ? AND deleted_ms <> 0");
 
     query_text(&q, id);
     if (query_run(&q, &changed, err) < 0)
         return -1;
-    return changed ? 0 : none(err);
+    return changed ? 0 : unchanged(store, id, err);
 }
 
 /* Part of a list. The query has ended before anybody is called back, so they may use the store. */

@@ -88,7 +88,6 @@ class Terminal:
         while self.read(0.05):
             pass
         same = termios.tcgetattr(self.slave) == self.before
-        self.close()
         return self.process.returncode, self.seen, same
 
     def close(self):
@@ -102,7 +101,17 @@ class Terminal:
 class Verbs(DaemonTest):
     def setUp(self):
         super().setUp()
+        self.terminals = []
         self.env = {**os.environ, "CARREL_SOCKET": self.daemon.socket, "TERM": "xterm", "HOME": self.dir}
+
+    def tearDown(self):
+        for terminal in self.terminals:
+            terminal.close()
+        super().tearDown()
+
+    def terminal(self, *args, **kwargs):
+        self.terminals.append(Terminal({**self.env, **kwargs.pop("env", {})}, *args, **kwargs))
+        return self.terminals[-1]
 
     def carrel(self, *args, **kwargs):
         return carrel(*args, **{"env": self.env, **kwargs})
@@ -245,32 +254,31 @@ class Verbs(DaemonTest):
 
     def test_a_shell_is_a_real_terminal(self):
         self.desk()
-        shell = Terminal(self.env, "shell", "desk")
-        self.addCleanup(lambda: shell.process.poll() is None and shell.process.kill())
+        shell = self.terminal("shell", "desk")
         shell.until(rb"carrel(\x1b\[0m)?:~?/?[$#] ")
         self.assertNotEqual(shell.before, termios.tcgetattr(shell.slave), "the terminal here still edits lines itself")
         shell.type(b"echo A$((40+2)) $TERM; tty\r")
-        shell.until(rb"\nA42 xterm\r\n/dev/pts/\d+\r\n")
+        shell.until(rb"[\r\n]A42 xterm\r\n/dev/pts/\d+\r\n")
         shell.type(b"stty size\r")
-        shell.until(rb"\n24 80\r\n")
+        shell.until(rb"[\r\n]24 80\r\n")
         shell.resize(30, 100)
         time.sleep(0.3)
         shell.type(b"stty size\r")
-        shell.until(rb"\n30 100\r\n")
+        shell.until(rb"[\r\n]30 100\r\n")
         shell.type(b"sleep 1000\r")
         shell.until(rb"sleep 1000\r\n")
         time.sleep(0.3)
         shell.type(b"\x03")
         shell.until(rb"\^C.*[$#] ")
         shell.type(b"echo B$?\r")
-        shell.until(rb"\nB130\r\n")
+        shell.until(rb"[\r\n]B130\r\n")
         shell.type(b"sleep 1000\r")
         shell.until(rb"sleep 1000\r\n")
         time.sleep(0.3)
         shell.type(b"\x1a")
         shell.until(rb"Stopped")
         shell.type(b"kill %1; wait; echo C$((1+1))\r")
-        shell.until(rb"\nC2\r\n")
+        shell.until(rb"[\r\n]C2\r\n")
         shell.type(b"exit 9\r")
         status, _, same = shell.end()
         self.assertEqual(9, status)
@@ -279,17 +287,18 @@ class Verbs(DaemonTest):
     def test_a_shell_that_is_ended_from_outside_leaves_the_terminal_as_it_was(self):
         self.desk()
         for how, status in ((signal.SIGTERM, 143), (signal.SIGHUP, 129)):
-            shell = Terminal(self.env, "shell", "desk")
+            shell = self.terminal("shell", "desk")
             shell.until(rb"[$#] ")
+            time.sleep(0.3)  # bash sees a signal between its prompt and its first read only with the next key
             shell.process.send_signal(how)
             ended, _, same = shell.end()
             self.assertEqual((status, True), (ended, same))
-            self.wait_for(lambda: not self.object(self.says("ps", "--json"))["execs"], "its shell goes on")
-        shell = Terminal(self.env, "shell", "desk")
+            self.wait_for(lambda: not self.object(self.says("ps", "--json"))["execs"], f"its shell goes on after {how}")
+        shell = self.terminal("shell", "desk")
         shell.until(rb"[$#] ")
         for number in range(5):
             shell.type(b"echo D%d_$((1+1))\r" % number)
-            shell.until(rb"\nD%d_2\r\n" % number)
+            shell.until(rb"[\r\n]D%d_2\r\n" % number)
             if number == 2:
                 self.daemon.kill_front()  # the shell lives on behind it
         shell.type(b"exit 3\r")
@@ -297,7 +306,7 @@ class Verbs(DaemonTest):
 
     def test_exec_with_a_terminal_and_shell_without_one(self):
         self.desk()
-        terminal = Terminal(self.env, "exec", "--tty", "desk", "-c", "tty; stty size; exit 4", size=(17, 91))
+        terminal = self.terminal("exec", "--tty", "desk", "-c", "tty; stty size; exit 4", size=(17, 91))
         status, seen, same = terminal.end()
         self.assertEqual((4, True), (status, same), seen)
         self.assertRegex(seen, rb"/dev/pts/\d+\r\n17 91\r\n")
@@ -314,7 +323,7 @@ class Verbs(DaemonTest):
         self.assertEqual(202, second.status, second.bytes)
         self.daemon.post("/v1/keys", {"owner": "alice", "scopes": ["user"], "name": HOSTILE})
         self.daemon.execute("desk", f"cat '/etc/{HOSTILE}'; unshare -U '{HOSTILE}'")
-        events = Terminal({**self.env, "NO_COLOR": "1"}, "events")
+        events = self.terminal("events", env={"NO_COLOR": "1"})
         time.sleep(0.5)
         self.daemon.execute("desk", f": {HOSTILE}")
         events.until(rb"exec.end")
@@ -323,14 +332,15 @@ class Verbs(DaemonTest):
         for args in (["ps"], ["ps", "--all", "desk"], ["ws", "ls"], ["ws", "show", "desk"], ["key", "ls"],
                      ["audit", "tail", "-n", "100"], ["exec", "desk", "--", f"/no{HOSTILE}"], ["ws", "show", f"x{HOSTILE}"],
                      ["exec", f"x{HOSTILE}", "--", "true"], ["logs", "desk", f"x{HOSTILE}"]):
-            seen[" ".join(args[:2])] = Terminal({**self.env, "NO_COLOR": "1"}, *args, size=(50, 400)).end()[1]
+            seen[" ".join(args[:2])] = self.terminal(*args, env={"NO_COLOR": "1"}, size=(50, 400)).end()[1]
         for verb, text in seen.items():
             with self.subTest(verb=verb):
                 self.assertTrue(text)
-                plain = re.sub(rb"\x1b\[(2|0|31|1)?m", b"", text.replace(b"\r\n", b"\n")) if verb.startswith("exec") else text.replace(b"\r\n", b"\n")
+                plain = text.replace(b"\r\n", b"\n")
                 self.assertNotRegex(plain, rb"[\x00-\x09\x0b-\x1f\x7f]", "a control byte")
-                for character in plain.decode():
-                    self.assertNotIn(character, "\x9b\u202e\u200b")
+                self.assertNotIn("\x9b", plain.decode())
+                if not verb.startswith("exec"):  # what one has typed oneself is shown as it is
+                    self.assertNotRegex(plain.decode(), "[\u202e\u200b]")
         self.assertEqual(3, len(seen["ps"].splitlines()), "a command made a line of its own")
 
     def test_keys_over_the_network(self):
@@ -342,7 +352,7 @@ class Verbs(DaemonTest):
         self.assertEqual("desk\n", self.says("ws", "create", "desk", env=admin))
         made = self.object(self.says("key", "create", "--owner", "alice", "--name", "laptop", "--json", env=admin))
         alice = {**url, "CARREL_KEY": made["key"]}
-        self.assertRegex(self.says("key", "create", "--owner", "bob"), r"ck_[a-z2-7]{52}")
+        self.assertRegex(self.carrel("key", "create", "--owner", "bob").stdout, r"ck_[a-z2-7]{52}")
         self.assertIn("laptop", self.says("key", "ls"))
         self.assertNotIn("bob", self.says("key", "ls", env=alice))
         self.one_line(self.carrel("ws", "show", "desk", env=alice), "desk")

@@ -91,8 +91,8 @@ class AgentDay(DaemonTest):
         done = self.daemon.execute(ws, "trap '' TERM; (setsid sleep 1000 &) ; sleep 1000", timeout_ms=500)
         self.assertEqual((124, "timeout", True), (done["exit_code"], done["reason"], done["timed_out"]))
         self.assertLess(time.monotonic() - began, PATIENCE)
-        alive = self.daemon.execute(ws, "ps -eo args | grep -c '[s]leep 1000'")
-        self.assertEqual("0\n", alive["stdout"], "the deadline has left something of its tree")
+        self.wait_for(lambda: self.daemon.execute(ws, "ps -eo args | grep -c '[s]leep 1000'")["stdout"] == "0\n",
+                      "the deadline has left something of its tree")
 
     def test_server_sent_events_and_one_stream_alone(self):
         ws = self.workspace()

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The body of an exec request, as any client may send it: what is accepted can be said to the
+ * broker, and is understood there. The input is a policy, a NUL byte, and the body. */
+#include "http/server.h"
+#define http_request_of no_request /* there is no server */
+static const struct http_request *no_request(const struct exchange *x);
+#include "api/exec_request.c" /* with what it calls below, and no daemon around it */
+#include "api/fields.c"
+#include "api/links.c"
+
+static struct http_request request;
+static bool answered;
+
+static const struct http_request *no_request(const struct exchange *x)
+{
+    (void)x;
+    return &request;
+}
+
+void call_error(struct call *call, int status, const char *code, const char *format, ...)
+{
+    (void)call;
+    (void)status;
+    (void)code;
+    (void)format;
+    answered = true;
+}
+
+void call_fail(struct call *call, const struct err *err)
+{
+    (void)call;
+    (void)err;
+    answered = true;
+}
+
+void call_bad_field(struct call *call, const char *field, const char *expected)
+{
+    (void)call;
+    (void)field;
+    (void)expected;
+    answered = true;
+}
+
+bool actor_may_see(const struct actor *actor, const char *owner)
+{
+    (void)actor;
+    (void)owner;
+    return true;
+}
+
+bool follow_format_of(const char *text, enum follow_format *ret)
+{
+    *ret = FOLLOW_SSE;
+    return text && strcmp(text, "sse") == 0;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void check(struct call *call, struct exec_wish *wish)
+{
+    struct exec_message heard;
+    uint64_t tag;
+    struct buf b;
+
+    wish->message.exec = "xaaaaaaaaaaaaaaaaaaaaaaaaaa";
+    buf_init(&b, 4000000);
+    protocol_pack_exec(&b, 7, &wish->message);
+    /* Larger than agreed is refused by the front itself; the rest must be the same on the far side.
+     */
+    if (buf_done(&b) == 0 && protocol_unpack_exec(b.p, b.n, &call->arena, &tag, &heard) &&
+        (tag != 7 || strcmp(heard.argv[0], wish->message.argv[0]) != 0 ||
+         heard.timeout_ms != wish->message.timeout_ms || heard.tty != wish->message.tty))
+        __builtin_trap();
+    buf_clear(&b);
+    json_decref(wish->shown);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static struct settings settings = {.spool_bytes = 64UL << 20};
+    static struct front front = {.settings = &settings};
+    struct call call = {.front = &front, .id = "r", .actor = {.name = "fuzz"}};
+    const uint8_t *nul = memchr(data, 0, size);
+    struct exec_wish wish;
+
+    if (!nul)
+        return 0;
+    size_t n = (size_t)(nul - data);
+    arena_init(&call.arena, 32UL << 20);
+    call.workspace =
+        (struct store_workspace){.id = "w",
+                                 .bucket = "main",
+                                 .owner = "o",
+                                 .policy = arena_copy(&call.arena, (const char *)data, n),
+                                 .links = "{}"};
+    call.body = json_loadb((const char *)nul + 1, size - n - 1, JSON_REJECT_DUPLICATES, NULL);
+    answered = false;
+    if (json_is_object(call.body)) {
+        if (exec_wish_read(&call, &wish))
+            check(&call, &wish);
+        else if (!answered)
+            __builtin_trap(); /* a client would wait for ever */
+    }
+    json_decref(call.body);
+    arena_clear(&call.arena);
+    return 0;
+}
