@@ -11,8 +11,6 @@
 #include "base/fd.h"
 
 enum {
-    PAGE_DEFAULT = 100,
-    PAGE_MAX = 1000,
     LOOK_MS = 250, /* the broker writes, and nothing tells us */
     LINES_A_TURN = 2000,
     MILLISECONDS = 23, /* characters of a time, up to those */
@@ -185,8 +183,7 @@ void records_list(struct call *call)
     buf_init(&r->out, 1UL << 20);
     call->context = r;
     call->abandoned = finish;
-    if (!call_number(call, "after", INT64_MAX, 0, &after) ||
-        !call_number(call, "limit", PAGE_MAX, PAGE_DEFAULT, &limit) ||
+    if (!call_number(call, "after", INT64_MAX, 0, &after) || !call_limit(call, &limit) ||
         !call_number(call, "follow", 1, 0, &follow) ||
         !call_text(call, "workspace", &r->workspace) ||
         !call_text(call, "operation", &r->operation) || !call_text(call, "actor", &r->actor))

@@ -12,6 +12,8 @@
 #include "broker/protocol.h"
 
 enum {
+    PAGE_DEFAULT = 100,
+    PAGE_MAX = 1000,
     DETAILS_MAX = PROTOCOL_DETAILS - 256, /* the broker adds who said so */
 };
 
@@ -57,6 +59,11 @@ void call_json(struct call *call, int status, json_t *object)
     else
         reply(call, 500, "application/json", failed, sizeof(failed) - 1);
     free(text);
+}
+
+void call_bytes(struct call *call, const char *type, const char *bytes, size_t n)
+{
+    reply(call, 200, type, bytes, n);
 }
 
 void call_empty(struct call *call)
@@ -204,6 +211,16 @@ void call_ask(struct call *call, uint32_t kind, const char *a, const char *b, co
     buf_init(&message, 4096);
     protocol_pack_plain(&message, call_expect(call, heard), &m);
     link_send(call->front->link, kind, &message);
+}
+
+bool call_limit(struct call *call, uint64_t *ret)
+{
+    if (!call_number(call, "limit", PAGE_MAX, PAGE_DEFAULT, ret))
+        return false;
+    if (*ret > 0)
+        return true;
+    call_bad_field(call, "limit", "a whole number from 1 to 1000");
+    return false;
 }
 
 bool call_number(struct call *call, const char *name, uint64_t max, uint64_t fallback,

@@ -47,6 +47,8 @@ bool actor_may_see(const struct actor *actor, const char *owner);
 /* Answers; the call may be gone afterwards. */
 void call_json(struct call *call, int status, json_t *object);
 void call_empty(struct call *call);
+/* Bytes of another type. */
+void call_bytes(struct call *call, const char *type, const char *bytes, size_t n);
 void call_error(struct call *call, int status, const char *code, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 /* 429: which quota it is, by the name of its setting, and a sentence. */
@@ -78,6 +80,8 @@ void call_ask(struct call *call, uint32_t kind, const char *a, const char *b, co
 /* Query parameter as a number within bounds; `fallback` when absent. False: answered with 400. */
 bool call_number(struct call *call, const char *name, uint64_t max, uint64_t fallback,
                  uint64_t *ret);
+/* How many items a page of a list has. */
+bool call_limit(struct call *call, uint64_t *ret);
 /* As text in the arena; NULL when absent. False: answered with 400. */
 bool call_text(struct call *call, const char *name, const char **ret);
 

@@ -15,7 +15,6 @@ enum {
 };
 
 #define MAX_TIMEOUT_MS (1000ULL * 86400 * 365)
-#define PLAIN_OUTPUT   (4UL << 20) /* as JSON it can be six times that; streams have no bound */
 
 static char *copy(struct call *call, const char *text)
 {
@@ -308,12 +307,6 @@ bool exec_wish_read(struct call *call, struct exec_wish *ret)
         !read_input(call, ret) || !read_answer(call, ret) || !read_user(call, &spec) ||
         !read_limits(call, &spec) || !apply_policy(call, &spec, ret))
         return false;
-    bool plain = !ret->streamed && !ret->background;
-    uint64_t most = call->front->settings->spool_bytes / 2;
-    if (most > PLAIN_OUTPUT)
-        most = PLAIN_OUTPUT;
-    if (plain && (!ret->output_bytes || ret->output_bytes > most))
-        ret->output_bytes = most; /* it is read back from the spool, into one answer */
     ret->shown = json_object();
     static const char *const kept[] = {"command", "argv", "cwd", "pty", "background", "timeout_ms"};
     for (size_t i = 0; i < sizeof(kept) / sizeof(kept[0]); i++) {

@@ -17,9 +17,8 @@
 #include "json/result.h"
 
 enum {
-    PAGE_DEFAULT = 100,
-    PAGE_MAX = 1000,
-    MESSAGE_MAX = 4000000, /* of the broker's protocol */
+    ANSWER_OUTPUT = 1 << 20, /* of a plain answer; all of it is to be had from …/output */
+    MESSAGE_MAX = 4000000,   /* of the broker's protocol */
 };
 
 struct asking {
@@ -44,41 +43,49 @@ static json_t *running_json(const struct job *job)
                      job->state == JOB_ENDED ? "ended" : "running");
 }
 
-/* Both streams as they are in the spool, apart. */
-static int collect(struct job *job, struct buf *out, struct buf *err)
+/* Both streams as they are in the spool, apart, as far as one answer goes. *ret_cut: there is more.
+ */
+static int collect(struct job *job, struct buf *out, struct buf *err, bool *ret_cut)
 {
     struct spool_reader reader;
     char bytes[32768];
     enum spool_stream stream;
-    ssize_t n;
+    uint64_t left = ANSWER_OUTPUT;
+    ssize_t n = 1;
 
+    *ret_cut = false;
     if (!job->has_spool)
         return 0;
-    int r = spool_reader_add(&job->spool, &reader, 0, false);
+    int r = spool_reader_add(&job->spool, &reader, job->spool.first, false);
     if (r < 0)
         return r;
-    while (reader.at < job->final &&
-           (n = spool_read(&job->spool, &reader, bytes, sizeof(bytes), &stream)) > 0)
-        buf_add(stream == SPOOL_ERR ? err : out, bytes, (size_t)n);
+    while (n > 0 && left > 0 && reader.at < job->final) {
+        size_t most = left < sizeof(bytes) ? (size_t)left : sizeof(bytes);
+        if (most > job->final - reader.at)
+            most = (size_t)(job->final - reader.at);
+        n = spool_read(&job->spool, &reader, bytes, most, &stream);
+        if (n > 0) {
+            buf_add(stream == SPOOL_ERR ? err : out, bytes, (size_t)n);
+            left -= (uint64_t)n;
+        }
+    }
+    *ret_cut = reader.at < job->final || job->spool.first > 0;
     spool_reader_drop(&job->spool, &reader);
-    return reader.at >= job->final ? 0 : -EIO;
+    return n > 0 ? 0 : -EIO;
 }
 
-static json_t *whole_result(struct job *job, uint64_t most)
+static json_t *whole_result(struct job *job)
 {
     scoped_buf struct buf out;
     scoped_buf struct buf err;
+    bool cut;
 
-    buf_init(&out, 256UL << 20);
-    buf_init(&err, 256UL << 20);
-    if (collect(job, &out, &err) < 0 || buf_done(&out) < 0 || buf_done(&err) < 0)
+    buf_init(&out, 2 * ANSWER_OUTPUT);
+    buf_init(&err, 2 * ANSWER_OUTPUT);
+    if (collect(job, &out, &err, &cut) < 0 || buf_done(&out) < 0 || buf_done(&err) < 0)
         return NULL;
     struct carrel_result result = job->result;
-    if (most && out.n + err.n > most) { /* what came after the bound was not asked for */
-        err.n = err.n > most ? most : err.n;
-        out.n = most - err.n < out.n ? most - err.n : out.n;
-        result.truncated = true;
-    }
+    result.truncated = cut || job->over_output;
     result.out = out.p;
     result.out_size = out.n;
     result.err = err.p;
@@ -108,7 +115,7 @@ static void plain_drained(struct follower *follower)
 {
     struct asking *asking = (struct asking *)follower;
     struct call *call = asking->call;
-    json_t *object = whole_result(asking->job, asking->wish.output_bytes);
+    json_t *object = whole_result(asking->job);
 
     let_go(asking);
     if (object)
@@ -471,8 +478,8 @@ void execs_list(struct call *call)
     uint64_t limit;
     struct err err;
 
-    if (!call_number(call, "limit", PAGE_MAX, PAGE_DEFAULT, &limit) ||
-        !call_text(call, "cursor", &cursor) || !call_text(call, "state", &state))
+    if (!call_limit(call, &limit) || !call_text(call, "cursor", &cursor) ||
+        !call_text(call, "state", &state))
         return;
     job_write_rows(call->front);
     listing.list = json_array();

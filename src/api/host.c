@@ -26,8 +26,7 @@ extern const char openapi_end[];
 
 void openapi_get(struct call *call)
 {
-    http_reply(call->x, 200, "application/json", NULL, openapi_text,
-               (size_t)(openapi_end - openapi_text));
+    call_bytes(call, "application/json", openapi_text, (size_t)(openapi_end - openapi_text));
 }
 
 void health_get(struct call *call)
@@ -140,5 +139,5 @@ void metrics_get(struct call *call)
     if (buf_done(&b) < 0)
         call_error(call, 500, "internal", "out of memory");
     else
-        http_reply(call->x, 200, "text/plain; version=0.0.4; charset=utf-8", NULL, b.p, b.n);
+        call_bytes(call, "text/plain; version=0.0.4; charset=utf-8", b.p, b.n);
 }

@@ -15,8 +15,6 @@ static const struct {
 enum {
     SCOPES = sizeof(scopes) / sizeof(scopes[0]),
     KEY_TEXT = 56,
-    PAGE_DEFAULT = 100,
-    PAGE_MAX = 1000,
 };
 
 static json_t *scopes_json(unsigned bits)
@@ -156,8 +154,7 @@ void keys_list(struct call *call)
     struct err err;
     bool all = (call->actor.scopes & SCOPE_ADMIN) != 0;
 
-    if (!call_number(call, "limit", PAGE_MAX, PAGE_DEFAULT, &limit) ||
-        !call_text(call, "cursor", &cursor))
+    if (!call_limit(call, &limit) || !call_text(call, "cursor", &cursor))
         return;
     json_t *list = json_array();
     if (store_keys(call->front->store, all ? NULL : call->actor.owner, cursor, (size_t)limit,

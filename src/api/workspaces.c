@@ -19,11 +19,6 @@
 #include "front/sweep.h"
 #include "policy/policy.h"
 
-enum {
-    PAGE_DEFAULT = 100,
-    PAGE_MAX = 1000,
-};
-
 /* A change that is under way: the context of its call. */
 struct doing {
     struct change change;
@@ -332,9 +327,8 @@ void workspaces_list(struct call *call)
     uint64_t deleted;
     struct err err;
 
-    if (!call_number(call, "limit", PAGE_MAX, PAGE_DEFAULT, &limit) ||
-        !call_number(call, "deleted", 1, 0, &deleted) || !call_text(call, "cursor", &cursor) ||
-        !call_text(call, "owner", &owner))
+    if (!call_limit(call, &limit) || !call_number(call, "deleted", 1, 0, &deleted) ||
+        !call_text(call, "cursor", &cursor) || !call_text(call, "owner", &owner))
         return;
     if (!(call->actor.scopes & SCOPE_ADMIN))
         owner = call->actor.owner;

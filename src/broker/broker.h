@@ -207,6 +207,8 @@ int journal_add(struct broker *broker, const struct audit_record *record, struct
 int journal_note(struct broker *broker, const struct audit_record *record, struct waiter *waiter);
 /* Waits until everything is on disk, a few seconds at most. False: some of it is not. */
 bool journal_flush(struct broker *broker);
+/* Why it cannot be written, while it cannot. */
+int journal_errno(const struct broker *broker);
 /* Where the records are. */
 void journal_dir(const struct broker *broker, char *path, size_t size);
 /* A text as JSON, at most `most` bytes of it. */

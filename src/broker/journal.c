@@ -56,6 +56,13 @@ static void ready(struct watch *watch, uint32_t what)
     }
 }
 
+int journal_errno(const struct broker *b)
+{
+    struct err err;
+
+    return b->audit && audit_has_failed(b->audit, &err) ? err.os_errno : 0;
+}
+
 void journal_dir(const struct broker *b, char *path, size_t size)
 {
     snprintf(path, size, "%s/audit", b->settings.state);

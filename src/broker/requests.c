@@ -201,7 +201,7 @@ static void record_written(struct broker *b, struct waiter *waiter, bool written
     if (told->generation == b->generation && written) {
         link_send_ok(b, told->tag);
     } else if (told->generation == b->generation) {
-        err_set(&err, ERR_IO, 0, "the audit could not be written");
+        err_set(&err, ERR_IO, journal_errno(b), "the audit could not be written");
         link_send_error(b, told->tag, &err);
     }
     free(told);

@@ -153,10 +153,10 @@ static void start_written(struct broker *b, struct waiter *waiter, bool written)
     struct task *t = (struct task *)(void *)((char *)waiter - offsetof(struct task, start_wait));
     struct err err;
 
-    (void)b;
     t->start_pending = false;
     if (!written && !t->unwanted) {
-        err_set(&err, ERR_IO, 0, "the start could not be recorded, so the command was ended");
+        err_set(&err, ERR_IO, journal_errno(b),
+                "the start could not be recorded in the audit, so the command was ended");
         answer_failure(t, &err);
         if (t->exec) {
             exec_kill(t->exec, CARREL_ENDED_SIGNAL);

@@ -295,7 +295,8 @@ class TheDaemon(DaemonTest):
                 self.wrong.add(f"{method} {path} with {body}: the document says {refused or 'that this is good'}")
         answer = self.daemon.request(method, path.format(**ids) + query, body, key=key, headers=headers)
         if answer.status != expected:
-            self.wrong.add(f"{method} {path}{query} with {str(body)[:200]}: {answer.status}, not {expected}: {answer.bytes[:300]!r}")
+            self.wrong.add(f"{method} {path}{query} with {str(body)[:200]}: {answer.status}, not {expected}: "
+                           f"{answer.bytes[:300]!r}")
         self.judge(method, path, answer)
         return answer
 
@@ -372,7 +373,8 @@ class TheDaemon(DaemonTest):
         self.ask("GET", "/v1/keys", 200, key=self.alice)
         self.ask("GET", "/v1/keys", 400, query="?limit=0")
         self.ask("GET", "/v1/keys", 400, query="?limit=many")
-        for body in ({"owner": "alice"}, {"scopes": ["user"]}, {"owner": "alice", "scopes": []}, {"owner": 5, "scopes": ["user"]},
+        for body in ({"owner": "alice"}, {"scopes": ["user"]}, {"owner": "alice", "scopes": []},
+                     {"owner": 5, "scopes": ["user"]},
                      {"owner": "alice", "scopes": ["nope"]}, {"owner": "../x", "scopes": ["user"]},
                      {"owner": "alice", "scopes": ["user"], "name": 5}, {"owner": "alice", "scopes": ["user"], "nope": 1}):
             self.ask("POST", "/v1/keys", 400, body)

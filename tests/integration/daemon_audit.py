@@ -53,7 +53,8 @@ class Records(DaemonTest):
             time.sleep(0.02)
         self.assertEqual(1, len(found), f"{operation} of {request}: {found}")
         record = found[0]
-        self.assertEqual((actor or self.actor, workspace, result), (record["actor"], record["workspace"], record["result"]), record)
+        self.assertEqual((actor or self.actor, workspace, result),
+                         (record["actor"], record["workspace"], record["result"]), record)
         return record
 
     def whole(self, state=None):
@@ -245,7 +246,8 @@ class Records(DaemonTest):
         self.assertEqual(everything, got("limit=1000"))
         for name in ("workspace", "operation", "actor"):
             for value in {r[name] for r in everything} - {""}:
-                self.assertEqual([r for r in everything if r[name] == value], got(f"limit=1000&{name}={value}"), f"{name}={value}")
+                wanted = [r for r in everything if r[name] == value]
+                self.assertEqual(wanted, got(f"limit=1000&{name}={value}"), f"{name}={value}")
         both = [r for r in everything if (r["workspace"], r["operation"], r["actor"]) == ("desk", "exec.end", "socket")]
         self.assertEqual(1, len(both))
         self.assertEqual(both, got("workspace=desk&operation=exec.end&actor=socket"))
@@ -259,7 +261,8 @@ class Records(DaemonTest):
             paged, after = paged + page["records"], page["next"]
         self.assertEqual(everything, paged)
         for odd in ("after=-1", "after=x", "limit=0", "limit=1001", "follow=2"):
-            self.assertEqual(400, self.daemon.get(f"/v1/audit?{odd}").status, odd)
+            with self.subTest(query=odd):
+                self.assertEqual(400, self.daemon.get(f"/v1/audit?{odd}").status)
         self.follows(everything)
 
     def follows(self, everything):
@@ -352,7 +355,8 @@ class NoRoom(DaemonTest):
         keys = self.daemon.get("/v1/keys?limit=1000").json["keys"]
         execs = self.daemon.get("/v1/workspaces/desk/exec?state=running").json["execs"]
         return ([{**w, "state": None} for w in spaces], keys, execs,
-                sorted(os.listdir(f"{self.daemon.state}/main/threads")), sorted(os.listdir(f"{self.daemon.state}/main/.carrel")))
+                sorted(os.listdir(f"{self.daemon.state}/main/threads")),
+                sorted(os.listdir(f"{self.daemon.state}/main/.carrel")))
 
     def test_what_cannot_be_recorded_is_not_done(self):
         self.assertEqual("desk", self.workspace(id="desk"))

@@ -45,8 +45,8 @@ def reach(pid):
         os.close(fd)
     except OSError as error:
         found["getfd"] = errno.errorcode[error.errno]
-    for name in ("mem", "maps", "environ", "auxv", "syscall", "stack", "pagemap", "fd", "fdinfo", "map_files", "exe", "cwd", "root",
-                 "ns/mnt", "task", "io", "personality", "setgroups", "uid_map"):
+    for name in ("mem", "maps", "environ", "auxv", "pagemap", "fd", "fdinfo", "map_files", "exe", "cwd", "root", "ns/mnt",
+                 "setgroups", "uid_map"):
         path = f"/proc/{pid}/{name}"
         try:
             if name in ("exe", "cwd", "root", "ns/mnt"):
@@ -57,8 +57,6 @@ def reach(pid):
                 os.close(os.open(path, os.O_RDWR)); found[name] = "opened"
             elif name in ("setgroups", "uid_map"):
                 os.close(os.open(path, os.O_WRONLY)); found[name] = "opened"
-            elif name == "task":
-                os.listdir(path)
             else:
                 with open(path, "rb") as file:
                     found[name] = "read" if file.read(64) else "empty"
@@ -78,8 +76,8 @@ def pids():
 """
 REFUSED = {"EPERM", "EACCES", "ENOENT", "ESRCH", "ENOSYS", "empty"}
 CALLS = ("attach", "seize", "read", "write", "getfd", "kcmp")
-PRIVATE = ("mem", "environ", "exe", "cwd", "root", "fd", "fdinfo", "map_files", "maps", "auxv", "pagemap", "ns/mnt", "setgroups",
-           "uid_map")
+PRIVATE = ("mem", "environ", "exe", "cwd", "root", "fd", "fdinfo", "map_files", "maps", "auxv", "pagemap", "ns/mnt",
+           "setgroups", "uid_map")
 
 
 class EscapeExecs(DaemonTest):
@@ -118,13 +116,16 @@ class EscapeExecs(DaemonTest):
         for pid, found in told.items():
             with self.subTest(pid=pid):
                 self.refused(found)
-        # The same questions about a child of one's own are answered.
+        # Another command's process is of the same user; its files in /proc may be read, but it is not to be traced.
+        other = self.python(ws, "print(json.dumps([reach(p) for p in pids() if name_of(p) == 'sleep']))")
+        self.assertEqual(1, len(other))
+        self.assertLessEqual({other[0][call] for call in CALLS}, REFUSED, other)
+        # That these questions can be answered, a child of one's own shows.
         own = self.python(ws, "import subprocess\nchild = subprocess.Popen(['sleep', '9'])\nfound = reach(child.pid)\n"
                               "child.kill()\nprint(json.dumps(found))")
         self.assertEqual(("/usr/bin/sleep", "/", "read"), tuple(own[k] for k in ("exe", "root", "environ")), own)
         self.assertIn("opened", (own["mem"], own["uid_map"]))
-        print(f"a child of one's own: {({k: own[k] for k in CALLS})}")
-        # Commands of one workspace are of one user, and may see each other; those of another one are not there at all.
+        # What runs in another workspace is not there at all.
         other = self.workspace()
         seen = self.python(other, "print(json.dumps([open(f'/proc/{p}/cmdline').read() for p in pids() if p != os.getpid()]))")
         self.assertNotIn(FOREVER, "".join(seen))
@@ -247,7 +248,9 @@ print(json.dumps({"names": names, "ours": ours, "links": links, "nspid": sorted(
     def test_43_floods_are_cut_escaped_and_cost_no_memory(self):
         ws = self.workspace()
         self.daemon.execute(ws, "true")
-        floods = {"NUL": "cat /dev/zero", "what is not UTF-8": "tr '\\0' '\\377' </dev/zero", "no newline": "tr '\\0' x </dev/zero",
+        before = self.memory()
+        floods = {"NUL": "cat /dev/zero", "what is not UTF-8": "tr '\\0' '\\377' </dev/zero",
+                  "no newline": "tr '\\0' x </dev/zero",
                   "commands to a terminal": "yes \"$(printf '\\033]52;c;cm0gLXJm\\007')\"", "on stderr": "cat /dev/zero >&2",
                   "both": "cat /dev/zero & cat /dev/zero >&2", "cut characters": "yes '\u00e9\u20ac' | tr -d '\\n'"}
         for name, command in floods.items():
@@ -264,7 +267,12 @@ print(json.dumps({"names": names, "ours": ours, "links": links, "nspid": sorted(
                     self.assertNotRegex(answer.bytes, rb"[\x00-\x09\x0b-\x1f]")
                     if how == "ndjson":
                         self.assertEqual("output", json.loads(answer.bytes.splitlines()[-1])["reason"])
+        grown = self.memory() - before
+        print(f"grown by {grown >> 20} MiB with floods that are cut")
+        self.assertLess(grown, 64 << 20)
         done = self.daemon.execute(ws, "head -c 2000000000 /dev/zero | tr '\\0' x")  # the daemon's own bound
+        print(f"and by {(self.memory() - before) >> 20} MiB with its own bound")
+        self.assertLess(self.memory() - before, 128 << 20)
         self.assertEqual(("output", True), (done["reason"], done["truncated"]))
         self.assertLessEqual(len(done["stdout"]), 16 << 20)
 
@@ -272,7 +280,8 @@ print(json.dumps({"names": names, "ours": ours, "links": links, "nspid": sorted(
         ws = self.workspace()
         self.daemon.execute(ws, "true")
         before = self.memory()
-        stream = self.daemon.stream("POST", f"/v1/workspaces/{ws}/exec", {"command": "head -c 2000000000 /dev/zero", "stream": "raw"})
+        stream = self.daemon.stream("POST", f"/v1/workspaces/{ws}/exec",
+                                    {"command": "head -c 2000000000 /dev/zero", "stream": "raw"})
         total = 0
         while piece := stream.read(1 << 20):
             total += len(piece)
@@ -280,12 +289,13 @@ print(json.dumps({"names": names, "ours": ours, "links": links, "nspid": sorted(
         grown = self.memory() - before
         print(f"grown by {grown >> 20} MiB")
         self.assertLess(grown, 32 << 20)
-        kept = int(subprocess.run(["du", "-sk", f"{self.daemon.state}/execs"], capture_output=True, check=False).stdout.split()[0])
-        self.assertLess(kept, 200 << 10, "KiB kept of it")
+        used = subprocess.run(["du", "-sk", f"{self.daemon.state}/execs"], capture_output=True, check=True)
+        self.assertLess(int(used.stdout.split()[0]), 200 << 10, "KiB kept of it")
 
     def test_44_who_closes_holds_or_never_reads_a_stream_is_ended_by_the_deadline(self):
         ws = self.workspace()
-        for body in ({"command": "exec >&- 2>&- <&-; exec sleep 1000"}, {"command": "exec >&- 2>&-; exec sleep 1000", "stdin": "x" * (4 << 20)},
+        for body in ({"command": "exec >&- 2>&- <&-; exec sleep 1000"},
+                     {"command": "exec >&- 2>&-; exec sleep 1000", "stdin": "x" * (4 << 20)},
                      {"command": "(trap '' TERM HUP; exec setsid sleep 999) & exit 0"}, {"command": "kill -STOP $$"},
                      {"command": "cat <(sleep 1000)"}, {"command": "exec sleep 1000", "stdin_open": True},
                      {"command": "yes", "stream": "raw", "limits": {"max_output": "1G"}}):
@@ -359,11 +369,13 @@ print(json.dumps({"names": names, "ours": ours, "links": links, "nspid": sorted(
                                 "cat evil.sh >> .bashrc; mkdir -p bin .config/git etc; "
                                 "printf '#!/bin/sh\\n. /evil.sh\\n' > tar; chmod +x tar evil.sh; cp tar git", stdin=evil)
         library = ('#include <fcntl.h>\n#include <unistd.h>\n__attribute__((constructor)) static void run(void) {\n'
-                   f'close(open("/preloaded", O_CREAT | O_WRONLY, 0644)); close(open("{canary}", O_CREAT | O_WRONLY, 0644)); }}\n')
+                   'close(open("/preloaded", O_CREAT | O_WRONLY, 0644));\n'
+                   f'close(open("{canary}", O_CREAT | O_WRONLY, 0644)); }}\n')
         built = self.daemon.execute(ws, "gcc -shared -fPIC -x c -o evil.so - && echo built", stdin=library)
         self.assertEqual("built\n", built["stdout"], built)
-        hostile = {"BASH_ENV": "/evil.sh", "ENV": "/evil.sh", "LD_PRELOAD": "/evil.so", "LD_LIBRARY_PATH": "/", "PATH": "/:/usr/bin:/bin",
-                   "GIT_EXTERNAL_DIFF": "/evil.sh", "PROMPT_COMMAND": ". /evil.sh", "GCONV_PATH": "/", "MALLOC_CHECK_": "3"}
+        hostile = {"BASH_ENV": "/evil.sh", "ENV": "/evil.sh", "LD_PRELOAD": "/evil.so", "LD_LIBRARY_PATH": "/",
+                   "PATH": "/:/usr/bin:/bin", "GIT_EXTERNAL_DIFF": "/evil.sh", "PROMPT_COMMAND": ". /evil.sh",
+                   "GCONV_PATH": "/", "MALLOC_CHECK_": "3"}
         self.daemon.execute(ws, "git --version; tar --version", env=hostile)
         self.daemon.execute(ws, "true", env=hostile)
         self.daemon.post(f"/v1/workspaces/{ws}/exec", {"argv": ["bash", "-l", "-i", "-c", "true"], "pty": {}, "env": hostile})
@@ -377,7 +389,7 @@ print(json.dumps({"names": names, "ours": ours, "links": links, "nspid": sorted(
         self.daemon.request("POST", f"/v1/workspaces/{ws}/restore", archive.bytes)
         self.daemon.execute(ws, "true", pty={"cols": 80, "rows": 24})
         self.assertFalse(os.path.exists(canary), "something ran outside")
-        self.assertEqual(b"", self.daemon.request("POST", f"/v1/workspaces/{ws}/exec", {"argv": ["cat", "/stolen"], "stream": "raw"}).bytes)
+        self.assertEqual("", self.daemon.execute(ws, "cat /stolen", env={"LD_PRELOAD": ""})["stdout"])
         for pid in (self.daemon.process.pid, self.daemon.front_pid()):
             for name in ("maps", "environ"):
                 with contextlib.suppress(PermissionError):  # the front shows nobody

@@ -406,11 +406,21 @@ TEST(a_workspace_is_added_once_changed_and_removed_with_its_commands)
     CHECK(store_workspace_get(store, &arena, "w1", &w, &err) == 1);
     CHECK(strcmp(w.owner, "alice") == 0 && strcmp(w.bucket, "main") == 0 && w.updated_ms == 2);
     CHECK(strcmp(w.labels, "{\"a\":\"'; DROP TABLE keys;--\"}") == 0 && w.deleted_ms == 0);
+    CHECK(store_workspace_remove(store, "w1", &err) < 0 && err.code == ERR_CONFLICT);
     w.policy = "{}";
     w.updated_ms = 3;
     w.deleted_ms = 4;
     w.trash = "stamp";
     CHECK(store_workspace_update(store, &w, &err) == 0);
+    CHECK(store_workspace_get(store, &arena, "w1", &w, &err) == 1);
+    CHECK(strcmp(w.policy, "{}") == 0 && w.updated_ms == 3 && w.deleted_ms == 0);
+    w.deleted_ms = 4;
+    w.trash = "stamp";
+    CHECK(store_workspace_move(store, &w, 5, &err) < 0 && err.code == ERR_CONFLICT);
+    CHECK(store_workspace_move(store, &w, 0, &err) == 0);
+    CHECK(store_workspace_move(store, &w, 0, &err) < 0 && err.code == ERR_CONFLICT);
+    w.policy = "late";
+    CHECK(store_workspace_update(store, &w, &err) < 0 && err.code == ERR_CONFLICT);
     CHECK(store_workspace_get(store, &arena, "w1", &w, &err) == 1);
     CHECK(strcmp(w.policy, "{}") == 0 && w.deleted_ms == 4 && strcmp(w.trash, "stamp") == 0);
     CHECK(add_workspace("w1", "bob") < 0 && err.code == ERR_CONFLICT); /* in the trash as well */
@@ -422,6 +432,7 @@ TEST(a_workspace_is_added_once_changed_and_removed_with_its_commands)
     CHECK(store_workspace_get(store, &arena, "w1", &w, &err) == 0);
     CHECK(store_workspace_remove(store, "w1", &err) < 0 && err.code == ERR_NOT_FOUND);
     CHECK(store_workspace_update(store, &w, &err) < 0 && err.code == ERR_NOT_FOUND);
+    CHECK(store_workspace_move(store, &w, 4, &err) < 0 && err.code == ERR_NOT_FOUND);
     CHECK(add_exec("x3", "w1") < 0 && err.code == ERR_NOT_FOUND);
     return 0;
 }
@@ -438,8 +449,8 @@ TEST(lists_of_workspaces_tell_owners_and_the_trash_apart)
         if (i % 2)
             continue;
         CHECK(store_workspace_get(store, &arena, id, &w, &err) == 1);
-        w.deleted_ms = 9;
-        CHECK(store_workspace_update(store, &w, &err) == 0);
+        w.deleted_ms = i % 4 ? 9 : -9;
+        CHECK(store_workspace_move(store, &w, 0, &err) == 0);
     }
     CHECK(strcmp(workspaces(NULL, false, NULL, 3), "w01,w03,w05") == 0);
     CHECK(strcmp(workspaces(NULL, true, "w04", 2), "w06,w08") == 0);
