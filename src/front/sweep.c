@@ -20,6 +20,7 @@ enum {
     EVERY_MS = 10000,
     SOON_MS = 100,    /* until the broker has told what lives */
     RETRY_MS = 60000, /* after something could not be removed */
+    FRESH_MS = 2000,
     MOST_A_TIME = 64, /* workspaces that are looked after at once */
     MOST_TRIES = 8,   /* somebody wakes what is to sleep */
     SPOOLS_A_TIME = 256,
@@ -294,9 +295,12 @@ static void look_after(struct front *front, const struct store_workspace *w, boo
 static bool look_at(void *context, const struct store_workspace *w)
 {
     bool expired = w->deleted_ms < sweeping.expired_before_ms;
+    bool fresh = w->deleted_ms > wall_ms() - FRESH_MS; /* its own call may still be at it */
 
     strncpy(sweeping.after, w->id, sizeof(sweeping.after) - 1);
-    if (w->deleted_ms < 0 ? now_ms() >= sweeping.not_before_ms : expired || sweeping.thorough)
+    if (sweeping.thorough && fresh && !expired)
+        sweeping.wants_thorough = true; /* later */
+    else if (w->deleted_ms < 0 ? now_ms() >= sweeping.not_before_ms : expired || sweeping.thorough)
         look_after(context, w, expired);
     sweeping.full = sweeping.under_way >= MOST_A_TIME;
     return !sweeping.full;

@@ -252,6 +252,8 @@ class TheDaemon(DaemonTest):
             yield f"is not documented: {answer.bytes[:300]!r}"
             return
         for name in told.get("headers", {}):
+            if name == "X-Request-Id" and answer.headers.get("Connection") == "close" and answer.status == 400:
+                continue  # a request that could not be read at all has no id
             if name not in answer.headers and name != "X-Exec-Id":
                 yield f"no {name}"
             elif name == "X-Request-Id" and not re.fullmatch(r"r[a-z2-7]{26}", answer.headers[name]):
