@@ -11,9 +11,10 @@
 #include "base/fd.h"
 
 enum {
-    LOOK_MS = 250, /* the broker writes, and nothing tells us */
-    LINES_A_TURN = 2000,
-    MILLISECONDS = 23, /* characters of a time, up to those */
+    LOOKS_A_CHECK = 60,       /* of the key */
+    LOOK_MS = 250,            /* the broker writes, and nothing tells us */
+    BYTES_A_TURN = 128 << 10, /* read, parsed and looked up while others wait */
+    MILLISECONDS = 23,        /* characters of a time, up to those */
 };
 
 struct reading {
@@ -25,6 +26,8 @@ struct reading {
     struct timer look;
     struct buf out;
     size_t out_at;
+    unsigned looks;
+    bool revoked;
     bool out_of_budget; /* there may be more, for the next call */
     json_int_t last;    /* sequence number of the last record looked at */
 };
@@ -76,13 +79,14 @@ static json_t *next_record(struct reading *r, unsigned *budget, struct err *err,
     *ret_failed = 0;
     r->out_of_budget = true;
     while (*budget > 0) {
-        (*budget)--;
         int got = audit_reader_next(r->reader, &line, &n, err);
         if (got <= 0) {
             *ret_failed = got;
             r->out_of_budget = false;
             return NULL;
         }
+        unsigned cost = 64 + (unsigned)(n < BYTES_A_TURN ? n : BYTES_A_TURN);
+        *budget -= cost < *budget ? cost : *budget;
         json_t *record = json_loadb(line, n, 0, NULL);
         r->last = record ? json_integer_value(json_object_get(record, "seq")) : r->last;
         if (record && same(record, "workspace", r->workspace) &&
@@ -109,10 +113,12 @@ static ssize_t pull(void *context, char *bytes, size_t size)
 {
     struct reading *r = context;
     struct err err;
-    unsigned budget = LINES_A_TURN;
+    unsigned budget = BYTES_A_TURN;
     int failed;
 
     while (r->out_at == r->out.n) {
+        if (r->revoked)
+            return -EACCES;
         json_t *record = next_record(r, &budget, &err, &failed);
         if (!record)
             return failed < 0 ? -EIO : -EAGAIN; /* the timer comes back */
@@ -138,6 +144,8 @@ static void look(struct timer *timer)
     struct reading *r = (struct reading *)(void *)((char *)timer - offsetof(struct reading, look));
 
     ignore(timer_set(r->call->front->events, timer, now_ms() + LOOK_MS));
+    if (++r->looks % LOOKS_A_CHECK == 0)
+        r->revoked = call_is_revoked(r->call);
     if (r->call->x)
         http_wake(r->call->x);
 }
@@ -148,7 +156,7 @@ static void list(struct call *call, struct reading *r, uint64_t limit)
     json_t *records = json_array();
     json_t *record = NULL;
     struct err err;
-    unsigned budget = LINES_A_TURN;
+    unsigned budget = BYTES_A_TURN;
     int failed = 0;
 
     while (json_array_size(records) < limit && (record = next_record(r, &budget, &err, &failed)))

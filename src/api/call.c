@@ -213,6 +213,21 @@ void call_ask(struct call *call, uint32_t kind, const char *a, const char *b, co
     link_send(call->front->link, kind, &message);
 }
 
+bool call_is_revoked(struct call *call)
+{
+    struct store_key key;
+    struct arena arena;
+    struct err err;
+
+    if (!*call->actor.key)
+        return false;
+    arena_init(&arena, 64UL << 10);
+    bool valid = store_key_get(call->front->store, &arena, call->actor.key, &key, &err) == 1 &&
+                 !key.revoked_ms;
+    arena_clear(&arena);
+    return !valid;
+}
+
 bool call_limit(struct call *call, uint64_t *ret)
 {
     if (!call_number(call, "limit", PAGE_MAX, PAGE_DEFAULT, ret))

@@ -80,6 +80,8 @@ void call_ask(struct call *call, uint32_t kind, const char *a, const char *b, co
 /* Query parameter as a number within bounds; `fallback` when absent. False: answered with 400. */
 bool call_number(struct call *call, const char *name, uint64_t max, uint64_t fallback,
                  uint64_t *ret);
+/* Whether the key that a stream was asked for with has been revoked meanwhile. */
+bool call_is_revoked(struct call *call);
 /* How many items a page of a list has. */
 bool call_limit(struct call *call, uint64_t *ret);
 /* As text in the arena; NULL when absent. False: answered with 400. */

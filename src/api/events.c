@@ -76,6 +76,11 @@ static void ping(struct timer *timer)
 
     ignore(timer_set(l->call->front->events, timer, now_ms() + PING_MS));
     buf_str(&l->out, ": ping\n\n");
+    if (call_is_revoked(l->call)) {
+        l->lost = true;
+        buf_clear(&l->out);
+        l->out_at = 0;
+    }
     if (l->call->x)
         http_wake(l->call->x);
 }

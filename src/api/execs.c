@@ -80,8 +80,8 @@ static json_t *whole_result(struct job *job)
     scoped_buf struct buf err;
     bool cut;
 
-    buf_init(&out, 2 * ANSWER_OUTPUT);
-    buf_init(&err, 2 * ANSWER_OUTPUT);
+    buf_init(&out, 2UL * ANSWER_OUTPUT);
+    buf_init(&err, 2UL * ANSWER_OUTPUT);
     if (collect(job, &out, &err, &cut) < 0 || buf_done(&out) < 0 || buf_done(&err) < 0)
         return NULL;
     struct carrel_result result = job->result;

@@ -34,6 +34,7 @@ struct following {
     size_t out_at;
     struct timer ping;
     bool ping_due;
+    bool revoked; /* the stream is cut off */
 };
 
 bool follow_format_of(const char *text, enum follow_format *ret)
@@ -114,6 +115,8 @@ static ssize_t read_piece(struct following *f, char *bytes, size_t size,
 {
     uint64_t end = end_of(f);
 
+    if (f->revoked)
+        return -EACCES;
     if (!f->source || f->reader.at >= end)
         return 0;
     if (end - f->reader.at < size)
@@ -245,7 +248,8 @@ static void ring(struct timer *timer)
     struct following *f =
         (struct following *)(void *)((char *)timer - offsetof(struct following, ping));
 
-    f->ping_due = true;
+    f->ping_due = f->request.format == FOLLOW_SSE;
+    f->revoked = call_is_revoked(f->call);
     ignore(timer_set(f->call->front->events, timer, now_ms() + PING_MS));
     if (f->call->x)
         http_wake(f->call->x);
@@ -342,8 +346,7 @@ void follow_start(struct call *call, struct job *job, const char *exec, json_t *
         refuse(f, r);
         return;
     }
-    if (request->format == FOLLOW_SSE)
-        ignore(timer_set(call->front->events, &f->ping, now_ms() + PING_MS));
+    ignore(timer_set(call->front->events, &f->ping, now_ms() + PING_MS));
     snprintf(headers, sizeof(headers), "X-Exec-Id: %s\r\nCache-Control: no-store\r\n", exec);
     call_stream(call, 200, types[request->format], headers,
                 request->format == FOLLOW_RAW ? pull_raw : pull_events, f);

@@ -9,7 +9,7 @@
 
 #define ARENA_BYTES (16UL << 20)
 #define BODY_SMALL  (256UL << 10)
-#define BODY_EXEC   (8UL << 20)
+#define BODY_EXEC   (6UL << 20)
 #define BODY_INPUT  (1UL << 20)
 #define ANYONE      (SCOPE_ADMIN | SCOPE_USER)
 

@@ -136,6 +136,7 @@ struct broker {
     struct outgoing *first_out;
     struct outgoing *last_out;
     size_t out_count;
+    size_t out_bytes;
     uint64_t sent_ms;          /* when it last took a byte */
     struct timer unread_timer; /* to see whether it still does */
     uint64_t resume_tag;       /* asked for, and waits for commands that are being started */

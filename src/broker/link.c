@@ -21,6 +21,7 @@
 enum {
     PIECE = 65536,       /* read at a time, so that one front cannot keep the loop */
     MOST_QUEUED = 65536, /* a front that does not read is ended */
+    MOST_QUEUED_BYTES = 32 << 20,
     MOST_FDS = 3,
     HANGS_MS = 30000, /* without taking a byte of what there is for it */
 };
@@ -133,6 +134,7 @@ static void flush(struct broker *b)
         if (!b->first_out)
             b->last_out = NULL;
         b->out_count--;
+        b->out_bytes -= out->n;
         free_outgoing(out);
     }
     want(b);
@@ -164,7 +166,8 @@ static bool queue(struct broker *b, const struct message_head *head, const struc
         b->first_out = out;
     b->last_out = out;
     b->out_count++;
-    return b->out_count <= MOST_QUEUED;
+    b->out_bytes += out->n;
+    return b->out_count <= MOST_QUEUED && b->out_bytes <= MOST_QUEUED_BYTES;
 }
 
 void link_send(struct broker *b, uint32_t kind, struct buf *message, const int *fds,
@@ -300,6 +303,7 @@ void link_close(struct broker *b)
     }
     b->last_out = NULL;
     b->out_count = 0;
+    b->out_bytes = 0;
     b->resumed = false;
     b->resume_tag = 0;
 }

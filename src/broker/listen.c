@@ -17,6 +17,10 @@
 #include "broker/broker.h"
 #include "policy/units.h"
 
+#ifndef CARREL_VERSION
+#define CARREL_VERSION "unknown"
+#endif
+
 enum {
     BACKLOG = 1024,
     FIRST_HANDED_OVER = 3,

@@ -236,9 +236,9 @@ static bool handle_record(struct broker *b, char *bytes, size_t n)
     uint64_t tag = 0;
     struct err err;
 
+    buf_init(&details, PROTOCOL_DETAILS + 64); /* first: every way out clears it */
     if (!protocol_unpack_record(bytes, n, &tag, &m) || is_the_brokers(m.operation))
         return false;
-    buf_init(&details, PROTOCOL_DETAILS + 64);
     sign(&details, m.details);
     struct told *told = buf_done(&details) == 0 ? calloc(1, sizeof(*told)) : NULL;
     bool kept = false;

@@ -12,6 +12,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -91,9 +92,7 @@ static const int allowed[] = {
     SYS_read,
     SYS_write,
     SYS_recvfrom,
-    SYS_sendto,
     SYS_recvmsg,
-    SYS_sendmsg,
     SYS_splice,
     SYS_pread64,
     SYS_pwrite64,
@@ -124,7 +123,6 @@ static const int allowed[] = {
     SYS_nanosleep,
     SYS_getsockopt,
     SYS_setsockopt,
-    SYS_shutdown,
     SYS_getsockname,
     SYS_getpeername,
     SYS_getpid,
@@ -167,7 +165,7 @@ static const int allowed[] = {
 
 enum {
     ALLOWED = sizeof(allowed) / sizeof(allowed[0]),
-    CHECKED = 16, /* instructions around them */
+    CHECKED = 40, /* instructions around them */
 };
 
 /* No code can be made: mmap and mprotect without PROT_EXEC. ioctl sets the size of terminals and
@@ -179,6 +177,7 @@ static int confine_calls(struct err *err)
     const uint32_t number = offsetof(struct seccomp_data, nr);
     const uint32_t third = offsetof(struct seccomp_data, args[2]);
     const uint32_t second = offsetof(struct seccomp_data, args[1]);
+    const uint32_t fourth = offsetof(struct seccomp_data, args[3]);
 
 #define STATEMENT(c, v)  code[n++] = (struct sock_filter)BPF_STMT(c, v)
 #define JUMP(c, v, t, f) code[n++] = (struct sock_filter)BPF_JUMP(c, v, t, f)
@@ -190,6 +189,22 @@ static int confine_calls(struct err *err)
         JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)allowed[i], 0, 1);
         STATEMENT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
     }
+    /* Not as a way to connect. */
+    JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_sendmsg, 0, 3);
+    STATEMENT(BPF_LD | BPF_W | BPF_ABS, third);
+    JUMP(BPF_JMP | BPF_JSET | BPF_K, MSG_FASTOPEN, 5, 0);
+    STATEMENT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+    JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_sendto, 0, 4);
+    STATEMENT(BPF_LD | BPF_W | BPF_ABS, fourth);
+    JUMP(BPF_JMP | BPF_JSET | BPF_K, MSG_FASTOPEN, 1, 0);
+    STATEMENT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+    STATEMENT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM);
+    /* The listening sockets are the next front's, too. */
+    JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_shutdown, 0, 4);
+    STATEMENT(BPF_LD | BPF_W | BPF_ABS, second);
+    JUMP(BPF_JMP | BPF_JEQ | BPF_K, SHUT_WR, 0, 1);
+    STATEMENT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+    STATEMENT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM);
     JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_ioctl, 0, 4);
     STATEMENT(BPF_LD | BPF_W | BPF_ABS, second);
     JUMP(BPF_JMP | BPF_JEQ | BPF_K, TIOCSWINSZ, 6, 0);

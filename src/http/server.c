@@ -91,9 +91,12 @@ static void on_resume(struct timer *timer)
     resume((struct listener *)(void *)((char *)timer - offsetof(struct listener, timer)));
 }
 
-static bool has_room(struct http_server *server)
+/* Some places are kept for the Unix socket: strangers cannot take them. */
+static bool has_room(struct http_server *server, bool is_unix)
 {
-    if (server->stats.connections < server->options.max_connections)
+    unsigned most = server->options.max_connections;
+
+    if (server->stats.connections < most - (is_unix ? 0 : most / 16))
         return true;
     if (!server->idle.first || now_ms() - server->idle.first->idle_since < EVICT_MS)
         return false;
@@ -118,7 +121,7 @@ static void on_accept(struct watch *watch, uint32_t what)
 
     (void)what;
     for (int i = 0; i < ACCEPT_AT_ONCE; i++) {
-        if (!has_room(l->server)) {
+        if (!has_room(l->server, l->is_unix)) {
             pause_accepting(l);
             return;
         }

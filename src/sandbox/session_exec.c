@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -380,6 +381,8 @@ void exec_kill(struct exec *exec, enum carrel_reason reason)
         exec->pass_ms = exec->kill_ms + FIRST_LOOK_MS;
     } else {
         (void)keeper_send(k, MESSAGE_KILL, NULL, 0, NULL, 0);
+        if (k->pid > 0) /* the command may have stopped it */
+            (void)syscall(SYS_pidfd_send_signal, k->pidfd, SIGCONT, NULL, 0);
     }
 }
 
