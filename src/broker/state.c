@@ -14,6 +14,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <openssl/evp.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +29,8 @@
 #include "sys/path.h"
 
 enum {
+    LOCK_TRIES = 40,
+    LOCK_PAUSE_MS = 50,
     KEY_BYTES = 32,
     KEY_TEXT = 3 + 52, /* "ck_" and base 32 */
 };
@@ -104,6 +107,11 @@ static int take_lock(struct broker *b, struct err *err)
     if (fd < 0)
         return err_set(err, ERR_IO, errno, "open the lock of '%s'", b->settings.state);
     int r = flock(fd, LOCK_EX | LOCK_NB) < 0 ? errno : 0;
+    /* A process that a killed broker was just starting has it until it is killed, too. */
+    for (int i = 0; r == EWOULDBLOCK && i < LOCK_TRIES; i++) {
+        (void)poll(NULL, 0, LOCK_PAUSE_MS);
+        r = flock(fd, LOCK_EX | LOCK_NB) < 0 ? errno : 0;
+    }
     ignore(read(fd, pid, sizeof(pid) - 1) >= 0); /* "" then */
     pid[strspn(pid, "0123456789")] = '\0';
     if (r == EWOULDBLOCK)

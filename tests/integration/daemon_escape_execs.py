@@ -273,8 +273,8 @@ print(json.dumps({"names": names, "ours": ours, "links": links, "nspid": sorted(
         done = self.daemon.execute(ws, "head -c 2000000000 /dev/zero | tr '\\0' x")  # the daemon's own bound
         print(f"and by {(self.memory() - before) >> 20} MiB with its own bound")
         self.assertLess(self.memory() - before, 128 << 20)
-        self.assertEqual(("output", True), (done["reason"], done["truncated"]))
-        self.assertLessEqual(len(done["stdout"]), 16 << 20)
+        self.assertEqual(("exit", True), (done["reason"], done["truncated"]))  # it runs on, the answer is cut
+        self.assertLessEqual(len(done["stdout"]), 1 << 20)
 
     def test_43_two_gigabytes_pass_through_in_little_memory(self):
         ws = self.workspace()
