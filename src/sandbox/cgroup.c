@@ -439,7 +439,22 @@ static int limit_io(struct cgroup *cgroup, const struct carrel_limits *limits, i
     snprintf(text, sizeof(text), "%u:%u rbps=%llu wbps=%llu", major(disk), minor(disk), bytes,
              bytes);
     r = cgroup_write(dir, "io.max", text);
+    cgroup->io_disk = r < 0 ? 0 : disk;
     return r < 0 ? err_set(err, ERR_IO, -r, "write the limit for --io") : 0;
+}
+
+/* Files that were written in here are written back in its name for a while after it is gone: later
+ * runs must not wait for its limit. */
+static void lift_io(const struct cgroup *cgroup)
+{
+    char text[64];
+    int dir = dir_of(cgroup, CGROUP_IO);
+
+    if (dir < 0 || !cgroup->io_disk)
+        return;
+    snprintf(text, sizeof(text), "%u:%u rbps=max wbps=max", major(cgroup->io_disk),
+             minor(cgroup->io_disk));
+    ignore(cgroup_write(dir, "io.max", text) == 0); /* then they wait */
 }
 
 /* --- putting it together -----------------------------------------------------------------------
@@ -722,6 +737,7 @@ static void remove_inner(struct cgroup *cgroup)
 
 void cgroup_clear(struct cgroup *cgroup)
 {
+    lift_io(cgroup);
     if (cgroup->inner >= 0)
         remove_inner(cgroup);
     if (cgroup->v2.parent >= 0) {

@@ -34,6 +34,7 @@ struct cgroup {
     int oom_event;          /* v1: an eventfd; -1: none */
     uint64_t memory_v1;     /* the limit, where v1 keeps it; 0: not */
     uint64_t tcp_v1;        /* what of it is set aside for network sockets */
+    dev_t io_disk;          /* v2: whose io is bounded; 0: none's */
     uint64_t fork_failures; /* last seen */
     uint64_t most_tasks;    /* last seen, where the kernel keeps no peak */
 };
