@@ -51,12 +51,16 @@ static int allow_place(int rules, const char *path, uint64_t access)
     return 0;
 }
 
-static int confine_files(const char *state, struct err *err)
+static int confine_files(const char *state, bool shares_user, struct err *err)
 {
     struct carrel_landlock_ruleset attr = {.handled_access_fs = ACCESS_ALL};
     long abi = syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
     char path[1200];
 
+    if (abi < 0 && shares_user)
+        return err_set(err, ERR_KERNEL, 0,
+                       "this kernel has no Landlock, the wall between the daemon's two halves when "
+                       "both are one user: boot with lsm=landlock,... or start it as root");
     if (abi < 0) {
         fputs("level=warning event=no_landlock message='this kernel has no Landlock; the front's "
               "files are bounded by its uid alone'\n",
@@ -224,9 +228,9 @@ static int confine_calls(struct err *err)
     return 0;
 }
 
-int confine_front(const char *state, struct err *err)
+int confine_front(const char *state, bool shares_user, struct err *err)
 {
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
         return err_set(err, ERR_KERNEL, errno, "give up privileges");
-    return confine_files(state, err) < 0 || confine_calls(err) < 0 ? -1 : 0;
+    return confine_files(state, shares_user, err) < 0 || confine_calls(err) < 0 ? -1 : 0;
 }

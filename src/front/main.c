@@ -121,7 +121,7 @@ int main(int argc, char **argv)
     (void)argc;
     if (settings_decode(&settings, argv + 1, &err) < 0 || take_signals(&err) < 0 ||
         open_parts(&front, &settings, &err) < 0 || open_network(&front, &err) < 0 ||
-        confine_front(settings.state, &err) < 0)
+        confine_front(settings.state, front.broker_uid == (int64_t)geteuid(), &err) < 0)
         return fail(&err);
     resume_ask(&front);
     sweep_begin(&front);

@@ -6,11 +6,12 @@ import os
 import socket
 import subprocess
 import sys
+import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.environ["SRC"], "tests", "integration"))
-from carreltest import (CARREL, CLONE_NEWUSER, PATIENCE, PYTHON, CarrelTest, carrel, check, deny,  # noqa: E402
-                        confinement, deny_user_namespaces, host_state, libc, tree, write)
+from carreltest import (CARREL, CLONE_NEWUSER, PATIENCE, PYTHON, ROOT, TMP, CarrelTest, carrel, check, deny,  # noqa: E402
+                        confinement, deny_user_namespaces, host_state, libc, read, tree, write)
 
 # A host without these cannot give the boundary: a start is refused, and the line says that the kernel lacks something.
 NEEDED = ["openat2", "open_tree", "move_mount", "fsopen", "fsmount", "fsconfig", "mount_setattr", "pivot_root",
@@ -104,6 +105,23 @@ class KernelMinus(CarrelTest):
         for minus in (deny_user_namespaces(), deny("ENOSYS", "openat2"), deny("ENOSYS", *LANDLOCK)):
             done = carrel("doctor", "--json", preexec_fn=minus)
             self.object(done.stdout)
+
+    def test_the_daemons_front_needs_a_wall_to_the_broker(self):
+        """Landlock where both are one user; as root the front has a uid of its own."""
+        os.chmod(self.dir, 0o711)
+        os.chmod(TMP, 0o711)
+        want = "event=resumed" if ROOT else "has no Landlock"
+        with open(self.path("log"), "w+", encoding="utf-8") as log:
+            daemon = subprocess.Popen([CARREL, "serve", "--state", self.path("s"), "--listen", "", "--socket", self.path("k")],
+                                      stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=deny("ENOSYS", *LANDLOCK))
+            deadline = time.monotonic() + PATIENCE
+            while want not in (said := read(self.path("log"))):
+                self.assertIsNone(daemon.poll(), said)
+                self.assertLess(time.monotonic(), deadline, said)
+                time.sleep(0.05)
+            daemon.terminate()
+            daemon.wait(PATIENCE)
+        self.assertEqual(ROOT, "event=resumed" in read(self.path("log")))
 
     def test_level_dir_needs_none_of_it(self):
         minus = deny("ENOSYS", *(set(NEEDED) - {"execveat", "close_range"}), *DISPENSABLE, *LANDLOCK)
