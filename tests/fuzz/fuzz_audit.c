@@ -19,7 +19,7 @@ enum {
     FILES = 3
 };
 
-static char dir[] = "/tmp/carrel-fuzz-audit-XXXXXX";
+static char dir[] = "/tmp/fuzz-audit-XXXXXX";
 static const char *const names[FILES] = {"000000001.jsonl", "000000002.jsonl", "000000003.jsonl"};
 static int dir_fd = -1;
 

@@ -60,7 +60,7 @@ static const char *path_of(uint32_t number)
 
 static void new_dir(void)
 {
-    snprintf(dir, sizeof(dir), "/tmp/carrel-audit-XXXXXX");
+    snprintf(dir, sizeof(dir), "audit-XXXXXX");
     if (!mkdtemp(dir))
         abort();
 }

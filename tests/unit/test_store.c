@@ -46,7 +46,7 @@ static void new_path(void)
 {
     if (dir[0])
         remove_scene();
-    snprintf(dir, sizeof(dir), "/tmp/carrel-store-XXXXXX");
+    snprintf(dir, sizeof(dir), "store-XXXXXX");
     if (!mkdtemp(dir))
         abort();
     snprintf(path, sizeof(path), "%s/carrel.db", dir);
