@@ -280,7 +280,6 @@ void tree_make(struct broker *broker, uint64_t tag, const struct plain_message *
 void tree_trash(struct broker *broker, uint64_t tag, const struct plain_message *m);
 void tree_back(struct broker *broker, uint64_t tag, const struct plain_message *m);
 void tree_purge(struct broker *broker, uint64_t tag, const struct plain_message *m);
-void tree_check(struct broker *broker, uint64_t tag, const struct plain_message *m);
 void trees_close(struct broker *broker);
 /* Removes `name` below `dir` with all that is in it; for a process of its own. 0 or -errno. */
 int tree_remove(int dir, const char *name);

@@ -28,7 +28,6 @@ enum request_kind {
     REQUEST_TREE_TRASH, /* bucket, workspace, stamp: its tree goes to the trash; must be asleep */
     REQUEST_TREE_BACK,  /* bucket, workspace, stamp: and comes back */
     REQUEST_TREE_PURGE, /* bucket, workspace, stamp: is removed for good */
-    REQUEST_TREE_CHECK, /* bucket, workspace: is it there */
     REQUEST_EXEC,       /* struct exec_message; wakes the workspace. ANSWER_STARTED or _ERROR */
     REQUEST_SIGNAL,     /* exec, number */
     REQUEST_KILL,       /* exec, why: enum carrel_reason, of which SIGNAL, OUTPUT and DISK */

@@ -273,7 +273,6 @@ static const struct {
     [REQUEST_TREE_TRASH] = {"tree_trash", .tree = {tree_trash, true}},
     [REQUEST_TREE_BACK] = {"tree_back", .tree = {tree_back, true}},
     [REQUEST_TREE_PURGE] = {"tree_purge", .tree = {tree_purge, true}},
-    [REQUEST_TREE_CHECK] = {"tree_check", .tree = {tree_check, false}},
     [REQUEST_EXEC] = {"exec", .raw = handle_exec},
     [REQUEST_SIGNAL] = {"signal", .plain = handle_signal},
     [REQUEST_KILL] = {"kill", .plain = handle_kill},

@@ -58,7 +58,6 @@ static const struct key {
     {"mount_roots", TEXT, KEY(mount_roots), "",
      "host directories, with colons between, that policies may mount from"},
     {"allow_net_host", YES_NO, KEY(allow_net_host), "no", "policies may say network host"},
-    {"allow_level_dir", YES_NO, KEY(allow_level_dir), "no", "policies may say level dir"},
     {"pool", COUNT, KEY(pool), "4", "sandboxes prepared ahead; 0: none"},
     {"insecure_listen", YES_NO, KEY(insecure_listen), "no",
      "listen beyond this host without further questions"},

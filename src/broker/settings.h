@@ -33,7 +33,6 @@ struct settings {
     uint64_t queue;         /* how many execs may wait when full */
     char mount_roots[4096]; /* colon separated; policies mount from below these only */
     bool allow_net_host;
-    bool allow_level_dir;
     uint64_t pool; /* sandboxes prepared ahead */
     bool insecure_listen;
     uint64_t given; /* which were set, by their place in the table */

@@ -242,14 +242,6 @@ void tree_make(struct broker *b, uint64_t tag, const struct plain_message *m)
     answer(b, tag, r, &err);
 }
 
-void tree_check(struct broker *b, uint64_t tag, const struct plain_message *m)
-{
-    struct err err;
-    scoped_fd int fd = tree_open(b, m->texts[0], m->texts[1], &err);
-
-    answer(b, tag, fd < 0 ? -1 : 0, &err);
-}
-
 static int move(int from, const char *old, int to, const char *new)
 {
     if (syscall(SYS_renameat2, from, old, to, new, RENAME_NOREPLACE) == 0)

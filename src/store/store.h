@@ -21,7 +21,7 @@ enum {
 };
 
 struct store_key {
-    const char *id;   /* public: first 12 hex digits of the hash are not used; random, "k…" */
+    const char *id;   /* public, random: "k…" */
     const char *hash; /* SHA-256 of the key, hex */
     const char *name; /* a person's words, "" */
     const char *owner;
@@ -56,11 +56,6 @@ struct store_exec {
     int64_t started_ms;
     int64_t ended_ms;
     bool tty;
-};
-
-struct store_bucket {
-    const char *name;
-    const char *path;
 };
 
 /* `path` is the database file. One that a newer version wrote is refused; older ones are migrated

@@ -22,7 +22,7 @@ TEST(defaults_are_what_the_manual_says)
     CHECK(s.owner_sandboxes == 0 && s.owner_execs == 0 && s.owner_workspaces == 0);
     CHECK(s.disk_floor == 1ULL << 30);
     CHECK(s.pool == 4);
-    CHECK(!s.allow_net_host && !s.allow_level_dir && !s.insecure_listen);
+    CHECK(!s.allow_net_host && !s.insecure_listen);
     CHECK(s.mount_roots[0] == '\0' && s.user[0] == '\0');
     CHECK(s.given == 0);
     return 0;
