@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* audit/: a chain that goes on, that no text can forge, and whose every damage is found where it
- * is. */
+ * is. Over 800 lines: each kind of damage is a test of its own, and all need the same scene. */
 #include "unit.h"
 
 #include <dirent.h>
