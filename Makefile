@@ -19,6 +19,8 @@ JSON    := $(wildcard src/json/*.c)
 AUDIT   := $(wildcard src/audit/*.c)
 STORE   := $(wildcard src/store/*.c)
 HTTP    := $(wildcard src/http/*.c)
+# What sees a workspace's files: joins the sandbox, has no HTTP and reads no JSON.
+FILES   := $(wildcard src/files/*.c)
 # carrel starts commands and is kept small; carrel-full has the verbs and options that need JSON.
 CLI     := $(addprefix src/cli/,main.c run.c options.c common.c) src/policy/units.c
 FULL    := $(addprefix src/cli/,full.c run.c options.c common.c doctor.c) $(JSON)
@@ -29,8 +31,8 @@ INIT    := $(wildcard src/init/*.c) src/sandbox/wire.c $(SMALL) $(addprefix src/
 # The daemon: carrel-serve is the broker and has neither HTTP nor JSON; carrel-front has no privileges.
 SERVE   := $(wildcard src/broker/*.c) $(AUDIT)
 FRONT   := $(wildcard src/front/*.c) $(wildcard src/api/*.c) $(HTTP) $(STORE) $(JSON) \
-  src/broker/protocol.c src/broker/settings.c src/audit/line.c src/audit/verify.c src/audit/reader.c
-CLIENT  := $(wildcard src/client/*.c) src/cli/common.c src/json/encode.c src/audit/line.c src/audit/verify.c src/audit/reader.c
+  src/broker/protocol.c src/broker/settings.c src/files/protocol.c src/audit/line.c src/audit/verify.c src/audit/reader.c
+CLIENT  := $(wildcard src/client/*.c) src/cli/common.c src/json/encode.c src/files/protocol.c src/audit/line.c src/audit/verify.c src/audit/reader.c
 PROBES  := $(patsubst tests/escape/probes/%.c,$(BUILD)/probes/%,$(wildcard tests/escape/probes/*.c))
 UNIT    := $(patsubst tests/unit/%.c,$(BUILD)/unit/%,$(wildcard tests/unit/test_*.c))
 FUZZ    := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c)) $(BUILD)/fuzz/planted
@@ -76,10 +78,10 @@ LEAN_CFLAGS = $(CFLAGS_ALL)
 endif
 SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 
-.PHONY: all run test test-long test-build bench lint fmt fuzz install clean help deps compile
+.PHONY: all run test test-long test-build bench lint fmt fuzz fuzz-coverage install clean help deps compile
 all: deps
 	@$(MAKE) --no-print-directory compile
-PROGRAMS := carrel carrel-full carrel-init carrel-serve carrel-front carrel-client
+PROGRAMS := carrel carrel-full carrel-init carrel-serve carrel-front carrel-files carrel-client
 compile: $(addprefix $(BUILD)/,$(PROGRAMS)) $(BUILD)/libcarrel.a $(BUILD)/example
 
 # --- one rule per flavour: plain, weak (controls can be left out; tests only), asan -----------------
@@ -100,6 +102,8 @@ $(BUILD)/.prefix: FORCE
 	@echo '$(PREFIX)' | cmp -s - $@ || echo '$(PREFIX)' >$@
 FORCE:
 $(foreach at,$(BUILD) $(BUILD)/lean $(BUILD)/weak $(BUILD)/asan,$(at)/obj/src/sandbox/start.o): $(BUILD)/.prefix
+# So is the description of the HTTP interface.
+$(BUILD)/obj/src/api/host.o $(BUILD)/asan/obj/src/api/host.o: docs/openapi.json
 
 # musl brings no kernel headers; these are the system's.
 $(BUILD)/musl-include/linux:
@@ -120,12 +124,16 @@ $(BUILD)/carrel-serve: $(SERVE:%.c=$(BUILD)/obj/%.o) $(BUILD)/libcarrel.a
 	$(CC) $(LINK_PIE) $^ -lcrypto -o $@
 $(BUILD)/carrel-front: $(FRONT:%.c=$(BUILD)/obj/%.o) $(BUILD)/libcarrel.a
 	$(CC) $(LINK_PIE) $^ -ljansson -lsqlite3 -lcrypto -o $@
+$(BUILD)/carrel-files: $(FILES:%.c=$(BUILD)/obj/%.o) $(BASE:%.c=$(BUILD)/obj/%.o)
+	$(CC) $(LINK_PIE) $^ -larchive -lz -lcrypto -o $@
 $(BUILD)/carrel-client: $(CLIENT:%.c=$(BUILD)/obj/%.o) $(BUILD)/libcarrel.a
 	$(CC) $(LINK_PIE) $^ -ljansson -lcurl -lcrypto -o $@
 $(BUILD)/asan/carrel-serve: $(SERVE:%.c=$(BUILD)/asan/obj/%.o) $(LIB:%.c=$(BUILD)/asan/obj/%.o)
 	$(CC) $(SANITIZE) $^ -ljansson -lcrypto -o $@
 $(BUILD)/asan/carrel-front: $(sort $(FRONT:%.c=$(BUILD)/asan/obj/%.o) $(LIB:%.c=$(BUILD)/asan/obj/%.o))
 	$(CC) $(SANITIZE) $^ -ljansson -lsqlite3 -lcrypto -o $@
+$(BUILD)/asan/carrel-files: $(FILES:%.c=$(BUILD)/asan/obj/%.o) $(BASE:%.c=$(BUILD)/asan/obj/%.o)
+	$(CC) $(SANITIZE) $^ -larchive -lz -lcrypto -o $@
 $(BUILD)/weak/carrel: $(LEAN:%.c=$(BUILD)/weak/obj/%.o)
 	$(CC) $(LINK_STATIC) $^ -o $@
 $(BUILD)/weak/carrel-init: $(INIT:%.c=$(BUILD)/weak/obj/%.o)
@@ -139,6 +147,9 @@ $(BUILD)/asan/carrel-full: $(FULL:%.c=$(BUILD)/asan/obj/%.o) $(LIB:%.c=$(BUILD)/
 # Pid 1 runs in a root without libraries: it stays static and plain.
 $(BUILD)/asan/carrel-init: $(BUILD)/carrel-init
 	@mkdir -p $(@D) && cp $< $@
+# Some verbs of the sanitized command are this one's.
+$(BUILD)/asan/carrel-client: $(BUILD)/carrel-client
+	@mkdir -p $(@D) && cp $< $@
 $(BUILD)/example: examples/run.c $(BUILD)/libcarrel.a
 	$(CC) $(CFLAGS) -std=gnu17 -Iinclude $< $(BUILD)/libcarrel.a -ljansson -o $@
 
@@ -151,9 +162,10 @@ $(BUILD)/tests/newroot: tests/tools/newroot.c $(BUILD)/libcarrel.a
 	$(CC) -std=gnu17 -D_GNU_SOURCE -O1 -g -Wall -Wextra -Iinclude $< $(BUILD)/libcarrel.a -ljansson -o $@
 # What unit tests and fuzz targets link: all but the verbs of the command line.
 TESTED := $(LIB) $(JSON) $(AUDIT) $(STORE) $(HTTP) src/cli/options.c src/broker/protocol.c \
-  src/broker/settings.c src/front/spool.c src/client/args.c src/client/text.c src/client/table.c \
-  src/client/where.c src/cli/common.c
-TESTED_LIBS := -ljansson -lsqlite3 -lcrypto
+  src/broker/oldlinks.c src/broker/settings.c src/front/backlog.c src/front/spool.c src/client/args.c src/client/text.c src/client/table.c \
+  src/client/where.c src/client/place.c src/cli/common.c \
+  $(filter-out %/main.c %/serve.c %/join.c,$(FILES))
+TESTED_LIBS := -ljansson -lsqlite3 -lcrypto -larchive -lz
 DEPS = -MMD -MP -MF $@.d -MT $@
 $(BUILD)/unit/%: tests/unit/%.c $(TESTED:%.c=$(BUILD)/asan/obj/%.o)
 	@mkdir -p $(@D)
@@ -172,9 +184,19 @@ $(BUILD)/fuzz/%: tests/fuzz/%.c $(TESTED:%.c=$(BUILD)/fuzz/obj/%.o)
 $(BUILD)/fuzz/planted: tests/fuzz/fuzz_wire.c $(TESTED:%.c=$(BUILD)/fuzz/obj/%.o)
 	@echo "  LD $@"
 	$(Q)$(FUZZER) -DPLANTED_BUG -fsanitize=fuzzer $(DEPS) $< $(filter %.o,$^) $(TESTED_LIBS) -o $@
+# The same targets, counting the lines they reach: tools/fuzz-coverage.
+COUNTED := clang $(CPPFLAGS_ALL) -std=gnu17 -O1 -g -fprofile-instr-generate -fcoverage-mapping
+$(BUILD)/coverage/obj/%.o: %.c
+	@mkdir -p $(@D)
+	@echo "  CC $@"
+	$(Q)$(COUNTED) -fsanitize=fuzzer-no-link $(DEPS) -c $< -o $@
+.SECONDARY: $(TESTED:%.c=$(BUILD)/coverage/obj/%.o)
+$(BUILD)/coverage/%: tests/fuzz/%.c $(TESTED:%.c=$(BUILD)/coverage/obj/%.o)
+	@echo "  LD $@"
+	$(Q)$(COUNTED) -fsanitize=fuzzer $(DEPS) $< $(filter %.o,$^) $(TESTED_LIBS) -o $@
 
 test-build: compile $(addprefix $(BUILD)/weak/,carrel carrel-full carrel-init) \
-  $(addprefix $(BUILD)/asan/,carrel carrel-full carrel-init carrel-serve carrel-front) $(PROBES) $(UNIT) $(BUILD)/tests/newroot $(if $(shell command -v clang),$(FUZZ))
+  $(addprefix $(BUILD)/asan/,carrel carrel-full carrel-init carrel-serve carrel-front carrel-files carrel-client) $(PROBES) $(UNIT) $(BUILD)/tests/newroot $(if $(shell command -v clang),$(FUZZ))
 deps:
 	@tools/install-deps build
 run:
@@ -198,6 +220,10 @@ fuzz:
 	@tools/install-deps test
 	@$(MAKE) --no-print-directory $(FUZZ)
 	@tests/fuzz/run --seconds 60
+fuzz-coverage:
+	@tools/install-deps test
+	@$(MAKE) --no-print-directory $(patsubst $(BUILD)/fuzz/fuzz_%,$(BUILD)/coverage/fuzz_%,$(filter $(BUILD)/fuzz/fuzz_%,$(FUZZ)))
+	@BUILD=$(BUILD) tools/fuzz-coverage --seconds 60
 lint:
 	@tools/install-deps lint
 	@tools/lint
@@ -227,7 +253,7 @@ help:
 	@echo "make test       install, build and run all tests; test-long: their full sizes, and in a VM"
 	@echo "make bench      figures beside a bare process and bubblewrap"
 	@echo "make lint       formatting, static analysis, layers, docs;  make fmt: format"
-	@echo "make fuzz       every fuzz target for 60 s"
+	@echo "make fuzz       every fuzz target for 60 s;  make fuzz-coverage: and the lines of the parsers they reach"
 	@echo "make install PREFIX=/usr/local DESTDIR=    make clean"
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

@@ -6,7 +6,8 @@
  *   httpbench CLIENTS COUNT GAP_US SEED http PORT KEY FIRST SPREAD PATH BODY [BEFORE]
  *   httpbench CLIENTS COUNT GAP_US SEED spawn PROGRAM
  *
- * Each client is a process and does it COUNT times. '@' in PATH, BODY and BEFORE becomes
+ * Each client is a process and does it COUNT times. PATH may have a method and a space before it,
+ * else it is POST. '@' in PATH, BODY and BEFORE becomes
  * one of SPREAD numbers from FIRST on, the next one from request to request; with
  * as many clients as numbers each client keeps to its own. BEFORE is a path that is posted to
  * before each request, outside the measured time. GAP_US as for spawnbench. A status other than 2xx
@@ -32,7 +33,7 @@
 
 enum {
     MAX_CLIENTS = 64,
-    MAX_REQUEST = 65536,
+    MAX_REQUEST = 1 << 18,
     MAX_ANSWER = 1 << 20,
 };
 
@@ -88,9 +89,9 @@ static size_t make_request(const struct bench *b, const char *path, const char *
     fill(own_path, sizeof(own_path), path, number);
     fill(own_body, sizeof(own_body), body, number);
     int n = snprintf(request, MAX_REQUEST,
-                     "POST %s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n"
+                     "%s%s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n"
                      "Content-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
-                     own_path, b->key, strlen(own_body), own_body);
+                     *own_path == '/' ? "POST " : "", own_path, b->key, strlen(own_body), own_body);
     if (n < 0 || n >= MAX_REQUEST)
         errx(EXIT_OWN, "the request is too long");
     return (size_t)n;

@@ -79,6 +79,12 @@ MARKS = [
       for mode, words in (("tight", TIGHT), ("spaced", SPACED))),
     Mark("raw stream of a command's output to a client against a plain pipe", "≥ 0.5 ×", "daemon", "{}-stream", "raw",
          "vs_pipe", least=0.5, why=TWO_COPIES),
+    *(Mark(f"{what} through HTTP against a bare spawn", "≤ 0.3 ×", "filesapi", "{}-calls", row, "vs_bare", most=0.3)
+      for row, what in (("read", "4 KiB of a file"), ("stat", "stat of a file"), ("ls", "list of 100 entries"))),
+    Mark("4 KiB of a file of a sleeping workspace through HTTP against a bare spawn", "≤ 1 ×", "filesapi", "{}-calls",
+         "read-asleep", "vs_bare", most=1.0),
+    Mark("durable write of 4 KiB through HTTP against write, fsync, rename and fsync of the directory", "≤ 1.5 ×", "filesapi",
+         "{}-durable", "put", "vs_bare", most=1.5),
     Mark("what waiting for the audit record's disk adds to a command, 8 clients", "≤ 1.1 ×", "daemon", "{}-record", "8",
          "adds", most=1.1),
 ]

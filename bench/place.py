@@ -124,11 +124,11 @@ def prepare_programs(directory):
         sys.exit(f"bench: no C compiler '{compiler}': apt-get install gcc")
     if not (ROOT / "build/libcarrel.a").exists():
         sys.exit("bench: Carrel is not built: run make")
-    for name in ("carrel", "carrel-full", "carrel-init", "carrel-serve", "carrel-front"):
+    for name in ("carrel", "carrel-full", "carrel-init", "carrel-serve", "carrel-front", "carrel-files"):
         shutil.copy(ROOT / "build" / name, directory / name)
     library = [ROOT / "build/libcarrel.a", "-ljansson"]
     programs = {"spawnbench": [], "enginebench": library, "coldbench": library, "crowdbench": library,
-                "iobench": ["-static"], "bomb": ["-static"], "httpbench": [], "streambench": []}
+                "iobench": ["-static"], "bomb": ["-static"], "httpbench": [], "streambench": [], "durablebench": []}
     for name, more in programs.items():
         subprocess.run([compiler, "-std=gnu17", "-D_GNU_SOURCE", "-O2", "-pthread", "-I", ROOT / "include", "-o",
                         directory / name, ROOT / f"bench/{name}.c", *more, "-lm"], check=True)

@@ -54,6 +54,8 @@ struct carrel_limits {
     bool disk_image;       /* the workspace lives in a file system image of disk_bytes */
 };
 
+#define CARREL_MAX_PORTS 8
+
 struct carrel_spec {
     const char *workspace; /* becomes /; NULL: the current directory appears at `at` */
     bool create;           /* make the workspace if it is missing */
@@ -76,6 +78,8 @@ struct carrel_spec {
     int signal_fd;            /* a signalfd whose signals are forwarded; 0: none */
     int stdin_fd;             /* 0 is the caller's stdin, -1 is /dev/null */
     const char *init_path;    /* where carrel-init is; NULL: where it was installed */
+    uint16_t own_ports[CARREL_MAX_PORTS]; /* of this host, out of reach also with its network:
+                                             Carrel's; until the first 0; none: 7070 */
 };
 
 enum carrel_reason {

@@ -2,6 +2,64 @@
 # shellcheck shell=bash
 # bash completion for carrel
 
+# The workspaces there are.
+_carrel_ids() {
+    "${COMP_WORDS[0]}" ws ls 2>/dev/null | while read -r id rest; do
+        [[ $id == ID || -z $rest ]] || printf '%s\n' "$id"
+    done
+}
+
+# Adds the lines of standard input that begin with $1, without the $2 in front of them.
+_carrel_add() {
+    local line
+    while IFS= read -r line; do
+        [[ $line != "$1"* ]] || COMPREPLY+=("${line#"$2"}")
+    done
+}
+
+# A place that begins with $1, which is WS:/path or a path here. The shell has cut it at the colon: $2 is in front of it.
+_carrel_places() {
+    local ws=${1%%:*} dir=${1#*:}
+    if [[ $1 == *:* && $ws != */* ]]; then
+        dir=${dir%"${dir##*/}"}
+        dir=${dir:-/}
+        _carrel_add "$1" "$2" < <("${COMP_WORDS[0]}" ls -p -- "$ws:$dir" 2>/dev/null | while IFS= read -r name; do
+            printf '%s\n' "$ws:$dir$name"
+        done)
+    else
+        mapfile -t COMPREPLY < <(compgen -f -- "$1")
+        _carrel_add "$1" "" < <(_carrel_ids | while read -r name; do printf '%s:\n' "$name"; done)
+    fi
+    [[ ${COMPREPLY[*]} != *[:/] ]] || compopt -o nospace 2>/dev/null || true
+}
+
+# The verbs on files: $1 the verb, $2 the word before, $3 the word, $4 what the shell has cut off in front of it.
+_carrel_files() {
+    local words
+    case $2 in
+    --state) mapfile -t COMPREPLY < <(compgen -d -- "$3") && return ;;
+    --depth | --offset | --limit | --mode | --old | --new | --context | --glob | -C) return ;;
+    esac
+    [[ $3 == -* ]] || { _carrel_places "$4$3" "$4" && return; }
+    case $1 in
+    ls) words='--long --slash --recursive --depth --json --state --help' ;;
+    cat) words='--offset --limit --json --state --help' ;;
+    put) words='--recursive --mode --json --state --help' ;;
+    get) words='--recursive --json --state --help' ;;
+    edit) words='--old --new --all --json --state --help' ;;
+    rm) words='--recursive --json --state --help' ;;
+    mv) words='--no-replace --json --state --help' ;;
+    cp) words='--recursive --no-replace --json --state --help' ;;
+    mkdir) words='--mode --json --state --help' ;;
+    stat) words='--follow --json --state --help' ;;
+    grep) words='--regex --ignore-case --context --glob --limit --json --state --help' ;;
+    glob) words='--long --limit --json --state --help' ;;
+    watch) words='--flat --json --state --help' ;;
+    tree) words='--depth --json --state --help' ;;
+    esac
+    mapfile -t COMPREPLY < <(compgen -W "$words" -- "$3")
+}
+
 # The verbs of the daemon: $1 the verb, $2 the word before, $3 the word.
 _carrel_daemon() {
     local words
@@ -27,12 +85,16 @@ _carrel_daemon() {
         audit) words='tail verify --follow --workspace --operation --actor --head --json --state --help' ;;
         esac
         mapfile -t COMPREPLY < <(compgen -W "$words" -- "$3")
+        case $1,$3 in
+        *,-* | serve,* | key,* | audit,*) ;;
+        *) _carrel_add "$3" "" < <(_carrel_ids) ;;
+        esac
         ;;
     esac
 }
 
 _carrel() {
-    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} verb=${COMP_WORDS[1]} i
+    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} verb=${COMP_WORDS[1]} i front=''
     COMPREPLY=()
     # --name=value comes as three words: --name, =, value.
     if [[ $cur == = ]]; then
@@ -40,12 +102,25 @@ _carrel() {
     elif [[ $prev == = ]]; then
         prev=${COMP_WORDS[COMP_CWORD - 2]}
     fi
+    # So does WS:/path: WS, :, /path.
+    if ((COMP_CWORD > 2)) && [[ $cur == : ]]; then
+        front=$prev: cur='' prev=${COMP_WORDS[COMP_CWORD - 2]}
+    elif ((COMP_CWORD > 3)) && [[ $prev == : ]]; then
+        front=${COMP_WORDS[COMP_CWORD - 2]}: prev=${COMP_WORDS[COMP_CWORD - 3]}
+    fi
     if ((COMP_CWORD == 1)); then
-        mapfile -t COMPREPLY < <(compgen -W 'run doctor serve ws exec shell ps logs kill key events audit help version --help --version' -- "$cur")
+        mapfile -t COMPREPLY < <(compgen -W 'run doctor serve ws exec shell ps logs kill ls cat put get edit rm mv cp mkdir stat grep glob watch tree key events audit help version --help --version' -- "$cur")
         return
     fi
     case $verb in
-    doctor) mapfile -t COMPREPLY < <(compgen -W '--json --help' -- "$cur") && return ;;
+    doctor)
+        case $cur in
+        -*) mapfile -t COMPREPLY < <(compgen -W '--json --state --help' -- "$cur") ;;
+        *) _carrel_places "$front$cur" "$front" ;;
+        esac
+        return
+        ;;
+    ls | cat | put | get | edit | rm | mv | cp | mkdir | stat | grep | glob | watch | tree) _carrel_files "$verb" "$prev" "$cur" "$front" && return ;;
     run | exec) ;;
     serve | ws | shell | ps | logs | kill | key | events | audit) _carrel_daemon "$verb" "$prev" "$cur" && return ;;
     *) return ;;

@@ -14,6 +14,7 @@ enum {
     LOOKS_A_CHECK = 60,       /* of the key */
     LOOK_MS = 250,            /* the broker writes, and nothing tells us */
     BYTES_A_TURN = 128 << 10, /* read, parsed and looked up while others wait */
+    TURNS_A_PAGE = 64,        /* for what does not fit the filters, too */
     MILLISECONDS = 23,        /* characters of a time, up to those */
 };
 
@@ -29,7 +30,10 @@ struct reading {
     unsigned looks;
     bool revoked;
     bool out_of_budget; /* there may be more, for the next call */
-    json_int_t last;    /* sequence number of the last record looked at */
+    json_t *records;    /* of a page */
+    uint64_t limit;
+    unsigned turns;
+    json_int_t last; /* sequence number of the last record looked at */
 };
 
 static bool same(const json_t *record, const char *member, const char *wanted)
@@ -104,6 +108,7 @@ static void finish(struct call *call)
 
     timer_stop(call->front->events, &r->look);
     audit_reader_close(r->reader);
+    json_decref(r->records);
     buf_clear(&r->out);
     free(r);
     call->context = NULL;
@@ -150,60 +155,65 @@ static void look(struct timer *timer)
         http_wake(r->call->x);
 }
 
-/* A page ends when it is full, or when enough was looked at: others wait meanwhile. */
-static void list(struct call *call, struct reading *r, uint64_t limit)
+/* Looks for the records of a page, a turn at a time, as others wait meanwhile. It ends when it is
+ * full, at the end of the record, or when much was looked at: then `next` says where to go on. */
+static void list(struct timer *timer)
 {
-    json_t *records = json_array();
+    struct reading *r = (struct reading *)(void *)((char *)timer - offsetof(struct reading, look));
+    struct call *call = r->call;
     json_t *record = NULL;
     struct err err;
     unsigned budget = BYTES_A_TURN;
     int failed = 0;
 
-    while (json_array_size(records) < limit && (record = next_record(r, &budget, &err, &failed)))
-        json_array_append_new(records, record);
+    while (json_array_size(r->records) < r->limit &&
+           (record = next_record(r, &budget, &err, &failed)))
+        json_array_append_new(r->records, record);
     if (failed < 0) {
-        json_decref(records);
         call_fail(call, &err);
         return;
     }
-    bool at_end = !record && !r->out_of_budget;
+    bool full = json_array_size(r->records) >= r->limit;
+    bool more = full || r->out_of_budget;
+    if (more && !full && ++r->turns < TURNS_A_PAGE &&
+        timer_set(call->front->events, timer, now_ms()) == 0)
+        return;
     call_json(call, 200,
-              json_pack("{s:o, s:o}", "records", records, "next",
-                        at_end ? json_null() : json_integer(r->last)));
+              json_pack("{s:O, s:o}", "records", r->records, "next",
+                        more ? json_integer(r->last) : json_null()));
 }
 
 void records_list(struct call *call)
 {
     struct reading *r = calloc(1, sizeof(*r));
-    char *dir = arena_printf(&call->arena, "%s/audit", call->front->settings->state);
     uint64_t after;
-    uint64_t limit;
     uint64_t follow;
     struct err err;
 
-    if (!r || !dir) {
-        free(r);
+    if (!r) {
         call_error(call, 503, "unavailable", "out of memory");
         return;
     }
     r->call = call;
-    r->look.ring = look;
     buf_init(&r->out, 1UL << 20);
     call->context = r;
     call->abandoned = finish;
-    if (!call_number(call, "after", INT64_MAX, 0, &after) || !call_limit(call, &limit) ||
+    if (!call_number(call, "after", INT64_MAX, 0, &after) || !call_limit(call, &r->limit) ||
         !call_number(call, "follow", 1, 0, &follow) ||
         !call_text(call, "workspace", &r->workspace) ||
         !call_text(call, "operation", &r->operation) || !call_text(call, "actor", &r->actor))
         return;
-    if (audit_reader_open(&r->reader, dir, after, &err) < 0) {
+    if (audit_reader_open(&r->reader, "audit", after, &err) < 0) {
         call_fail(call, &err);
         return;
     }
     if (!follow) {
-        list(call, r, limit);
+        r->look.ring = list;
+        r->records = json_array();
+        list(&r->look);
         return;
     }
+    r->look.ring = look;
     ignore(timer_set(call->front->events, &r->look, now_ms() + LOOK_MS));
     call_stream(call, 200, "application/x-ndjson", "Cache-Control: no-store\r\n", pull, r);
 }

@@ -55,6 +55,10 @@ static size_t exclude_mounts(struct call *call, const struct boundary_message *l
         argv[n++] = exclude(call, links->skills_at);
     if (*links->ticket)
         argv[n++] = exclude(call, links->ticket_at);
+    for (size_t i = 0; i < LINK_COUNT_; i++) {
+        if (*links->places[i])
+            argv[n++] = exclude(call, links->places[i]);
+    }
     json_t *policy = json_loads(call->workspace.policy, 0, NULL);
     json_t *mounts = json_object_get(policy, "mounts");
     json_t *mount;

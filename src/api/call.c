@@ -28,6 +28,11 @@ static void count(struct call *call, int status)
     call->front->count.requests[status / 100 < 6 ? status / 100 : 5]++;
 }
 
+void call_answered(struct call *call, int status)
+{
+    count(call, status);
+}
+
 static const char *own_headers(const struct call *call, const char *more, char *text, size_t size)
 {
     snprintf(text, size, "X-Request-Id: %s\r\n%s", call->id, more ? more : "");
@@ -117,7 +122,8 @@ void call_fail(struct call *call, const struct err *err)
 
     char text[512];
     enum err_code code = (unsigned)err->code < ERR_CODE_COUNT_ ? err->code : ERR_IO;
-    bool full = err->os_errno == ENOSPC || err->os_errno == EDQUOT;
+    bool full =
+        err->os_errno == ENOSPC || err->os_errno == EDQUOT || err->os_errno == EFBIG; /* ulimit */
 
     err_text(err, text, sizeof(text));
     call_error(call, full ? 507 : table[code].status, full ? "disk_full" : table[code].code, "%s",
@@ -137,12 +143,41 @@ void call_bad_field(struct call *call, const char *field, const char *expected)
 void call_stream(struct call *call, int status, const char *type, const char *headers,
                  http_pull *pull, void *context)
 {
-    char text[256];
+    call_stream_sized(call, &(struct http_streamed){.status = status,
+                                                    .type = type,
+                                                    .headers = headers,
+                                                    .size = HTTP_SIZE_UNKNOWN,
+                                                    .pull = pull,
+                                                    .context = context});
+}
+
+void call_stream_sized(struct call *call, const struct http_streamed *s)
+{
+    struct http_streamed with_ours = *s;
+    char text[512];
+
+    count(call, s->status);
+    with_ours.headers = own_headers(call, s->headers, text, sizeof(text));
+    if (call->x)
+        http_stream_sized(call->x, &with_ours);
+}
+
+void call_reply(struct call *call, int status, const char *type, const char *headers,
+                const char *bytes, size_t n)
+{
+    char text[512];
 
     count(call, status);
     if (call->x)
-        http_stream(call->x, status, type, own_headers(call, headers, text, sizeof(text)), pull,
-                    context);
+        http_reply(call->x, status, type, own_headers(call, headers, text, sizeof(text)), bytes, n);
+}
+
+void call_drop_body(struct call *call)
+{
+    json_decref(call->body);
+    call->body = NULL;
+    if (call->x)
+        http_drop_body(call->x);
 }
 
 void call_release(struct call *call)
@@ -155,6 +190,8 @@ static void hear(void *context, struct answer *answer)
 {
     struct call *call = context;
 
+    if (call->records)
+        call->front->unrecorded = answer->kind == ANSWER_ERROR;
     call->heard(call, answer);
     call_release(call);
 }
@@ -164,6 +201,7 @@ uint64_t call_expect(struct call *call, call_heard *heard)
     uint64_t tag = link_expect(call->front->link, hear, call);
 
     call->heard = heard;
+    call->records = false;
     call->pending += tag != 0;
     return tag;
 }
@@ -197,6 +235,7 @@ void call_record(struct call *call, const char *workspace, const char *operation
 
     buf_init(&b, 1UL << 20);
     protocol_pack_record(&b, call_expect(call, heard), &m);
+    call->records = true;
     link_send(call->front->link, REQUEST_RECORD, &b);
     json_decref(details);
     free(text);
@@ -260,7 +299,7 @@ bool call_number(struct call *call, const char *name, uint64_t max, uint64_t fal
 
 bool call_text(struct call *call, const char *name, const char **ret)
 {
-    char text[1024];
+    char text[8192]; /* as much as a request line has: paths, and cursors made of them, are long */
     int found = http_query(http_request_of(call->x)->query, name, text, sizeof(text));
 
     *ret = NULL;

@@ -28,6 +28,7 @@ struct call {
     struct actor actor;
     const struct route *route;
     char *params[3];                  /* decoded path parameters, in order */
+    const char *rest;                 /* of the path, still encoded, where the route ends in {*} */
     struct store_workspace workspace; /* of routes that name one: checked to be the actor's */
     json_t *body;                     /* of routes with a JSON body: an object */
     void *context;                    /* the handler's own */
@@ -36,6 +37,7 @@ struct call {
     size_t (*piece)(struct call *, const char *, size_t); /* of a streamed body */
     void (*whole)(struct call *);                         /* ... and its end */
     void (*heard)(struct call *, struct answer *);        /* who waits for the broker's answer */
+    bool records;                                         /* ... which is about a record */
     unsigned pending;                                     /* not freed while this is not 0 */
     int status;
     uint64_t began_us;
@@ -61,6 +63,18 @@ void call_bad_field(struct call *call, const char *field, const char *expected);
 /* Answers with a stream; the handler's pull is called with `context`. */
 void call_stream(struct call *call, int status, const char *type, const char *headers,
                  http_pull *pull, void *context);
+
+/* With its size, or HTTP_SIZE_UNKNOWN. */
+void call_stream_sized(struct call *call, const struct http_streamed *s);
+/* Bytes of another type, with headers. */
+void call_reply(struct call *call, int status, const char *type, const char *headers,
+                const char *bytes, size_t n);
+
+/* Whoever writes the answer himself says that there is one. */
+void call_answered(struct call *call, int status);
+
+/* What was asked for is understood, and the answer may take its time: lets go of the body. */
+void call_drop_body(struct call *call);
 
 /* One answer of the broker's at a time. It is heard also when the client has gone: what was begun
  * is finished, and the answers to nobody are dropped. */
@@ -120,6 +134,15 @@ void execs_stdin(struct call *call);
 void execs_signal(struct call *call);
 void execs_resize(struct call *call);
 void execs_kill(struct call *call);
+void file_get(struct call *call);
+void file_put(struct call *call);
+void file_delete(struct call *call);
+void file_action(struct call *call);
+void file_unpack(struct call *call);
+void file_watch(struct call *call);
+void ports_list(struct call *call);
+void ports_open(struct call *call);
+void ports_close(struct call *call);
 void records_list(struct call *call);
 void events_follow(struct call *call);
 void host_get(struct call *call);

@@ -328,3 +328,13 @@ bool exec_wish_own(struct call *call, const char *const *argv, struct exec_wish 
     ret->shown = json_pack("{s:s}", "command", copy(call, argv[0]));
     return true;
 }
+
+struct quota_wish exec_wish_quota(const struct call *call, const struct exec_wish *wish)
+{
+    const struct exec_message *m = &wish->message;
+
+    return (struct quota_wish){.workspace = m->workspace,
+                               .owner = call->workspace.owner,
+                               .memory_bytes = m->boundary.limits.memory_bytes,
+                               .pids = m->boundary.limits.pids};
+}

@@ -5,6 +5,7 @@
 #include "api/call.h"
 #include "api/follow.h"
 #include "broker/protocol.h"
+#include "front/quota.h"
 
 struct exec_wish {
     struct exec_message message; /* all but exec */
@@ -24,3 +25,5 @@ struct exec_wish {
 bool exec_wish_read(struct call *call, struct exec_wish *ret);
 /* One that Carrel itself makes: this command, nothing else of the body. */
 bool exec_wish_own(struct call *call, const char *const *argv, struct exec_wish *ret);
+/* What its sandbox counts for. */
+struct quota_wish exec_wish_quota(const struct call *call, const struct exec_wish *wish);

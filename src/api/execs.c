@@ -14,6 +14,7 @@
 #include "api/router.h"
 #include "base/fd.h"
 #include "front/job.h"
+#include "front/quota.h"
 #include "json/result.h"
 
 enum {
@@ -27,6 +28,9 @@ struct asking {
     struct call *call;
     struct job *job;
     bool waiting; /* for the start: row and input come first, whether the client is there or not */
+    struct tenant *tenant;      /* in the queue: whose place it takes */
+    struct quota_answer answer; /* ... and what it waits for */
+    const char *const *argv;    /* of execs_own */
     struct exec_wish wish;
 };
 
@@ -40,7 +44,7 @@ struct job *execs_job_of(const struct call *call)
 static json_t *running_json(const struct job *job)
 {
     return json_pack("{s:s, s:s, s:s}", "exec_id", job->id, "workspace", job->workspace, "state",
-                     job->state == JOB_ENDED ? "ended" : "running");
+                     job->settled ? "ended" : "running");
 }
 
 /* Both streams as they are in the spool, apart, as far as one answer goes. *ret_cut: there is more.
@@ -115,13 +119,20 @@ static void plain_drained(struct follower *follower)
 {
     struct asking *asking = (struct asking *)follower;
     struct call *call = asking->call;
-    json_t *object = whole_result(asking->job);
+    int unrecorded = asking->job->unrecorded;
+    json_t *object = unrecorded ? NULL : whole_result(asking->job);
+    struct err err;
 
     let_go(asking);
-    if (object)
+    if (unrecorded) {
+        err_set(&err, ERR_IO, unrecorded,
+                "the start could not be recorded in the audit, so the command was ended");
+        call_fail(call, &err);
+    } else if (object) {
         call_json(call, 200, object);
-    else
+    } else {
         call_error(call, 500, "internal", "the output could not be read back");
+    }
 }
 
 static void no_output(struct follower *follower)
@@ -129,7 +140,9 @@ static void no_output(struct follower *follower)
     (void)follower; /* it is collected at the end */
 }
 
-static void feed_input(struct asking *asking)
+/* Its input, then its row, if its id will be told: one without a row may lack input, see take_exec
+ * in resume.c. */
+static int feed(struct asking *asking, struct err *err)
 {
     struct exec_wish *wish = &asking->wish;
 
@@ -137,6 +150,7 @@ static void feed_input(struct asking *asking)
         ignore(job_input(asking->job, wish->input, wish->input_n)); /* it may not want it */
     if (wish->message.input && !wish->input_open)
         job_end_input(asking->job);
+    return wish->background || wish->streamed ? job_write_row(asking->job, err) : 0;
 }
 
 static void follow(struct asking *asking)
@@ -190,11 +204,11 @@ static void exec_started(struct follower *follower, const struct err *failed)
         job_kill(job, CARREL_ENDED_SIGNAL);
         let_go(asking);
         call_error(call, 503, "unavailable", "out of memory");
-    } else if ((asking->wish.background || asking->wish.streamed) && job_write_row(job, &err) < 0) {
+    } else if (feed(asking, &err) < 0) {
         let_go(asking);
         call_fail(call, &err);
     } else {
-        feed_input(asking);
+        call_drop_body(call);
         call->front->count.execs_started++;
         front_announce(call->front, "exec.start", job->workspace, job->owner,
                        json_pack("{s:s}", "exec_id", job->id));
@@ -222,35 +236,17 @@ static void heard_start(void *context, struct answer *answer)
         job_fail(job, &err);
         execs_next(front); /* it has taken nobody's place */
     } else {
-        job_run(job, answer->fds, answer->fd_count);
+        struct plain_message m;
+        uint64_t tag;
+        bool said = protocol_unpack_plain(answer->bytes, answer->n, &tag, &m);
+        job_run(job, answer->fds, answer->fd_count, said ? m.number : 0);
     }
-}
-
-/* What one owner may have at a time. */
-static bool within_quota(struct call *call)
-{
-    const struct settings *settings = call->front->settings;
-    const char *owner = call->workspace.owner;
-
-    if (settings->owner_execs && front_jobs_of(call->front, owner) >= settings->owner_execs) {
-        call_quota(call, "owner_execs", "'%s' has %ju commands running, which is the quota", owner,
-                   (uintmax_t)settings->owner_execs);
-        return false;
-    }
-    if (settings->owner_sandboxes && !front_is_awake(call->front, call->workspace.id) &&
-        front_awake_of(call->front, owner, call->workspace.id) >= settings->owner_sandboxes) {
-        call_quota(call, "owner_sandboxes",
-                   "'%s' has %ju workspaces awake, which is the quota; put one to sleep", owner,
-                   (uintmax_t)settings->owner_sandboxes);
-        return false;
-    }
-    return true;
 }
 
 static bool may_start(struct call *call)
 {
     if (!call->workspace.deleted_ms)
-        return within_quota(call);
+        return true;
     call_error(call, 409, "conflict", "the workspace is in the trash; undelete it first");
     return false;
 }
@@ -290,9 +286,13 @@ static void ask(struct call *call, struct asking *asking)
 
     make_id('x', id);
     asking->wish.message.exec = id;
+    asking->wish.message.quiet =
+        !asking->wish.background && !asking->wish.streamed && !asking->wish.then;
     buf_init(&b, MESSAGE_MAX);
     struct job *job = job_new(front, id, call->workspace.id, call->workspace.owner);
-    uint64_t tag = job ? link_expect(front->link, heard_start, job) : 0;
+    const struct quota_wish wish = exec_wish_quota(asking->call, &asking->wish);
+    uint64_t tag =
+        job && quota_ask(job, &wish) == 0 ? link_expect(front->link, heard_start, job) : 0;
     protocol_pack_exec(&b, tag, &asking->wish.message);
     if (!tag || buf_done(&b) < 0 || !is_agreed(&b, &call->arena)) {
         buf_clear(&b);
@@ -304,7 +304,6 @@ static void ask(struct call *call, struct asking *asking)
         return;
     }
     job->most_output = asking->wish.output_bytes;
-    asking->call = call;
     asking->job = job;
     asking->waiting = true;
     call->pending++;
@@ -314,66 +313,139 @@ static void ask(struct call *call, struct asking *asking)
     link_send(front->link, REQUEST_EXEC, &b);
 }
 
-static bool is_full(const struct front *front)
+/* --- the queue ---
+ *
+ * Who finds no room waits, if the settings have a place for that, until something ends. Looked
+ * through in order: one that waits for its own owner's end holds up nobody; behind one that waits
+ * for the host's, none that needs the same goes before. */
+
+/* Whether it has to wait, by itself or behind others; `end`: those from there on are behind it. */
+static bool must_wait(struct asking *asking, const struct asking *end)
 {
-    return front->settings->max_execs && front->job_count >= front->settings->max_execs;
+    const struct front *front = asking->call->front;
+    const struct quota_wish wish = exec_wish_quota(asking->call, &asking->wish);
+
+    quota_check(front, &wish, &asking->answer);
+    if (asking->answer.wait != QUOTA_NOTHING)
+        return true;
+    bool sandbox = quota_wants_sandbox(front, &wish);
+    for (const struct asking *a = front->queue; a && a != end; a = a->next) {
+        if (a->answer.wait == QUOTA_EXEC || (a->answer.wait == QUOTA_SANDBOX && sandbox)) {
+            asking->answer = a->answer;
+            return true;
+        }
+    }
+    return false;
 }
 
-/* One that waited leaves the queue: its turn has come, or its client has gone. */
+/* Its turn has come, or it waits no longer. */
 static void leave_queue(struct asking *asking)
 {
-    struct front *front = asking->call->front;
+    struct call *call = asking->call;
+    struct front *front = call->front;
 
+    call->context = NULL;
+    call->abandoned = NULL;
+    json_decref(asking->wish.shown);
+    asking->wish.shown = NULL;
     for (struct asking **at = &front->queue; *at; at = &(*at)->next) {
         if (*at == asking) {
             *at = asking->next;
             front->queued--;
-            return;
+            asking->tenant->waiting--;
+            break;
         }
     }
+    if (asking->tenant)
+        tenant_drop(front, asking->tenant);
+    asking->tenant = NULL;
 }
 
 static void left_while_waiting(struct call *call)
 {
-    struct asking *asking = call->context;
-
-    leave_queue(asking);
-    json_decref(asking->wish.shown);
+    leave_queue(call->context);
 }
 
-/* Waits for its turn, where the settings have room for that. */
-static void enqueue(struct call *call, struct asking *asking)
+static void refuse(struct asking *asking)
 {
-    struct front *front = call->front;
+    struct call *call = asking->call;
+
+    leave_queue(asking);
+    call_quota(call, asking->answer.setting, "%s", asking->answer.why);
+}
+
+/* Whether there is a place in the queue for one of theirs. Whoever has at least two more there
+ * gives one up, the last: nobody keeps the others out. */
+static bool has_place(struct front *front, const struct tenant *tenant)
+{
+    struct asking *last = NULL;
+
+    if (front->queued < front->settings->queue)
+        return true;
+    for (struct asking *a = front->queue; a; a = a->next) {
+        if (!last || a->tenant->waiting >= last->tenant->waiting)
+            last = a;
+    }
+    if (!last || last->tenant->waiting < tenant->waiting + 2)
+        return false;
+    refuse(last);
+    return true;
+}
+
+static void enqueue(struct asking *asking)
+{
+    struct front *front = asking->call->front;
     struct asking **at = &front->queue;
 
-    if (front->queued >= front->settings->queue) {
-        json_decref(asking->wish.shown);
-        call_quota(call, "max_execs", "%ju commands run, which is the most; try again later",
-                   (uintmax_t)front->job_count);
-        return;
-    }
     while (*at)
         at = &(*at)->next;
     *at = asking;
     front->queued++;
-    asking->call = call;
+    asking->tenant->waiting++;
+    asking->call->abandoned = left_while_waiting;
+}
+
+static void start_or_wait(struct asking *asking)
+{
+    struct call *call = asking->call;
+    struct front *front = call->front;
+
+    if (!must_wait(asking, front->in_turn ? front->queue : NULL)) {
+        ask(call, asking);
+        return;
+    }
     call->context = asking;
-    call->abandoned = left_while_waiting;
+    if (front->settings->queue && asking->answer.wait != QUOTA_NEVER)
+        asking->tenant = tenant_use(front, call->workspace.owner);
+    if (asking->tenant && has_place(front, asking->tenant))
+        enqueue(asking);
+    else
+        refuse(asking);
 }
 
 void execs_next(struct front *front)
 {
-    while (front->queue && !is_full(front)) {
-        struct asking *asking = front->queue;
+    size_t left = front->queued; /* one whose policy has changed may be at the end again */
+    struct asking *next;
+
+    for (struct asking *asking = front->queue; asking && left > 0; asking = next, left--) {
         struct call *call = asking->call;
+        next = asking->next;
+        if (must_wait(asking, asking)) {
+            if (asking->answer.wait == QUOTA_EXEC)
+                break; /* so do all behind it */
+            continue;
+        }
         leave_queue(asking);
-        call->context = NULL;
-        call->abandoned = NULL;
-        json_decref(asking->wish.shown); /* read again: policy, key and workspace of now */
-        if (router_recheck(call))
+        front->in_turn = true;
+        if (!router_recheck(call))
+            continue; /* read again: policy, key and workspace of now */
+        if (asking->argv)
+            execs_own(call, asking->argv, asking->wish.then);
+        else
             execs_create(call);
     }
+    front->in_turn = false;
 }
 
 void execs_create(struct call *call)
@@ -388,10 +460,8 @@ void execs_create(struct call *call)
         return;
     asking->follower =
         (struct follower){.started = exec_started, .output = no_output, .drained = plain_drained};
-    if (is_full(call->front))
-        enqueue(call, asking);
-    else
-        ask(call, asking);
+    asking->call = call;
+    start_or_wait(asking);
 }
 
 void execs_own(struct call *call, const char *const *argv, void (*then)(struct call *))
@@ -411,7 +481,9 @@ void execs_own(struct call *call, const char *const *argv, void (*then)(struct c
     asking->wish.message.input = asking->wish.input_open = then != NULL;
     asking->follower =
         (struct follower){.started = exec_started, .output = no_output, .drained = plain_drained};
-    ask(call, asking);
+    asking->argv = argv;
+    asking->call = call;
+    start_or_wait(asking);
 }
 
 /* The command the path names, in memory or only in its row; false: answered with 404. */
@@ -442,7 +514,7 @@ static json_t *exec_json(struct front *front, const struct store_exec *row)
 
     if (!object)
         object = json_object();
-    bool runs = job ? job->state != JOB_ENDED : strcmp(row->state, "running") == 0;
+    bool runs = job ? !job->settled : strcmp(row->state, "running") == 0;
     json_object_set_new(object, "exec_id", json_string(row->id));
     json_object_set_new(object, "workspace", json_string(row->workspace));
     json_object_set_new(object, "state", json_string(runs ? "running" : "ended"));

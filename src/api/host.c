@@ -54,14 +54,15 @@ void host_get(struct call *call)
         return;
     }
     call_json(call, 200,
-              json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:{s:I, s:I, s:I, s:I, s:I}}", "version",
-                        CARREL_VERSION, "uptime_ms", (json_int_t)(now_ms() - front->began_ms),
-                        "workspaces", (json_int_t)workspaces, "sandboxes",
-                        (json_int_t)front->awake_count, "execs", (json_int_t)front->job_count,
-                        "queued", (json_int_t)front->queued, "limits", "max_sandboxes",
-                        (json_int_t)s->max_sandboxes, "max_execs", (json_int_t)s->max_execs,
-                        "max_memory", (json_int_t)s->max_memory, "max_pids",
-                        (json_int_t)s->max_pids, "disk_floor", (json_int_t)s->disk_floor));
+              json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:{s:I, s:I, s:I, s:I, s:I, s:I}}",
+                        "version", CARREL_VERSION, "uptime_ms",
+                        (json_int_t)(now_ms() - front->began_ms), "workspaces",
+                        (json_int_t)workspaces, "sandboxes", (json_int_t)front->awake_count,
+                        "execs", (json_int_t)front->job_count, "queued", (json_int_t)front->queued,
+                        "limits", "max_sandboxes", (json_int_t)s->max_sandboxes, "max_execs",
+                        (json_int_t)s->max_execs, "max_memory", (json_int_t)s->max_memory,
+                        "max_pids", (json_int_t)s->max_pids, "max_output",
+                        (json_int_t)s->max_output, "disk_floor", (json_int_t)s->disk_floor));
 }
 
 static uint64_t resident_bytes(void)
@@ -117,6 +118,49 @@ static void put_counters(struct buf *b, const struct counters *c)
             (double)c->denials);
 }
 
+static void put_file_counters(struct buf *b, const struct counters *c)
+{
+    static const char *const names[FILES_OP_COUNT_] = {
+        [FILES_READ] = "read",
+        [FILES_TEXT] = "text",
+        [FILES_STAT] = "stat",
+        [FILES_LIST] = "list",
+        [FILES_WRITE] = "write",
+        [FILES_APPEND] = "append",
+        [FILES_EDIT] = "edit",
+        [FILES_REMOVE] = "delete",
+        [FILES_MOVE] = "move",
+        [FILES_COPY] = "copy",
+        [FILES_MKDIR] = "mkdir",
+        [FILES_CHMOD] = "chmod",
+        [FILES_SYMLINK] = "symlink",
+        [FILES_GLOB] = "glob",
+        [FILES_GREP] = "grep",
+        [FILES_WATCH] = "watch",
+        [FILES_INVENTORY] = "inventory",
+        [FILES_BATCH_READ] = "read_many",
+        [FILES_BATCH_WRITE] = "write_many",
+        [FILES_PACK] = "pack",
+        [FILES_UNPACK] = "unpack",
+        [FILES_REPAIR] = "repair",
+        [FILES_CONNECT] = "connect",
+    };
+
+    put(b, "carrel_file_calls_total", "counter",
+        "Calls on files by operation and class of status.");
+    for (unsigned op = 1; op < FILES_OP_COUNT_; op++) {
+        for (unsigned i = 2; i < 6; i++) {
+            if (c->file_calls[op][i]) /* those there were: the table is large */
+                buf_printf(b, "carrel_file_calls_total{operation=\"%s\",code=\"%uxx\"} %ju\n",
+                           names[op], i, (uintmax_t)c->file_calls[op][i]);
+        }
+    }
+    put_one(b, "carrel_file_bytes_in_total", "counter", "Bodies of calls on files.",
+            (double)c->file_bytes_in);
+    put_one(b, "carrel_file_bytes_out_total", "counter", "Answers to calls on files.",
+            (double)c->file_bytes_out);
+}
+
 void metrics_get(struct call *call)
 {
     struct front *front = call->front;
@@ -128,10 +172,17 @@ void metrics_get(struct call *call)
     put(&b, "carrel_build_info", "gauge", "The version that runs.");
     buf_printf(&b, "carrel_build_info{version=\"%s\"} 1\n", CARREL_VERSION);
     put_counters(&b, &front->count);
+    put_file_counters(&b, &front->count);
     put(&b, "carrel_sandboxes", "gauge", "Sandboxes by state.");
     buf_printf(&b, "carrel_sandboxes{state=\"live\"} %zu\n", front->awake_count);
     put_one(&b, "carrel_execs", "gauge", "Commands that run.", (double)front->job_count);
     put_one(&b, "carrel_http_connections", "gauge", "Open connections.", (double)http.connections);
+    put_one(&b, "carrel_http_evicted_total", "counter", "Connections closed to make room.",
+            (double)http.evicted);
+    put_one(&b, "carrel_http_body_bytes", "gauge", "Bodies of requests that are kept in memory.",
+            (double)http.body_bytes);
+    put_one(&b, "carrel_execs_waiting", "gauge", "Requests that wait until there is room.",
+            (double)front->queued);
     put_one(&b, "carrel_http_refused_total", "counter", "Requests that were malformed or too slow.",
             (double)http.refused);
     put_one(&b, "process_resident_memory_bytes", "gauge", "Memory of the front.",

@@ -1,19 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/router.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "api/ports.h"
 #include "broker/protocol.h"
 
 #define ARENA_BYTES (16UL << 20)
 #define BODY_SMALL  (256UL << 10)
 #define BODY_EXEC   (6UL << 20)
+#define BODY_FILES  (64UL << 20)
 #define BODY_INPUT  (1UL << 20)
+#define MOST_VALUES 500000 /* of JSON: 100,000 files with a name, a content and a mode each */
 #define ANYONE      (SCOPE_ADMIN | SCOPE_USER)
 
-#define EXEC "/v1/workspaces/{ws}/exec"
+#define EXEC  "/v1/workspaces/{ws}/exec"
+#define FILES "/v1/workspaces/{ws}/files"
+#define PORTS "/v1/workspaces/{ws}/ports"
 
 const struct route routes[] = {
     {HTTP_GET, "/healthz", 0, 0, false, health_get},
@@ -42,6 +48,26 @@ const struct route routes[] = {
     {HTTP_POST, EXEC "/{exec}/signal", ANYONE, BODY_SMALL, false, execs_signal},
     {HTTP_POST, EXEC "/{exec}/resize", ANYONE, BODY_SMALL, false, execs_resize},
     {HTTP_POST, EXEC "/{exec}/kill", ANYONE, BODY_SMALL, true, execs_kill},
+    {HTTP_GET, FILES "/{*}", ANYONE, 0, false, file_get},
+    {HTTP_PUT, FILES "/{*}", ANYONE, HTTP_BODY_STREAM, true, file_put},
+    {HTTP_DELETE, FILES "/{*}", ANYONE, 0, false, file_delete},
+    {HTTP_POST, FILES "-edit", ANYONE, BODY_FILES, false, file_action},
+    {HTTP_POST, FILES "-move", ANYONE, BODY_SMALL, false, file_action},
+    {HTTP_POST, FILES "-copy", ANYONE, BODY_SMALL, false, file_action},
+    {HTTP_POST, FILES "-mkdir", ANYONE, BODY_SMALL, false, file_action},
+    {HTTP_POST, FILES "-chmod", ANYONE, BODY_SMALL, false, file_action},
+    {HTTP_POST, FILES "-symlink", ANYONE, BODY_SMALL, false, file_action},
+    {HTTP_POST, FILES "-glob", ANYONE, BODY_SMALL, false, file_action},
+    {HTTP_POST, FILES "-grep", ANYONE, BODY_SMALL, false, file_action},
+    {HTTP_POST, FILES "-inventory", ANYONE, BODY_SMALL, false, file_action},
+    {HTTP_POST, FILES "-read", ANYONE, BODY_EXEC, false, file_action},
+    {HTTP_POST, FILES "-write", ANYONE, BODY_FILES, false, file_action},
+    {HTTP_POST, FILES "-repair", ANYONE, BODY_SMALL, false, file_action},
+    {HTTP_POST, FILES "-unpack", ANYONE, HTTP_BODY_STREAM, true, file_unpack},
+    {HTTP_GET, FILES "-watch", ANYONE, 0, false, file_watch},
+    {HTTP_GET, PORTS, ANYONE, 0, false, ports_list},
+    {HTTP_POST, PORTS "/{port}", ANYONE, BODY_SMALL, false, ports_open},
+    {HTTP_DELETE, PORTS "/{port}", ANYONE, 0, false, ports_close},
     {HTTP_GET, "/v1/audit", ANYONE, 0, false, records_list},
     {HTTP_GET, "/v1/events", ANYONE, 0, false, events_follow},
 };
@@ -80,6 +106,10 @@ static bool match(struct call *call, const char *pattern, const char *path)
     size_t params = 0;
 
     while (*pattern == '/' && *path == '/') {
+        if (strcmp(pattern, "/{*}") == 0) {
+            call->rest = path;
+            return true;
+        }
         size_t pattern_n = strcspn(++pattern, "/");
         size_t path_n = strcspn(++path, "/");
         if (!match_segment(call, &params, pattern, pattern_n, path, path_n))
@@ -145,7 +175,7 @@ static bool use_key(struct call *call, const char *key)
 }
 
 /* By the key; without one, over the Unix socket, by the peer's uid. */
-static bool identify(struct call *call)
+bool router_identify(struct call *call)
 {
     static const char scheme[] = "Bearer ";
     const char *header = http_header(http_request_of(call->x), "authorization");
@@ -182,7 +212,7 @@ static bool find_workspace(struct call *call)
 bool router_recheck(struct call *call)
 {
     call->actor = (struct actor){.scopes = 0};
-    if (identify(call) && (call->actor.scopes & call->route->scopes))
+    if (router_identify(call) && (call->actor.scopes & call->route->scopes))
         return find_workspace(call);
     call_error(call, 401, "unauthorized", "the key is no longer valid");
     return false;
@@ -190,16 +220,22 @@ bool router_recheck(struct call *call)
 
 static bool admit(struct call *call)
 {
-    bool other_method;
+    bool other_method = false;
+    bool is_port = port_takes(call);
 
-    find_route(call, &other_method);
-    if (call->route && call->route->scopes == 0)
+    if (is_port)
+        call->route = &port_route;
+    else
+        find_route(call, &other_method);
+    if (call->route && call->route->scopes == 0 && !is_port)
         return true;
     if (!call->front->resumed || call->front->draining) {
         call_error(call, 503, "unavailable", "the daemon is starting or stopping; try again");
         return false;
     }
-    if (!identify(call)) {
+    if (is_port)
+        return true; /* who may is asked there */
+    if (!router_identify(call)) {
         call_error(call, 401, "unauthorized",
                    "a valid key is needed: send 'Authorization: Bearer KEY'");
         return false;
@@ -218,12 +254,27 @@ static bool admit(struct call *call)
     return find_workspace(call);
 }
 
+/* Every answer has an id, whoever gives it. */
+static void on_refusal(void *owner, struct exchange *x, char *headers, size_t size)
+{
+    const struct call *call = x ? http_data(x) : NULL;
+    char id[28];
+
+    (void)owner;
+    make_id('r', id);
+    snprintf(headers, size, "X-Request-Id: %s\r\n", call ? call->id : id);
+}
+
 static int64_t on_head(void *owner, struct exchange *x)
 {
     struct call *call = calloc(1, sizeof(*call));
 
     if (!call) {
-        http_reply(x, 503, "text/plain", NULL, "out of memory\n", 14);
+        static const char failed[] =
+            "{\"error\":{\"code\":\"unavailable\",\"message\":\"out of memory\"}}";
+        char headers[64];
+        on_refusal(owner, x, headers, sizeof(headers));
+        http_reply(x, 503, "application/json", headers, failed, sizeof(failed) - 1);
         return 0;
     }
     call->front = owner;
@@ -240,6 +291,31 @@ static int64_t on_head(void *owner, struct exchange *x)
     return body;
 }
 
+/* How many values there can be at most. A value of two bytes takes a hundred once it is parsed, and
+ * everybody waits for that. */
+static size_t count_values(const char *bytes, size_t n)
+{
+    const char *end = bytes + n;
+    size_t count = 0;
+
+    for (const char *at = bytes; at < end; at++) {
+        if (*at == ',' || *at == '[' || *at == '{')
+            count++;
+        if (*at != '"')
+            continue;
+        for (at++; (at = memchr(at, '"', (size_t)(end - at))) != NULL; at++) {
+            size_t escapes = 0;
+            while (at[-1 - (ptrdiff_t)escapes] == '\\')
+                escapes++;
+            if (escapes % 2 == 0)
+                break;
+        }
+        if (!at)
+            break; /* a string without an end: the parser says so */
+    }
+    return count;
+}
+
 static bool parse_body(struct call *call, const char *bytes, size_t n)
 {
     json_error_t error;
@@ -247,6 +323,10 @@ static bool parse_body(struct call *call, const char *bytes, size_t n)
     if (n == 0) {
         call->body = json_object();
         return true;
+    }
+    if (n > MOST_VALUES && count_values(bytes, n) > MOST_VALUES) {
+        call_error(call, 413, "too_large", "the body has more than %d values", MOST_VALUES);
+        return false;
     }
     call->body = json_loadb(bytes, n, JSON_REJECT_DUPLICATES, &error);
     if (!call->body)
@@ -265,13 +345,15 @@ static void on_request(void *owner, struct exchange *x)
     size_t n;
 
     (void)owner;
-    if (!call || !call->route || call->status)
+    if (!call || !call->route)
         return; /* answered at the head */
     if (call->route->body == HTTP_BODY_STREAM) {
         if (call->whole)
             call->whole(call);
         return;
     }
+    if (call->status)
+        return; /* likewise */
     /* The body may have taken its time: keys are revoked meanwhile, and workspaces deleted. */
     if (call->route->body && call->route->scopes && !router_recheck(call))
         return;
@@ -307,5 +389,8 @@ static void on_done(void *owner, struct exchange *x, bool complete)
         router_free(call);
 }
 
-const struct http_calls router_calls = {
-    .on_head = on_head, .on_body = on_body, .on_request = on_request, .on_done = on_done};
+const struct http_calls router_calls = {.on_head = on_head,
+                                        .on_body = on_body,
+                                        .on_request = on_request,
+                                        .on_done = on_done,
+                                        .on_refusal = on_refusal};

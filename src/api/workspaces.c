@@ -400,20 +400,52 @@ static void finish_update(struct call *call, struct answer *answer)
         answer_updated(call);
 }
 
+static void record_update(struct call *call)
+{
+    struct store_workspace *w = &call->workspace;
+
+    w->updated_ms = wall_ms();
+    record(call, "ok",
+           json_pack("{s:o, s:o}", "policy", parsed(w->policy), "links", parsed(w->links)),
+           finish_update);
+}
+
+/* With new links the tree is looked at: some may have to appear elsewhere. */
+static void found_links(struct call *call, struct answer *answer)
+{
+    struct links_found found[LINK_COUNT_];
+    json_t *links = parsed(call->workspace.links);
+    struct err err;
+
+    if (!links_heard(answer, found, &err)) {
+        json_decref(links);
+        fail(call, &err);
+        return;
+    }
+    links_place(links, found);
+    call->workspace.links = compact(call, links);
+    json_decref(links);
+    record_update(call);
+}
+
 void workspaces_update(struct call *call)
 {
     static const char *const known[] = {"policy", "links", "labels", NULL};
     struct store_workspace *w = &call->workspace;
     bool policy = json_object_get(call->body, "policy") != NULL;
+    json_t *links = json_object_get(call->body, "links");
     const char *operation = policy ? "policy.set" : "workspace.update";
 
     if (!refresh(call) || refuse_deleted(call) || !fields_known(call, call->body, known) ||
         !read_settings(call, w) || !begin_change(call, w->id, operation))
         return;
-    w->updated_ms = wall_ms();
-    record(call, "ok",
-           json_pack("{s:o, s:o}", "policy", parsed(w->policy), "links", parsed(w->links)),
-           finish_update);
+    if (!json_is_object(links)) {
+        record_update(call);
+        return;
+    }
+    unsigned pending = call->pending;
+    links_look(call, w->bucket, w->id, links, found_links);
+    check_asked(call, pending);
 }
 
 static void finish_delete(void *context, const struct err *failed)

@@ -36,8 +36,17 @@ int audit_open(struct audit **ret, const char *dir, int64_t group, uint64_t segm
                struct err *err);
 /* Writes what is left, syncs, ends the thread. */
 void audit_close(struct audit *audit);
-/* Hands a record to the thread. Returns its sequence number, or 0: it cannot be written. */
+/* Returns its sequence number, or 0: it cannot be written. It gets to the disk with the next push
+ * or sync. */
 uint64_t audit_add(struct audit *audit, const struct audit_record *record);
+/* Has the thread write and sync all there is. */
+void audit_push(struct audit *audit);
+/* The same in the caller, who waits for it; false, and nothing is done, where the thread is at it
+ * or the disk was slow last time. One that fails is told by audit_fd and audit_has_failed. */
+bool audit_sync_here(struct audit *audit);
+/* Puts it into the file, without waiting for the disk: where there is no room for it, that is known
+ * now. */
+void audit_write_here(struct audit *audit);
 /* Readable whenever more has become durable, or writing failed; audit_synced empties it. */
 int audit_fd(const struct audit *audit);
 /* Everything up to this sequence number is on disk. Many records share one sync. */
@@ -52,6 +61,7 @@ struct audit_report {
     char problem[256]; /* "" : the chain is whole */
     char file[256];    /* where the problem is */
     uint64_t line;
+    uint64_t torn; /* bytes of a last line without an end, when that is all: a daemon was killed */
 };
 
 /* 0 also when a problem was found; -1 when the files cannot be read. With `expected_head` (a hash

@@ -231,8 +231,10 @@ int audit_verify(const char *dir, const char *expected_head, struct audit_report
     if (rc == 0 && check.torn && !report.problem[0]) {
         uint32_t newest = segments.numbers[segments.count - 1];
         snprintf(report.problem, sizeof(report.problem),
-                 "the last line has no end (%zu bytes); the daemon cuts it off when it starts",
+                 "the last line has no end (%zu bytes): a daemon was killed, or has no room; it is "
+                 "cut off at its next start, and that is recorded",
                  check.torn);
+        report.torn = check.torn;
         audit_segment_name(newest, report.file);
         report.line = check.last_line + 1;
     }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The one writer. audit_add makes the line and its hash and puts it into `queue`; the thread takes
- * all there is, writes it in one piece and syncs it once, while the next lines gather. So the disk
- * is asked as often as it can answer, however many records there are.
+/* The one writer. audit_add makes the line and its hash and puts it into `queue`; when pushed the
+ * thread takes all there is, writes it in one piece and syncs it once, while the next lines gather.
+ * So the disk is asked as often as it can answer, however many records there are. A caller with
+ * nothing else to do does the same by itself and saves two changes of thread.
  *
  *   audit_add -> queue --swap--> batch -> write, fdatasync -> synced, eventfd
  *
@@ -18,15 +19,17 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "audit/line.h"
 #include "base/fd.h"
 
 enum {
-    QUEUE_MAX = 8 << 20,    /* bytes that wait for the disk */
-    KEEP_ROOM = 1 << 20,    /* a larger buffer is given back after a rush */
-    STACK_BYTES = 256 << 10 /* of the thread */
+    QUEUE_MAX = 8 << 20,     /* bytes that wait for the disk */
+    KEEP_ROOM = 1 << 20,     /* a larger buffer is given back after a rush */
+    STACK_BYTES = 256 << 10, /* of the thread */
+    FAST_NS = 1000000,       /* a disk that is waited for by the caller */
 };
 
 struct audit {
@@ -37,7 +40,7 @@ struct audit {
     uint64_t segment_bytes;
     pthread_t thread;
 
-    /* The thread's own. */
+    /* Of whoever has set is_writing. */
     int fd;
     uint32_t number;
     uint64_t written; /* bytes in the segment */
@@ -47,8 +50,12 @@ struct audit {
     pthread_cond_t wake;
     struct audit_chain chain; /* where the last line that was added leaves it */
     struct buf queue;
-    struct buf line; /* the one being made */
-    uint64_t synced;
+    struct buf line;      /* the one being made */
+    uint64_t written_seq; /* in the file */
+    uint64_t synced;      /* on the disk */
+    uint64_t took_ns;     /* the last sync */
+    bool is_pushed;
+    bool is_writing;
     bool is_ending;
     bool has_failed;
     struct err err;
@@ -98,14 +105,23 @@ static int check_alone(const struct audit *audit, struct err *err)
     return 0;
 }
 
-static int write_batch(struct audit *audit, struct err *err)
+/* What was only written to the full one is synced with it: a later sync is of the new one alone. */
+static int next_segment(struct audit *audit, struct err *err)
+{
+    if (fdatasync(audit->fd) < 0)
+        return err_set(err, ERR_IO, errno, "sync the audit record");
+    return open_segment(audit, audit->number + 1, err);
+}
+
+/* What is in the batch, which may be nothing, and then, if asked, to the disk. */
+static int write_batch(struct audit *audit, bool sync, struct err *err)
 {
     const char *p = audit->batch.p;
     size_t n = audit->batch.n;
 
     if (check_alone(audit, err) < 0)
         return -1;
-    if (audit->written >= audit->segment_bytes && open_segment(audit, audit->number + 1, err) < 0)
+    if (audit->written >= audit->segment_bytes && next_segment(audit, err) < 0)
         return -1;
     while (n) {
         ssize_t done = write(audit->fd, p, n);
@@ -117,7 +133,7 @@ static int write_batch(struct audit *audit, struct err *err)
         n -= (size_t)done;
         audit->written += (uint64_t)done;
     }
-    if (fdatasync(audit->fd) < 0)
+    if (sync && fdatasync(audit->fd) < 0)
         return err_set(err, ERR_IO, errno, "sync the audit record");
     return 0;
 }
@@ -136,35 +152,66 @@ static void tell(const struct audit *audit)
     ignore(write(audit->event, &one, sizeof(one))); /* full: then it is readable all the same */
 }
 
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+/* With the lock. */
+static bool has_work(const struct audit *audit)
+{
+    return audit->queue.n > 0 || audit->written_seq > audit->synced;
+}
+
+/* With the lock, which is let go meanwhile, and nobody else writing. */
+static void write_queue(struct audit *audit, bool sync)
+{
+    struct buf taken = audit->queue;
+    uint64_t last = audit->chain.seq;
+    struct err err;
+
+    audit->queue = audit->batch;
+    audit->batch = taken;
+    if (sync)
+        audit->is_pushed = false;
+    audit->is_writing = true;
+    pthread_mutex_unlock(&audit->lock);
+    uint64_t began = now_ns();
+    int rc = write_batch(audit, sync, &err);
+    uint64_t took = now_ns() - began;
+    empty(&audit->batch);
+    pthread_mutex_lock(&audit->lock);
+    audit->is_writing = false;
+    if (sync)
+        audit->took_ns = took;
+    if (rc < 0) {
+        /* Part of it may be in the file: more of it would only be harder to judge. */
+        audit->has_failed = true;
+        audit->err = err;
+    } else {
+        audit->written_seq = last;
+        audit->synced = sync ? last : audit->synced;
+    }
+}
+
 static void *write_all(void *context)
 {
     struct audit *audit = context;
-    struct err err;
 
     pthread_mutex_lock(&audit->lock);
-    for (;;) {
-        while (!audit->queue.n && !audit->is_ending)
-            pthread_cond_wait(&audit->wake, &audit->lock);
-        if (!audit->queue.n)
+    while (!audit->has_failed) {
+        bool may = has_work(audit) && !audit->is_writing;
+        if (may && (audit->is_pushed || audit->is_ending)) {
+            write_queue(audit, true);
+            tell(audit);
+        } else if (audit->is_ending) {
             break;
-        struct buf taken = audit->queue;
-        audit->queue = audit->batch;
-        audit->batch = taken;
-        uint64_t last = audit->chain.seq;
-        pthread_mutex_unlock(&audit->lock);
-        int rc = write_batch(audit, &err);
-        empty(&audit->batch);
-        pthread_mutex_lock(&audit->lock);
-        if (rc < 0) {
-            /* Part of it may be in the file: more of it would only be harder to judge. */
-            audit->has_failed = true;
-            audit->err = err;
         } else {
-            audit->synced = last;
+            pthread_cond_wait(&audit->wake, &audit->lock);
         }
-        tell(audit);
-        if (rc < 0)
-            break;
     }
     pthread_mutex_unlock(&audit->lock);
     return NULL;
@@ -238,7 +285,7 @@ static int resume(struct audit *audit, const struct audit_segments *segments, si
         return err_set(err, ERR_IO, 0, "the audit record is damaged: %s, line %ju: %s", report.file,
                        (uintmax_t)report.line, report.problem);
     audit->chain = check.chain;
-    audit->synced = check.chain.seq;
+    audit->synced = audit->written_seq = check.chain.seq;
     *ret_torn = check.torn;
     if (!segments->count)
         return open_segment(audit, 1, err);
@@ -306,6 +353,7 @@ int audit_open(struct audit **ret, const char *dir, int64_t group, uint64_t segm
                                                 .operation = "audit.repair",
                                                 .result = "ok",
                                                 .details = details});
+        audit_push(audit);
     }
     *ret = audit;
     return 0;
@@ -345,10 +393,45 @@ uint64_t audit_add(struct audit *audit, const struct audit_record *record)
 {
     pthread_mutex_lock(&audit->lock);
     uint64_t seq = audit->has_failed ? 0 : add_line(audit, record);
-    if (seq)
-        pthread_cond_signal(&audit->wake);
     pthread_mutex_unlock(&audit->lock);
     return seq;
+}
+
+void audit_push(struct audit *audit)
+{
+    pthread_mutex_lock(&audit->lock);
+    audit->is_pushed = true;
+    if (!audit->is_writing) /* else it looks again by itself */
+        pthread_cond_signal(&audit->wake);
+    pthread_mutex_unlock(&audit->lock);
+}
+
+/* In the caller. Whether it was done, well or not. */
+static bool write_here(struct audit *audit, bool sync)
+{
+    pthread_mutex_lock(&audit->lock);
+    bool may = has_work(audit) && !audit->is_writing && !audit->has_failed &&
+               (!sync || audit->took_ns < FAST_NS);
+    if (may)
+        write_queue(audit, sync);
+    bool failed = may && audit->has_failed;
+    pthread_mutex_unlock(&audit->lock);
+    if (failed) {
+        pthread_cond_signal(&audit->wake); /* the thread ends */
+        tell(audit);
+    }
+    return may;
+}
+
+bool audit_sync_here(struct audit *audit)
+{
+    return write_here(audit, true);
+}
+
+void audit_write_here(struct audit *audit)
+{
+    if (!write_here(audit, false))
+        audit_push(audit); /* somebody is at it, and goes on with this */
 }
 
 int audit_fd(const struct audit *audit)

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/pack.h"
 #include "broker/broker.h"
 #include "policy/units.h"
 #include "sys/path.h"
@@ -16,6 +17,7 @@
 enum {
     MOST_MOUNTS = 72, /* 64 of a policy, and our own */
     PATH_ROOM = 4096,
+    SETUP_POINTS = 64, /* told of one tree */
 };
 
 void boundary_clear(struct boundary *boundary)
@@ -106,9 +108,12 @@ static bool is_plain_path(const char *path)
 
 /* Mounted if it is there. */
 static int add_skills(const struct broker *b, struct boundary *to, const struct exec_message *m,
-                      const char *whose, const char *name, struct err *err)
+                      enum link_kind kind, struct err *err)
 {
-    char path[PATH_ROOM];
+    char path[2 * PROTOCOL_ID + 16];
+    const char *whose = kind == LINK_SYSTEM ? "system" : m->boundary.skills_user;
+    const char *name = kind == LINK_SYSTEM ? "system" : "user";
+    const char *place = m->boundary.places[kind];
 
     snprintf(path, sizeof(path), "%s/skills/%s", m->bucket, whose);
     scoped_fd int fd = path_open_beneath(b->state, path, O_PATH | O_DIRECTORY, 0);
@@ -116,7 +121,8 @@ static int add_skills(const struct broker *b, struct boundary *to, const struct 
         return 0;
     if (fd < 0)
         return err_set(err, ERR_IO, -fd, "open the skills '%s'", path);
-    const char *target = arena_printf(&to->arena, "/%s/%s", m->boundary.skills_at, name);
+    const char *target = *place ? arena_printf(&to->arena, "/%s", place)
+                                : arena_printf(&to->arena, "/%s/%s", m->boundary.skills_at, name);
     if (!target)
         return err_set(err, ERR_LIMIT, ENOMEM, "keep a mount");
     return add_mount(to, &fd, target, false, err);
@@ -129,17 +135,21 @@ static int add_links(const struct broker *b, struct boundary *to, const struct e
 
     if (!is_plain_path(boundary->skills_at) || !is_plain_path(boundary->ticket_at))
         return err_set(err, ERR_INVALID, 0, "a link of the workspace is not at a plain path");
-    if (*boundary->skills_at && add_skills(b, to, m, "system", "system", err) < 0)
+    for (size_t i = 0; i < LINK_COUNT_; i++) {
+        if (!is_plain_path(boundary->places[i]))
+            return err_set(err, ERR_INVALID, 0, "a link of the workspace leads to no plain path");
+    }
+    if (*boundary->skills_at && add_skills(b, to, m, LINK_SYSTEM, err) < 0)
         return -1;
-    if (*boundary->skills_at && *boundary->skills_user &&
-        add_skills(b, to, m, boundary->skills_user, "user", err) < 0)
+    if (*boundary->skills_at && *boundary->skills_user && add_skills(b, to, m, LINK_USER, err) < 0)
         return -1;
     if (!*boundary->ticket || !*boundary->ticket_at)
         return 0;
     scoped_fd int fd = tree_open(b, m->bucket, boundary->ticket, err);
     if (fd < 0)
         return err_wrap(err, "the ticket's workspace");
-    const char *target = arena_printf(&to->arena, "/%s", boundary->ticket_at);
+    const char *place = boundary->places[LINK_TICKET];
+    const char *target = arena_printf(&to->arena, "/%s", *place ? place : boundary->ticket_at);
     if (!target)
         return err_set(err, ERR_LIMIT, ENOMEM, "keep a mount");
     return add_mount(to, &fd, target, boundary->ticket_writable, err);
@@ -185,6 +195,7 @@ int boundary_make(struct broker *b, const struct exec_message *m, struct boundar
         .init_path = *b->init_path ? b->init_path : NULL,
         .mounts = arena_alloc(&ret->arena, MOST_MOUNTS * sizeof(*ret->spec.mounts)),
     };
+    listen_ports(b, ret->spec.own_ports);
     if (!ret->spec.workspace || !ret->spec.mounts)
         return err_set(err, ERR_LIMIT, ENOMEM, "keep the policy");
     for (size_t i = 0; boundary->mounts && boundary->mounts[i]; i += 3) {
@@ -192,6 +203,48 @@ int boundary_make(struct broker *b, const struct exec_message *m, struct boundar
             return -1;
     }
     return add_links(b, ret, m, err);
+}
+
+struct points {
+    struct arena arena;
+    const char *list[SETUP_POINTS + 1];
+    size_t n;
+};
+
+static void add_point(void *context, const char *place)
+{
+    struct points *points = context;
+    const char *copy =
+        points->n < SETUP_POINTS ? arena_copy(&points->arena, place, strlen(place)) : NULL;
+
+    if (copy)
+        points->list[points->n++] = copy;
+}
+
+/* As with the policy and the links that an adopted one has at first. */
+int tree_points(struct broker *b, const struct plain_message *m, struct buf *answer,
+                struct err *err)
+{
+    struct exec_message first = {.bucket = m->texts[0],
+                                 .workspace = m->texts[1],
+                                 .boundary = {.skills_user = "",
+                                              .skills_at = ".solven/skills",
+                                              .ticket = "",
+                                              .ticket_at = "",
+                                              .places = {"", "", ""}}};
+    struct points points = {.n = 0};
+    struct boundary boundary;
+
+    arena_init(&points.arena, 1 << 20);
+    int r = boundary_make(b, &first, &boundary, err);
+    boundary.spec.pool = NULL;
+    if (r == 0)
+        r = session_points(&boundary.spec, add_point, &points, err);
+    if (r == 0)
+        pack_list(answer, points.list);
+    boundary_clear(&boundary);
+    arena_clear(&points.arena);
+    return r == 0 && buf_done(answer) < 0 ? err_set(err, ERR_LIMIT, ENOMEM, "tell") : r;
 }
 
 /* A sum of what live sandboxes may use, with one more. */

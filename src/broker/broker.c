@@ -41,15 +41,18 @@ uint64_t broker_wall_ms(void)
 struct beat {
     struct timer timer;
     struct events *events;
+    const struct broker *broker;
     uint64_t every_ms;
 };
 
-/* Only a loop that turns says so: a broker that hangs is restarted by the service manager. */
+/* Only a loop that turns says so, and only while there is a front that answers: a daemon that hangs
+ * and does not help itself is restarted by the service manager. */
 static void beat(struct timer *timer)
 {
     struct beat *b = (struct beat *)(void *)timer;
 
-    listen_notify("WATCHDOG=1");
+    if (watchdog_is_content(b->broker))
+        listen_notify("WATCHDOG=1");
     ignore(timer_set(b->events, &b->timer, now_ms() + b->every_ms) == 0); /* it had its place */
 }
 
@@ -70,10 +73,20 @@ static void stop(struct watch *watch, uint32_t what)
     stopper->broker->stopping = true;
 }
 
+/* What is to be done before the loop waits. Whoever hears that a record is on disk may end a desk,
+ * and who waited for that may add records. */
+static void tidy(struct broker *b)
+{
+    do {
+        desk_sweep(b);
+        journal_commit(b);
+    } while (b->sweep);
+}
+
 static int turn(struct broker *b, struct err *err)
 {
+    tidy(b);
     int r = events_turn(b->events);
-
     if (r < 0)
         return err_set(err, ERR_IO, -r, "wait for events");
     desk_sweep(b);
@@ -95,6 +108,13 @@ static bool all_is_told(const struct broker *b)
     return b->desk_count == 0 && tasks_are_told(b);
 }
 
+/* Before it waits: what is on disk by then may have been the last thing to wait for. */
+static bool is_so(struct broker *b, bool (*so)(const struct broker *b))
+{
+    tidy(b);
+    return so(b);
+}
+
 /* Turns the loop until it is so, or the time is over. */
 static int turn_until(struct broker *b, bool (*so)(const struct broker *b), uint64_t due,
                       struct err *err)
@@ -103,7 +123,7 @@ static int turn_until(struct broker *b, bool (*so)(const struct broker *b), uint
     int r = 0;
 
     ignore(timer_set(b->events, &limit, due) == 0); /* else it takes as long as it takes */
-    while (r == 0 && !so(b) && now_ms() < due)
+    while (r == 0 && !is_so(b, so) && now_ms() < due)
         r = turn(b, err);
     timer_stop(b->events, &limit);
     return r;
@@ -160,7 +180,7 @@ static int end_everything(struct broker *b, struct err *err)
 int broker_run(struct broker *b, struct err *err)
 {
     struct stopper stopper = {.watch = {.ready = stop, .fd = -1}, .broker = b};
-    struct beat heart = {.timer = {.ring = beat}, .events = b->events};
+    struct beat heart = {.timer = {.ring = beat}, .events = b->events, .broker = b};
     sigset_t signals;
     int r = 0;
 

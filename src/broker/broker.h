@@ -5,9 +5,11 @@
  *
  *   front.c     starts the front, and again when it dies
  *   link.c      messages from it and to it
+ *   watchdog.c  whether it still answers
  *   requests.c  the table
  *   desks.c     a sandbox for each workspace that is awake
  *   tasks.c     the commands in them, and what is told of them
+ *   files.c     the processes that serve their files
  *   idle.c      ends those that do nothing
  *   boundary.c  what a policy says -> what the engine is told
  *   trees.c     the workspaces' directories
@@ -43,6 +45,7 @@ struct broker;
 struct waiter {
     struct waiter *next;
     uint64_t seq;
+    bool patient; /* the record may wait a few ms for company */
     void (*done)(struct broker *broker, struct waiter *waiter, bool written);
 };
 
@@ -64,6 +67,7 @@ struct desk {
     double idle_cpu_ms;
     struct timer idle_timer;
     bool host_net;
+    bool has_image; /* its tree is in one, which nobody may have mounted twice */
     bool ending;
     bool over;
     char why[128];
@@ -71,6 +75,12 @@ struct desk {
     struct deferred *deferred; /* commands that came while it was ending */
     size_t deferred_count;
     struct sleeper *sleepers; /* who asked for its end */
+
+    /* files.c */
+    struct files *files; /* NULL: nobody has asked for its files */
+    bool files_joined;
+    struct watch files_watch;
+    struct files_asker *files_askers;
 };
 
 /* A command. It stays until it is gone and the front has written down its end. */
@@ -84,18 +94,24 @@ struct task {
     char *actor;
     char *request;
     int fds[3];
-    uint64_t tag;        /* of the request that waits for its start; 0: answered */
+    int backlog;  /* input that waits for room: the front's, kept for the next one; -1: none */
+    uint64_t tag; /* of the request that waits for its start; 0: answered */
     uint64_t generation; /* of the front that asked */
     struct waiter start_wait;
     struct waiter end_wait;
     struct buf end;     /* EVENT_ENDED, once it has ended */
+    bool quiet;         /* nobody is told of its start, only of its end */
     bool start_pending; /* on their way to the disk */
     bool end_pending;
-    bool started; /* or ended without */
+    int unrecorded; /* errno: the record of its start failed after the answer */
+    bool started;   /* or ended without */
     bool ended;
     bool end_told; /* or would have been, with a front */
+    bool settled;  /* likewise: that its records are on disk */
     bool forgotten;
     bool unwanted; /* its start could not be recorded: nobody hears of it */
+    bool tty;
+    bool input_ends; /* with what is in the backlog */
 };
 
 struct outgoing;
@@ -106,6 +122,7 @@ struct broker {
     struct audit *audit;
     struct carrel_pool *pool;
     int state;                      /* DIR */
+    char state_named[1024];         /* DIR as it was named; settings.state is without symlinks */
     int lock;                       /* DIR/lock */
     bool was_killed;                /* the daemon before this one did not stop by itself */
     bool began;                     /* the start of this one is in the record */
@@ -137,13 +154,24 @@ struct broker {
     struct outgoing *last_out;
     size_t out_count;
     size_t out_bytes;
-    uint64_t sent_ms;          /* when it last took a byte */
-    struct timer unread_timer; /* to see whether it still does */
-    uint64_t resume_tag;       /* asked for, and waits for commands that are being started */
+    bool deaf;  /* nothing is sent any more; what it has said before is still heard */
+    bool heard; /* a byte since the last ping */
+    struct timer ping_timer;
+    uint64_t ping_due_ms;
+    uint64_t ping;        /* the last one that was sent */
+    uint64_t pong;        /* the last one that was answered */
+    uint64_t answered_ms; /* when; of any front */
+    uint64_t ping_unread; /* bytes, then */
+    uint64_t ping_cpu_ms; /* that it had used, then */
+    unsigned missed;
+    uint64_t resume_tag; /* asked for, and waits for commands that are being started */
     bool resumed;
 
     /* journal.c */
     struct watch audit_watch;
+    bool audit_added;         /* since the last commit */
+    bool audit_awaited;       /* ... and somebody wants to be told soon */
+    struct timer audit_timer; /* when the patience of the others ends */
     struct waiter *first_waiter;
     struct waiter *last_waiter;
     uint64_t audit_opened_ms;
@@ -154,11 +182,18 @@ struct broker {
     size_t kept_count;
     struct timer kept_timer;
 
+    /* files.c */
+    int files_program; /* open on carrel-files */
+    struct files *files_spare;
+    struct files *files_leaving; /* their sandbox has ended, they have not */
+    struct timer files_timer;
+
     struct desk *desks[BROKER_SLOTS];
     size_t desk_count;
     struct task *tasks[BROKER_SLOTS];
-    size_t task_count; /* not gone */
-    bool sweep;        /* a desk is over */
+    size_t task_count;    /* not gone */
+    size_t awaited_tasks; /* not ended, and somebody waits for the result */
+    bool sweep;           /* a desk is over */
 
     /* trees.c */
     struct removal *removals;
@@ -181,13 +216,24 @@ void front_ask_to_end(struct broker *broker);
 /* --- link.c */
 int link_open(struct broker *broker, int *socket, struct err *err);
 void link_close(struct broker *broker);
+/* What a front that has died had still said. */
+void link_hear_out(struct broker *broker);
 /* Borrows the descriptors. Without a front nothing happens. */
 void link_send(struct broker *broker, uint32_t kind, struct buf *message, const int *fds,
                size_t fd_count);
 void link_send_plain(struct broker *broker, uint32_t kind, uint64_t tag,
                      const struct plain_message *m);
 void link_send_ok(struct broker *broker, uint64_t tag);
+/* What has not reached it: queued, or in the socket. */
+uint64_t link_unread(const struct broker *broker);
 void link_send_error(struct broker *broker, uint64_t tag, const struct err *err);
+
+/* --- watchdog.c */
+void watchdog_begin(struct broker *broker);
+void watchdog_end(struct broker *broker);
+void watchdog_answered(struct broker *broker, uint64_t number);
+/* Whether there is a front that answers, or one may yet. */
+bool watchdog_is_content(const struct broker *broker);
 
 /* --- requests.c */
 /* `bytes` are changed. */
@@ -203,9 +249,13 @@ void journal_close(struct broker *broker);
 /* 0, or -1: it cannot be written, and `waiter` will not be called. `waiter` may be NULL. */
 int journal_add(struct broker *broker, const struct audit_record *record, struct waiter *waiter,
                 struct err *err);
+/* After journal_add, for what must not begin without its record: into the file, not yet on disk. */
+int journal_write(struct broker *broker, struct err *err);
 /* The same for what has happened and cannot be refused any more: what cannot be written now is kept
  * and tried again. 0: `waiter` will be called; -1: it will not. */
 int journal_note(struct broker *broker, const struct audit_record *record, struct waiter *waiter);
+/* Once in each turn of the loop, before it waits: sends what was added to the disk. */
+void journal_commit(struct broker *broker);
 /* Waits until everything is on disk, a few seconds at most. False: some of it is not. */
 bool journal_flush(struct broker *broker);
 /* Why it cannot be written, while it cannot. */
@@ -238,10 +288,12 @@ int boundary_check_room(struct broker *broker, const struct exec_message *m, boo
 
 /* --- desks.c */
 struct desk *desk_find(const struct broker *broker, const char *workspace);
-/* 1: the sandbox is ending, and the message was kept for later. */
-int desk_find_or_start(struct broker *broker, const struct exec_message *m, uint64_t tag,
-                       struct desk **ret, struct err *err);
+/* 1: the sandbox is ending, and the message, of that kind, was kept for later. */
+int desk_find_or_start(struct broker *broker, uint32_t kind, const struct exec_message *m,
+                       uint64_t tag, struct desk **ret, struct err *err);
 void desk_end(struct desk *desk, const char *why);
+/* ANSWER_SANDBOX or EVENT_SANDBOX_LIVE. */
+void desk_tell(const struct desk *desk, uint32_t kind, uint64_t tag);
 /* ANSWER_OK to this tag when it is over. */
 int desk_await_end(struct desk *desk, uint64_t tag, struct err *err);
 /* After any call into its session. */
@@ -249,6 +301,20 @@ void desk_rearm(struct desk *desk);
 /* Frees those that are over, and goes on with what waited for that. */
 void desk_sweep(struct broker *broker);
 void desk_end_all(struct broker *broker, const char *why);
+
+/* --- files.c */
+/* One is started ahead, soon. */
+void files_prepare(struct broker *broker);
+void files_close(struct broker *broker);
+/* Wakes the workspace; ANSWER_FILES when they can be asked for. */
+void files_request(struct broker *broker, uint64_t tag, const struct exec_message *m);
+void files_sandbox_lives(struct desk *desk);
+/* With its sandbox. */
+void files_end(struct desk *desk);
+/* Those that still finish something in it: its tree is about to go. */
+void files_end_leaving(struct broker *broker, const char *workspace);
+/* Whether its files were asked for since the last time, or are being. */
+bool files_is_busy(struct desk *desk);
 
 /* --- idle.c */
 /* Looks again and again until it ends it. */
@@ -258,6 +324,8 @@ void idle_watch(struct desk *desk);
 struct task *task_find(const struct broker *broker, const char *id);
 void task_request(struct broker *broker, uint64_t tag, const struct exec_message *m);
 void task_forget(struct task *task);
+/* Now, or with what is in the backlog. */
+void task_end_input(struct task *task, bool after_backlog);
 /* Whether the front has written down the end of every one. */
 bool tasks_are_told(const struct broker *broker);
 /* At the very end. */
@@ -271,9 +339,15 @@ void task_ended(void *owner, struct exec *exec, const struct carrel_result *resu
 void task_gone(void *owner, struct exec *exec);
 
 /* --- trees.c */
-/* A tree's directory below DIR, or -1. */
 /* The names of all trees of a bucket, packed as a list. */
 int tree_scan(const struct broker *b, const char *bucket, struct buf *names, struct err *err);
+/* tree_links.c: answers REQUEST_TREE_LINKS, packed as a list. */
+int tree_links(const struct broker *b, const struct plain_message *m, struct buf *answer,
+               struct err *err);
+/* boundary.c: likewise REQUEST_TREE_POINTS. */
+int tree_points(struct broker *b, const struct plain_message *m, struct buf *answer,
+                struct err *err);
+/* A tree's directory below DIR, or -1. */
 int tree_open(const struct broker *broker, const char *bucket, const char *workspace,
               struct err *err);
 void tree_make(struct broker *broker, uint64_t tag, const struct plain_message *m);
@@ -297,6 +371,8 @@ int state_make_bucket(const struct broker *broker, const char *bucket, struct er
 int listen_check(const struct broker *broker, bool may_go_beyond, struct err *err);
 int listen_open(struct broker *broker, struct err *err);
 void listen_close(struct broker *broker);
+/* The ports of ours, 0 after the last: no sandbox connects to them. */
+void listen_ports(const struct broker *broker, uint16_t ret[CARREL_MAX_PORTS]);
 void listen_describe(const struct broker *broker, char *tcp, size_t tcp_size, char *path,
                      size_t path_size);
 /* "READY=1" and the like, to the service manager, if there is one. */

@@ -19,6 +19,7 @@ enum {
 struct deferred {
     struct deferred *next;
     uint64_t generation;
+    uint32_t kind;
     size_t n;
     char bytes[];
 };
@@ -80,8 +81,13 @@ static void over(void *owner, const struct err *why)
     d->broker->sweep = true;
 }
 
+static void live(void *owner)
+{
+    files_sandbox_lives(owner);
+}
+
 static const struct session_calls calls = {
-    .started = task_started, .ended = task_ended, .gone = task_gone, .over = over};
+    .started = task_started, .ended = task_ended, .gone = task_gone, .live = live, .over = over};
 
 static void free_desk(struct desk *d)
 {
@@ -112,6 +118,17 @@ static int start(struct desk *d, const struct exec_message *m, struct err *err)
     return 0;
 }
 
+void desk_tell(const struct desk *d, uint32_t kind, uint64_t tag)
+{
+    char memory[24];
+    char pids[24];
+    struct plain_message m = {.texts = {d->workspace, memory, pids}, .number = d->since_ms};
+
+    snprintf(memory, sizeof(memory), "%llu", (unsigned long long)d->memory_bytes);
+    snprintf(pids, sizeof(pids), "%llu", (unsigned long long)d->pids);
+    link_send_plain(d->broker, kind, tag, &m);
+}
+
 static struct desk *new_desk(struct broker *b, const struct exec_message *m, struct buf *boundary,
                              struct err *err)
 {
@@ -122,11 +139,12 @@ static struct desk *new_desk(struct broker *b, const struct exec_message *m, str
         return NULL;
     }
     d->broker = b;
-    d->watch.fd = -1;
+    d->watch.fd = d->files_watch.fd = -1;
     d->since_ms = broker_wall_ms();
     d->memory_bytes = m->boundary.limits.memory_bytes;
     d->pids = m->boundary.limits.pids;
     d->host_net = m->boundary.net == CARREL_NET_HOST;
+    d->has_image = m->boundary.limits.disk_image;
     d->busy_ms = now_ms();
     snprintf(d->workspace, sizeof(d->workspace), "%s", m->workspace);
     snprintf(d->bucket, sizeof(d->bucket), "%s", m->bucket);
@@ -150,11 +168,12 @@ static struct desk *new_desk(struct broker *b, const struct exec_message *m, str
                                               .details = ""},
                        NULL);
     if (b->resumed)
-        link_send_plain(b, EVENT_SANDBOX_LIVE, 0, &(struct plain_message){.texts = {d->workspace}});
+        desk_tell(d, EVENT_SANDBOX_LIVE, 0);
     return d;
 }
 
-static int defer(struct desk *d, const struct exec_message *m, uint64_t tag, struct err *err)
+static int defer(struct desk *d, uint32_t kind, const struct exec_message *m, uint64_t tag,
+                 struct err *err)
 {
     scoped_buf struct buf message;
     struct deferred **last = &d->deferred;
@@ -166,7 +185,7 @@ static int defer(struct desk *d, const struct exec_message *m, uint64_t tag, str
                                 : NULL;
     if (!kept)
         return err_set(err, ERR_LIMIT, 0, "too many commands wait for the workspace's sandbox");
-    *kept = (struct deferred){.generation = d->broker->generation, .n = message.n};
+    *kept = (struct deferred){.generation = d->broker->generation, .kind = kind, .n = message.n};
     memcpy(kept->bytes, message.p, message.n);
     while (*last)
         last = &(*last)->next;
@@ -181,7 +200,7 @@ static void pack_boundary(struct buf *b, const struct exec_message *m)
     protocol_pack_exec(b, 0, &(struct exec_message){.bucket = m->bucket, .boundary = m->boundary});
 }
 
-int desk_find_or_start(struct broker *b, const struct exec_message *m, uint64_t tag,
+int desk_find_or_start(struct broker *b, uint32_t kind, const struct exec_message *m, uint64_t tag,
                        struct desk **ret, struct err *err)
 {
     struct desk *d = desk_find(b, m->workspace);
@@ -191,7 +210,7 @@ int desk_find_or_start(struct broker *b, const struct exec_message *m, uint64_t 
     if (buf_done(&boundary) < 0)
         return err_set(err, ERR_LIMIT, ENOMEM, "keep the policy");
     if (d && (d->ending || d->over))
-        return defer(d, m, tag, err);
+        return defer(d, kind, m, tag, err);
     if (d && (d->boundary.n != boundary.n || memcmp(d->boundary.p, boundary.p, boundary.n) != 0)) {
         /* No command ever runs in a boundary that is not the one that was asked for. */
         if (session_execs(d->session) > 0)
@@ -199,7 +218,7 @@ int desk_find_or_start(struct broker *b, const struct exec_message *m, uint64_t 
                            "the workspace's sandbox lives with another policy, and commands run in "
                            "it; let it sleep first");
         desk_end(d, "the policy changed");
-        return defer(d, m, tag, err);
+        return defer(d, kind, m, tag, err);
     }
     if (boundary_check_room(b, m, d == NULL, err) < 0)
         return -1;
@@ -274,7 +293,7 @@ static void end_written(struct broker *b, struct waiter *waiter, bool written)
     while (deferred) {
         struct deferred *next = deferred->next;
         if (deferred->generation == b->generation && b->resumed)
-            request_handle(b, REQUEST_EXEC, deferred->bytes, deferred->n);
+            request_handle(b, deferred->kind, deferred->bytes, deferred->n);
         free(deferred);
         deferred = next;
     }
@@ -306,6 +325,7 @@ static void clear_away(struct desk *d)
     events_forget(b->events, &d->watch);
     timer_stop(b->events, &d->timer);
     timer_stop(b->events, &d->idle_timer);
+    files_end(d);
     session_free(d->session);
     d->session = NULL;
     record_end(d);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The front's process: another user, no groups, an empty environment, the socket and the listening
- * sockets, nothing else. It confines itself further. When it dies, the next one is started; the
- * commands do not notice. */
+ * sockets, the state directory to work in, nothing else. It confines itself further. When it dies,
+ * the next one is started; the commands do not notice. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -61,6 +61,9 @@ static _Noreturn void become_front(const struct broker *b, const struct birth *b
 
     (void)sigemptyset(&none);
     (void)pthread_sigmask(SIG_SETMASK, &none, NULL);
+    /* Where it works: it could not find the way there if a directory above is closed to it. */
+    if (fchdir(b->state) < 0)
+        _exit(119);
     if (place_fds(b, birth->socket, &program) < 0)
         _exit(120);
     if (b->front_uid != geteuid() &&
@@ -135,6 +138,7 @@ static bool reap(struct broker *b)
     events_forget(b->events, &b->front_watch);
     scope_close(&fd);
     b->front_pid = 0;
+    link_hear_out(b);
     link_close(b);
     say_died(b, status);
     return true;

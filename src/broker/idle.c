@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ends sandboxes that do nothing: no command runs, nothing that was left behind listens on a port
- * or has used the processor, for as long as the setting `idle` says. */
+/* Ends sandboxes that do nothing: no command runs, nobody asks for files, nothing that was left
+ * behind listens on a port or has used the processor, for as long as the setting `idle` says. */
 #include <stdio.h>
 #include <string.h>
 
@@ -33,7 +33,7 @@ static bool has_listener(int pid, const char *list)
 
 static bool is_busy(struct desk *d)
 {
-    if (d->running > 0)
+    if (d->running > 0 || files_is_busy(d))
         return true;
     double cpu_ms = session_cpu_ms(d->session);
     bool has_worked = cpu_ms > d->idle_cpu_ms;

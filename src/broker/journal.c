@@ -18,6 +18,7 @@ enum {
     FIRST_RETRY_MS = 2000,
     LAST_RETRY_MS = 60000,
     FLUSH_MS = 5000,
+    PATIENT_MS = 5,    /* what nobody waits for goes with what somebody does, or after this */
     MOST_KEPT = 16384, /* records that wait until they can be written */
 };
 
@@ -147,6 +148,8 @@ int journal_add(struct broker *b, const struct audit_record *record, struct wait
         return err_set(err, ERR_IO, 0, "the audit does not take the record '%s'",
                        record->operation);
     }
+    b->audit_added = true;
+    b->audit_awaited |= waiter && !waiter->patient;
     if (!waiter)
         return 0;
     waiter->seq = seq;
@@ -157,6 +160,43 @@ int journal_add(struct broker *b, const struct audit_record *record, struct wait
         b->first_waiter = waiter;
     b->last_waiter = waiter;
     return 0;
+}
+
+int journal_write(struct broker *b, struct err *err)
+{
+    audit_write_here(b->audit);
+    if (!audit_has_failed(b->audit, err))
+        return 0;
+    return err_wrap(err, "the audit cannot be written, and without it nothing is done");
+}
+
+static void patience_ends(struct timer *timer)
+{
+    struct broker *b =
+        (struct broker *)(void *)((char *)timer - offsetof(struct broker, audit_timer));
+
+    b->audit_awaited = true; /* journal_commit comes next */
+}
+
+/* Who is told may add records, and wait for them. With no command on its way that somebody waits
+ * for, the loop has nothing better to do than to wait for the disk itself. */
+void journal_commit(struct broker *b)
+{
+    while (b->audit && b->audit_awaited) {
+        b->audit_awaited = b->audit_added = false;
+        timer_stop(b->events, &b->audit_timer);
+        if (b->awaited_tasks > 0 || !audit_sync_here(b->audit)) {
+            audit_push(b->audit);
+            return;
+        }
+        look(b);
+    }
+    if (!b->audit_added || b->audit_timer.due_ms)
+        return;
+    b->audit_timer.ring = patience_ends;
+    if (timer_set(b->events, &b->audit_timer, now_ms() + PATIENT_MS) < 0)
+        audit_push(b->audit);
+    b->audit_added = false;
 }
 
 /* A record of something that has happened, with copies of its texts. */
@@ -277,6 +317,8 @@ bool journal_flush(struct broker *b)
     if (b->audit_due_ms)
         b->audit_due_ms = 1; /* there is no later */
     try_again(&b->kept_timer);
+    if (b->audit)
+        audit_push(b->audit);
     while (b->audit && b->first_waiter && now_ms() < due) {
         struct pollfd p = {.fd = audit_fd(b->audit), .events = POLLIN};
         (void)poll(&p, 1, 100);

@@ -22,8 +22,7 @@ enum {
     PIECE = 65536,       /* read at a time, so that one front cannot keep the loop */
     MOST_QUEUED = 65536, /* a front that does not read is ended */
     MOST_QUEUED_BYTES = 32 << 20,
-    MOST_FDS = 3,
-    HANGS_MS = 30000, /* without taking a byte of what there is for it */
+    MOST_FDS = 4,
 };
 
 struct outgoing {
@@ -75,43 +74,35 @@ static void want(struct broker *b)
         ignore(events_change(b->events, &b->socket_watch, what) == 0); /* it is watched */
 }
 
-/* Its death is seen and dealt with in front.c; until then nothing more is sent. */
+static void drop_queue(struct broker *b)
+{
+    while (b->first_out) {
+        struct outgoing *out = b->first_out;
+        b->first_out = out->next;
+        free_outgoing(out);
+    }
+    b->last_out = NULL;
+    b->out_count = 0;
+    b->out_bytes = 0;
+}
+
+/* Its death is seen and dealt with in front.c; until then nothing more is sent. What it has said
+ * before is heard, see link_hear_out. */
 static void give_up(struct broker *b)
 {
-    link_close(b);
+    b->deaf = true;
+    drop_queue(b);
+    want(b);
     front_kill(b);
 }
 
-static bool has_unread(const struct broker *b)
+uint64_t link_unread(const struct broker *b)
 {
     int n = 0;
 
-    return b->first_out || (ioctl(b->socket, SIOCOUTQ, &n) == 0 && n > 0);
-}
-
-/* A front that dies is seen at once, one that hangs only by what it does not read. */
-static void look(struct timer *timer)
-{
-    struct broker *b =
-        (struct broker *)(void *)((char *)timer - offsetof(struct broker, unread_timer));
-
-    if (b->socket < 0 || !has_unread(b))
-        return; /* set again by the next message */
-    uint64_t due = b->sent_ms + HANGS_MS;
-    if (now_ms() < due) {
-        ignore(timer_set(b->events, timer, due) == 0); /* it had its place */
-        return;
-    }
-    log_error("front_hangs", "why", "it has read nothing for 30 s", "then", "it is killed", NULL);
-    give_up(b);
-}
-
-static void note_sent(struct broker *b)
-{
-    b->sent_ms = now_ms();
-    b->unread_timer.ring = look;
-    if (!b->unread_timer.due_ms)
-        ignore(timer_set(b->events, &b->unread_timer, b->sent_ms + HANGS_MS) == 0);
+    return b->socket >= 0 && ioctl(b->socket, SIOCOUTQ, &n) == 0 && n > 0
+               ? b->out_bytes + (uint64_t)n
+               : b->out_bytes;
 }
 
 static void flush(struct broker *b)
@@ -126,7 +117,6 @@ static void flush(struct broker *b)
             give_up(b);
             return;
         }
-        note_sent(b);
         out->sent += (size_t)sent;
         if (out->sent < out->n)
             break;
@@ -176,7 +166,7 @@ void link_send(struct broker *b, uint32_t kind, struct buf *message, const int *
     struct message_head head = {kind, (uint32_t)message->n, (uint32_t)fd_count};
     size_t sent = 0;
 
-    if (b->socket < 0)
+    if (b->socket < 0 || b->deaf)
         return;
     if (buf_done(message) < 0) { /* without it the front would wait for ever */
         give_up(b);
@@ -189,7 +179,6 @@ void link_send(struct broker *b, uint32_t kind, struct buf *message, const int *
             give_up(b);
             return;
         }
-        note_sent(b); /* also if nothing went: from now on somebody waits */
         sent = n > 0 ? (size_t)n : 0;
         if (sent == sizeof(head) + message->n)
             return;
@@ -250,29 +239,45 @@ static void hand_out(struct broker *b)
     }
 }
 
+/* False: there is nothing more, or no link any more. */
+static bool hear(struct broker *b)
+{
+    char piece[PIECE / 2];
+
+    /* Descriptors that come along are dropped by the kernel: there is no room for them here. */
+    ssize_t n = recv(b->socket, piece, sizeof(piece), MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return false;
+    if (n > 0) {
+        b->heard = true;
+        buf_add(&b->incoming, piece, (size_t)n);
+    }
+    if (n <= 0 || b->incoming.failed) {
+        link_close(b);
+        front_kill(b);
+        return false;
+    }
+    hand_out(b);
+    return b->socket >= 0;
+}
+
 static void ready(struct watch *watch, uint32_t what)
 {
     struct broker *b =
         (struct broker *)(void *)((char *)watch - offsetof(struct broker, socket_watch));
-    char piece[PIECE / 2];
 
     if (what & EPOLLOUT)
         flush(b);
-    if (b->socket < 0 || !(what & (EPOLLIN | EPOLLHUP | EPOLLERR)))
-        return;
-    /* Descriptors that come along are dropped by the kernel: there is no room for them here. */
-    ssize_t n = recv(b->socket, piece, sizeof(piece), MSG_DONTWAIT);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
-        return;
-    if (n <= 0) {
-        give_up(b);
-        return;
-    }
-    buf_add(&b->incoming, piece, (size_t)n);
-    if (b->incoming.failed)
-        give_up(b);
-    else
-        hand_out(b);
+    if (b->socket >= 0 && (what & (EPOLLIN | EPOLLHUP | EPOLLERR)))
+        (void)hear(b);
+}
+
+/* It may have told a client by now that what it asked for is so. */
+void link_hear_out(struct broker *b)
+{
+    b->deaf = true;
+    while (b->socket >= 0 && hear(b))
+        continue;
 }
 
 int link_open(struct broker *b, int *socket, struct err *err)
@@ -282,9 +287,11 @@ int link_open(struct broker *b, int *socket, struct err *err)
     if (r < 0)
         return err_set(err, ERR_IO, -r, "watch the front");
     b->socket = take_fd(socket);
+    b->deaf = false;
     buf_init(&b->incoming, MESSAGE_MAX_BYTES + sizeof(struct message_head) + PIECE);
     b->resumed = false;
     b->resume_tag = 0;
+    watchdog_begin(b);
     return 0;
 }
 
@@ -293,17 +300,10 @@ void link_close(struct broker *b)
     if (b->socket < 0)
         return;
     events_forget(b->events, &b->socket_watch);
-    timer_stop(b->events, &b->unread_timer);
+    watchdog_end(b);
     scope_close(&b->socket);
     buf_clear(&b->incoming);
-    while (b->first_out) {
-        struct outgoing *out = b->first_out;
-        b->first_out = out->next;
-        free_outgoing(out);
-    }
-    b->last_out = NULL;
-    b->out_count = 0;
-    b->out_bytes = 0;
+    drop_queue(b);
     b->resumed = false;
     b->resume_tag = 0;
 }

@@ -257,6 +257,24 @@ void listen_describe(const struct broker *b, char *tcp, size_t tcp_size, char *p
     }
 }
 
+void listen_ports(const struct broker *b, uint16_t ret[CARREL_MAX_PORTS])
+{
+    size_t n = 0;
+
+    _Static_assert((int)BROKER_MAX_LISTEN <= CARREL_MAX_PORTS, "each has its place");
+    memset(ret, 0, CARREL_MAX_PORTS * sizeof(*ret));
+    for (size_t i = 0; i < b->listening_count; i++) {
+        union address a = {0};
+        socklen_t length = sizeof(a);
+        if (getsockname(b->listening[i], &a.any, &length) < 0)
+            continue;
+        if (a.any.sa_family == AF_INET)
+            ret[n++] = ntohs(a.v4.sin_port);
+        else if (a.any.sa_family == AF_INET6)
+            ret[n++] = ntohs(a.v6.sin6_port);
+    }
+}
+
 void listen_welcome(const struct broker *b)
 {
     const char *state = b->settings.state;

@@ -180,6 +180,7 @@ static void prepare_process(void)
     }
     (void)umask(022);
     (void)signal(SIGPIPE, SIG_IGN);
+    (void)signal(SIGXFSZ, SIG_IGN); /* ulimit -f: a file that may not grow is an error, told */
     (void)sigemptyset(&signals);
     (void)sigaddset(&signals, SIGTERM);
     (void)sigaddset(&signals, SIGINT);
@@ -230,6 +231,12 @@ static int find_parts(struct broker *b, struct err *err)
     /* Opened now: the front's user may not be able to reach it. */
     b->front_program = open(path, O_RDONLY | O_CLOEXEC);
     if (b->front_program < 0)
+        return err_set(err, ERR_IO, errno, "open '%s'", path);
+    if (find_part("carrel-files", path, sizeof(path)) < 0)
+        return err_set(err, ERR_NOT_FOUND, 0,
+                       "carrel-files, a part of Carrel, is missing; reinstall Carrel");
+    b->files_program = open(path, O_RDONLY | O_CLOEXEC);
+    if (b->files_program < 0)
         return err_set(err, ERR_IO, errno, "open '%s'", path);
     (void)find_part("carrel-init", b->init_path, sizeof(b->init_path)); /* else the engine looks */
     return 0;
@@ -321,7 +328,9 @@ static int serve(struct broker *b, const struct options *options, struct err *er
     say_listening(b);
     if (front_start(b, err) < 0)
         return -1;
+    files_prepare(b);
     r = broker_run(b, err);
+    files_close(b);
     if (b->pool)
         carrel_pool_close(b->pool);
     events_close(b->events);
@@ -334,6 +343,7 @@ int main(int argc, char **argv)
                                    .lock = -1,
                                    .socket = -1,
                                    .front_program = -1,
+                                   .files_program = -1,
                                    .front_watch = {.fd = -1},
                                    .socket_watch = {.fd = -1},
                                    .audit_watch = {.fd = -1}};

@@ -114,6 +114,8 @@ static void put_boundary(struct buf *b, const struct boundary_message *m)
     put(b, m->ticket);
     put(b, m->ticket_at);
     pack_u64(b, m->ticket_writable);
+    for (size_t i = 0; i < LINK_COUNT_; i++)
+        put(b, m->places[i]);
 }
 
 /* "NAME=value" each. */
@@ -161,6 +163,8 @@ static void get_boundary(struct unpack *u, struct arena *arena, struct boundary_
     ret->ticket = get_id(u, true);
     ret->ticket_at = get(u, LONGEST_PATH);
     ret->ticket_writable = get_bool(u);
+    for (size_t i = 0; i < LINK_COUNT_; i++)
+        ret->places[i] = get(u, LONGEST_PATH);
 }
 
 void protocol_pack_exec(struct buf *b, uint64_t tag, const struct exec_message *m)
@@ -176,6 +180,7 @@ void protocol_pack_exec(struct buf *b, uint64_t tag, const struct exec_message *
     pack_list(b, m->env);
     put(b, m->cwd);
     pack_u64(b, m->timeout_ms);
+    pack_u64(b, m->quiet);
     pack_u64(b, m->tty);
     pack_u64(b, m->input);
     pack_u64(b, m->rows);
@@ -199,6 +204,7 @@ bool protocol_unpack_exec(char *bytes, size_t n, struct arena *arena, uint64_t *
     ret->env = get_env(&u, arena);
     ret->cwd = get(&u, LONGEST_PATH);
     ret->timeout_ms = unpack_upto(&u, LARGEST);
+    ret->quiet = get_bool(&u);
     ret->tty = get_bool(&u);
     ret->input = get_bool(&u);
     ret->rows = unpack_upto(&u, LARGEST_TERMINAL);

@@ -34,9 +34,21 @@ enum request_kind {
     REQUEST_SLEEP,      /* workspace, why: ends its sandbox. ANSWER_OK when that is over */
     REQUEST_FORGET,     /* exec: its end has been written down. No answer */
     REQUEST_RECORD,     /* struct record_message. ANSWER_OK when it is on disk */
-    REQUEST_INPUT_END,  /* exec: the broker closes its own copy of stdin, which would otherwise keep
-                           the command from seeing the end. No answer */
-    REQUEST_TREE_SCAN,  /* bucket: the names of its trees. ANSWER_NAMES: a list */
+    /* exec; number 0: the broker closes its own copy of stdin, which would otherwise keep the
+     * command from seeing the end. 1: the end follows what waits in the backlog; the next front is
+     * told so. No answer; heard also when the front that sent it has died since. */
+    REQUEST_INPUT_END,
+    REQUEST_TREE_SCAN, /* bucket: the names of its trees. ANSWER_NAMES: a list */
+    /* bucket, workspace, skills_at, ticket_at: where the symlinks of old at skills_at/system,
+     * skills_at/user and ticket_at lead. ANSWER_NAMES: for each of the three, in this order, what
+     * it names ("skills/NAME", "threads/NAME"), at which place inside, and why not; or "". */
+    REQUEST_TREE_LINKS,
+    /* bucket, workspace: the empty directories that its first command will add to its tree.
+     * ANSWER_NAMES: a list; ANSWER_ERROR: what is in the way of the first command. */
+    REQUEST_TREE_POINTS,
+    REQUEST_PONG,  /* number: of the EVENT_PING that it answers. No answer */
+    REQUEST_FILES, /* struct exec_message, of which the boundary counts: wakes the workspace. */
+    /* ANSWER_FILES: workspace; + a socket to its file server, see files/protocol.h */
     REQUEST_COUNT_,
 };
 
@@ -47,22 +59,27 @@ enum {
 enum answer_kind {
     ANSWER_OK = REQUEST_COUNT_,
     ANSWER_ERROR,   /* struct err: code, errno, text */
-    ANSWER_SANDBOX, /* workspace, since_ms */
-    /* workspace, exec; number: enum exec_state; + descriptors as in ANSWER_STARTED, with what is
-     * still in them. Of one that has ended, EVENT_ENDED and EVENT_GONE follow at once, as far as
-     * they have happened. */
+    ANSWER_SANDBOX, /* workspace, memory, pids: what its policy allows, as numbers; since_ms */
+    /* workspace, exec; number: enum exec_state and flags; + descriptors as in ANSWER_STARTED, with
+     * what is still in them. Of one that has ended, EVENT_ENDED, _SETTLED and _GONE follow at once,
+     * as far as they have happened. */
     ANSWER_EXEC,
     ANSWER_RESUMED, /* SHA-256 of the admin key, in hex */
-    /* exec; + stdin, stdout, stderr (3 descriptors); stdout, stderr (2); the terminal's master (1);
-     * none (0) when the command could not be executed, which EVENT_ENDED then tells (126, 127).
-     * In ANSWER_EXEC 2 also when REQUEST_INPUT_END was sent. */
+    /* exec; number: flags; + stdin, its backlog, stdout, stderr (4 descriptors); stdout, stderr
+     * (2); with EXEC_TERMINAL its master and its backlog (2); none (0) when the command could not
+     * be executed, which EVENT_ENDED then tells (126, 127). In ANSWER_EXEC without stdin and
+     * backlog when REQUEST_INPUT_END was sent, or it has ended. */
     ANSWER_STARTED,
     ANSWER_NAMES, /* a list */
+    ANSWER_FILES,
     /* Without being asked, tag 0. */
-    EVENT_ENDED,         /* struct ended_message */
+    EVENT_ENDED,         /* struct ended_message; not to be told to anybody before EVENT_SETTLED */
+    EVENT_SETTLED,       /* exec; number: 0: what is to be on record is on disk. Else an errno: the
+                            record of its start could not be written, and so it was ended */
     EVENT_GONE,          /* exec: nothing of it is left */
-    EVENT_SANDBOX_LIVE,  /* workspace */
+    EVENT_SANDBOX_LIVE,  /* as ANSWER_SANDBOX */
     EVENT_SANDBOX_ENDED, /* workspace, why */
+    EVENT_PING,          /* number: to be answered by REQUEST_PONG; one that does not is killed */
     ANSWER_COUNT_,
 };
 
@@ -70,6 +87,15 @@ enum exec_state {
     EXEC_STATE_RUNNING = 1,
     EXEC_STATE_ENDED, /* the command has, others of its tree may run */
     EXEC_STATE_GONE,
+    EXEC_TERMINAL = 16,   /* the first descriptor is a terminal's */
+    EXEC_INPUT_ENDS = 32, /* its input ends with what is in the backlog */
+};
+
+enum link_kind {
+    LINK_SYSTEM, /* the skills of all */
+    LINK_USER,
+    LINK_TICKET,
+    LINK_COUNT_,
 };
 
 /* The boundary of a workspace, decided by its policy. */
@@ -86,6 +112,8 @@ struct boundary_message {
     const char *ticket;        /* id of the workspace that appears at ticket_at; "" : none */
     const char *ticket_at;     /* ".ticket" */
     bool ticket_writable;
+    /* Where symlinks of old in their stead lead, inside; "": at the places above. */
+    const char *places[LINK_COUNT_];
 };
 
 struct exec_message {
@@ -99,6 +127,7 @@ struct exec_message {
     const char *const *env;
     const char *cwd;
     uint64_t timeout_ms;
+    bool quiet; /* nobody is told of its start, only of its end */
     bool tty;
     bool input;
     uint64_t rows;

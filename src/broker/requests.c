@@ -46,9 +46,8 @@ void request_try_resume(struct broker *b)
     b->resume_tag = 0;
     for (size_t i = 0; i < BROKER_SLOTS; i++) {
         for (const struct desk *d = b->desks[i]; d; d = d->next) {
-            struct plain_message m = {.texts = {d->workspace}, .number = d->since_ms};
             if (!d->over)
-                link_send_plain(b, ANSWER_SANDBOX, tag, &m);
+                desk_tell(d, ANSWER_SANDBOX, tag);
         }
         for (struct task *t = b->tasks[i]; t; t = t->next)
             task_tell(t, tag);
@@ -133,10 +132,19 @@ static bool handle_input_end(struct broker *b, uint64_t tag, const struct plain_
     struct task *t = task_find(b, m->texts[0]);
 
     (void)tag;
-    if (!protocol_exec_id_is_valid(m->texts[0]))
+    if (!protocol_exec_id_is_valid(m->texts[0]) || m->number > 1)
         return false;
-    if (t && t->fds[1] >= 0) /* a terminal's end is a character */
-        scope_close(&t->fds[0]);
+    if (t)
+        task_end_input(t, m->number == 1);
+    return true;
+}
+
+static bool handle_pong(struct broker *b, uint64_t tag, const struct plain_message *m)
+{
+    (void)tag;
+    if (m->number == 0 || m->number > b->ping)
+        return false;
+    watchdog_answered(b, m->number);
     return true;
 }
 
@@ -155,6 +163,39 @@ static bool handle_tree_scan(struct broker *b, uint64_t tag, const struct plain_
     else
         link_send(b, ANSWER_NAMES, &names, NULL, 0);
     buf_clear(&names);
+    return true;
+}
+
+/* Where the links of one lead. */
+static bool handle_tree_links(struct broker *b, uint64_t tag, const struct plain_message *m)
+{
+    scoped_buf struct buf answer;
+    struct err err;
+
+    buf_init(&answer, 16UL << 10);
+    if (!protocol_id_is_valid(m->texts[0]) || !protocol_id_is_valid(m->texts[1]))
+        return false;
+    pack_u64(&answer, tag);
+    if (tree_links(b, m, &answer, &err) < 0)
+        link_send_error(b, tag, &err);
+    else
+        link_send(b, ANSWER_NAMES, &answer, NULL, 0);
+    return true;
+}
+
+static bool handle_tree_points(struct broker *b, uint64_t tag, const struct plain_message *m)
+{
+    scoped_buf struct buf answer;
+    struct err err;
+
+    buf_init(&answer, 1UL << 20);
+    if (!protocol_id_is_valid(m->texts[0]) || !protocol_id_is_valid(m->texts[1]))
+        return false;
+    pack_u64(&answer, tag);
+    if (tree_points(b, m, &answer, &err) < 0)
+        link_send_error(b, tag, &err);
+    else
+        link_send(b, ANSWER_NAMES, &answer, NULL, 0);
     return true;
 }
 
@@ -183,6 +224,20 @@ static bool handle_exec(struct broker *b, char *bytes, size_t n)
     bool good = protocol_unpack_exec(bytes, n, &arena, &tag, &m) && !task_find(b, m.exec);
     if (good)
         task_request(b, tag, &m);
+    arena_clear(&arena);
+    return good;
+}
+
+static bool handle_files(struct broker *b, char *bytes, size_t n)
+{
+    struct exec_message m;
+    struct arena arena;
+    uint64_t tag = 0;
+
+    arena_init(&arena, 2 << 20);
+    bool good = protocol_unpack_exec(bytes, n, &arena, &tag, &m);
+    if (good)
+        files_request(b, tag, &m);
     arena_clear(&arena);
     return good;
 }
@@ -267,8 +322,10 @@ static const struct {
     handler *plain;
     bool (*raw)(struct broker *b, char *bytes, size_t n);
     struct tree_request tree;
+    bool early;    /* may come before the answer to resume */
+    bool outlives; /* done also for a front that has died since */
 } table[REQUEST_COUNT_] = {
-    [REQUEST_RESUME] = {"resume", .plain = resume},
+    [REQUEST_RESUME] = {"resume", .plain = resume, .early = true},
     [REQUEST_TREE_MAKE] = {"tree_make", .tree = {tree_make, false}},
     [REQUEST_TREE_TRASH] = {"tree_trash", .tree = {tree_trash, true}},
     [REQUEST_TREE_BACK] = {"tree_back", .tree = {tree_back, true}},
@@ -279,11 +336,15 @@ static const struct {
     [REQUEST_SLEEP] = {"sleep", .plain = handle_sleep},
     [REQUEST_FORGET] = {"forget", .plain = handle_forget},
     [REQUEST_RECORD] = {"record", .raw = handle_record},
-    [REQUEST_INPUT_END] = {"input_end", .plain = handle_input_end},
+    [REQUEST_INPUT_END] = {"input_end", .plain = handle_input_end, .outlives = true},
     [REQUEST_TREE_SCAN] = {"tree_scan", .plain = handle_tree_scan},
+    [REQUEST_TREE_LINKS] = {"tree_links", .plain = handle_tree_links},
+    [REQUEST_TREE_POINTS] = {"tree_points", .plain = handle_tree_points},
+    [REQUEST_PONG] = {"pong", .plain = handle_pong, .early = true},
+    [REQUEST_FILES] = {"files", .raw = handle_files},
 };
 
-_Static_assert(REQUEST_COUNT_ == REQUEST_TREE_SCAN + 1, "every request is in the table");
+_Static_assert(REQUEST_COUNT_ == REQUEST_FILES + 1, "every request is in the table");
 
 void request_refuse(struct broker *b, uint32_t kind, const char *why)
 {
@@ -312,7 +373,9 @@ void request_handle(struct broker *b, uint32_t kind, char *bytes, size_t n)
         request_refuse(b, kind, "it is not in the table");
         return;
     }
-    if (!b->resumed && kind != REQUEST_RESUME) {
+    if (b->deaf && !table[kind].outlives)
+        return; /* nobody would hear the answer */
+    if (!b->resumed && !table[kind].early) {
         request_refuse(b, kind, "it came before the answer to resume");
         return;
     }

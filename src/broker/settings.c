@@ -47,18 +47,28 @@ static const struct key {
      "most memory that live sandboxes' policies allow in sum"},
     {"max_pids", COUNT, KEY(max_pids), "0",
      "most processes that they allow in sum; 0: not counted"},
-    {"disk_floor", SIZE, KEY(disk_floor), "1G", "free disk space below which nothing is started"},
+    {"max_output", SIZE, KEY(max_output), "0", "most output kept of all commands; 0: not counted"},
+    {"disk_floor", SIZE, KEY(disk_floor), "1G",
+     "free disk space below which nothing is started, nor output kept"},
     {"owner_sandboxes", COUNT, KEY(owner_sandboxes), "0",
      "most live sandboxes of one owner; 0: no bound"},
     {"owner_execs", COUNT, KEY(owner_execs), "0",
      "most running commands of one owner; 0: no bound"},
+    {"owner_memory", SIZE, KEY(owner_memory), "0",
+     "most memory that the policies of one owner's live sandboxes allow in sum"},
+    {"owner_pids", COUNT, KEY(owner_pids), "0", "most processes that they allow in sum"},
+    {"owner_output", SIZE, KEY(owner_output), "0", "most output kept of one owner's commands"},
     {"owner_workspaces", COUNT, KEY(owner_workspaces), "0",
      "most workspaces of one owner; 0: no bound"},
     {"queue", COUNT, KEY(queue), "0", "how many commands may wait when there is no room"},
     {"mount_roots", TEXT, KEY(mount_roots), "",
      "host directories, with colons between, that policies may mount from"},
     {"allow_net_host", YES_NO, KEY(allow_net_host), "no", "policies may say network host"},
+    {"ports", TEXT, KEY(ports), "token",
+     "who may reach ports of workspaces: off, key, or token: also by the address alone"},
     {"pool", COUNT, KEY(pool), "4", "sandboxes prepared ahead; 0: none"},
+    {"front_watchdog", DURATION, KEY(front_watchdog_ms), "30s",
+     "a front that answers nothing is replaced after it; 0: never"},
     {"insecure_listen", YES_NO, KEY(insecure_listen), "no",
      "listen beyond this host without further questions"},
 #undef KEY
@@ -317,6 +327,9 @@ int settings_complete(struct settings *s, struct err *err)
 {
     if (s->state[0] == '\0')
         return err_set(err, ERR_INVALID, 0, "'state' is empty: say where everything is kept");
+    if (strcmp(s->ports, "off") != 0 && strcmp(s->ports, "key") != 0 &&
+        strcmp(s->ports, "token") != 0)
+        return err_set(err, ERR_INVALID, 0, "'ports' must be off, key or token");
     if (settings_is_given(s, "socket"))
         return 0;
     int n = snprintf(s->socket, sizeof(s->socket), "%s/carrel.sock", s->state);

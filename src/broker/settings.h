@@ -26,14 +26,20 @@ struct settings {
     uint64_t max_execs;
     uint64_t max_memory; /* sums of what the policies of live sandboxes allow */
     uint64_t max_pids;
-    uint64_t disk_floor;      /* bytes free below which nothing is started */
+    uint64_t max_output;      /* most output kept, of all commands */
+    uint64_t disk_floor;      /* bytes free below which nothing is started, and no output kept */
     uint64_t owner_sandboxes; /* of one owner */
     uint64_t owner_execs;
+    uint64_t owner_memory;
+    uint64_t owner_pids;
+    uint64_t owner_output;
     uint64_t owner_workspaces;
-    uint64_t queue;         /* how many execs may wait when full */
+    uint64_t queue;         /* how many execs may wait when there is no room */
     char mount_roots[4096]; /* colon separated; policies mount from below these only */
     bool allow_net_host;
-    uint64_t pool; /* sandboxes prepared ahead */
+    char ports[8];              /* "off", "key", "token": how ports may be reached at most */
+    uint64_t pool;              /* sandboxes prepared ahead */
+    uint64_t front_watchdog_ms; /* a front that answers nothing is replaced after it; 0: never */
     bool insecure_listen;
     uint64_t given; /* which were set, by their place in the table */
 };

@@ -19,7 +19,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/fsuid.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -266,29 +265,14 @@ static int open_top(struct broker *b, struct err *err)
     int r = path_of_fd(b->state, real, sizeof(real));
     if (r < 0 || strlen(real) >= sizeof(b->settings.state))
         return err_set(err, ERR_IO, r < 0 ? -r : ENAMETOOLONG, "find the path of '%s'", path);
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    if (*path == '/' && n > 1)
+        snprintf(b->state_named, sizeof(b->state_named), "%.*s", (int)n, path);
+    else
+        snprintf(b->state_named, sizeof(b->state_named), "%s", real);
     memcpy(b->settings.state, real, strlen(real) + 1);
-    return 0;
-}
-
-/* All the directories above must let it pass. */
-static int check_reach(const struct broker *b, struct err *err)
-{
-    char path[sizeof(b->settings.state) + 8];
-
-    if (!has_two_users(b))
-        return 0;
-    snprintf(path, sizeof(path), "%s/db", b->settings.state);
-    (void)setfsgid(b->front_gid);
-    (void)setfsuid(b->front_uid);
-    scoped_fd int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    int r = errno;
-    (void)setfsuid(geteuid());
-    (void)setfsgid(getegid());
-    if (fd < 0)
-        return err_set(err, ERR_DENIED, r,
-                       "the front (uid %u) cannot reach '%s': each directory above it must let "
-                       "others pass (chmod o+x), or take another one with --state",
-                       b->front_uid, b->settings.state);
     return 0;
 }
 
@@ -312,7 +296,7 @@ int state_open(struct broker *b, struct err *err)
     b->owner_gid = b->settings.owner_uid >= 0 ? (gid_t)b->settings.owner_uid
                    : not_ours                 ? st.st_gid
                                               : b->front_gid;
-    if (state_make_bucket(b, b->settings.bucket, err) < 0 || check_reach(b, err) < 0)
+    if (state_make_bucket(b, b->settings.bucket, err) < 0)
         return -1;
     return open_key(b, err);
 }

@@ -2,14 +2,18 @@
 /* Commands, from the request to the moment when nothing of them is left.
  *
  *   task_request --> asked --task_started, record on disk--> ANSWER_STARTED
- *                --task_ended, record on disk--> EVENT_ENDED --task_gone--> EVENT_GONE
- *                --task_forget--> freed
+ *                --task_ended--> EVENT_ENDED --record on disk--> EVENT_SETTLED
+ *                --task_gone--> EVENT_GONE --task_forget--> freed
+ *
+ * A quiet one is answered before its start is on disk: nobody hears of it before EVENT_SETTLED,
+ * and until then the front can get ready.
  *
  * The broker keeps a copy of every descriptor that it hands out, for the next front. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/clock.h"
 #include "base/fd.h"
@@ -22,6 +26,10 @@ enum {
     LONGEST_ARGV = 2048, /* in the record */
     MOST_DENIALS = 8,    /* records for one command */
 };
+
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 8U
+#endif
 
 static const char *const reasons[] = {
     [CARREL_ENDED_EXIT] = "exit",       [CARREL_ENDED_SIGNAL] = "signal",
@@ -41,7 +49,7 @@ struct task *task_find(const struct broker *b, const char *id)
 
 bool task_is_starting(const struct task *t)
 {
-    return !t->unwanted && (!t->started || t->start_pending);
+    return !t->unwanted && (!t->started || (t->start_pending && !t->quiet));
 }
 
 static void unlink_task(struct task *t)
@@ -53,11 +61,20 @@ static void unlink_task(struct task *t)
     *at = t->next;
 }
 
+static void has_ended(struct task *t)
+{
+    if (t->quiet && !t->ended)
+        t->broker->awaited_tasks--;
+    t->ended = true;
+}
+
 static void free_task(struct task *t)
 {
+    has_ended(t);
     unlink_task(t);
     for (int i = 0; i < 3; i++)
         scope_close(&t->fds[i]);
+    scope_close(&t->backlog);
     buf_clear(&t->end);
     free(t->actor);
     free(t->request);
@@ -68,7 +85,7 @@ static void free_if_done(struct task *t)
 {
     if (t->exec || t->start_pending || t->end_pending)
         return;
-    if (t->unwanted || (t->forgotten && t->end_told))
+    if (t->unwanted || (t->forgotten && t->settled))
         free_task(t);
 }
 
@@ -91,17 +108,22 @@ void tasks_clear(struct broker *b)
     }
 }
 
-static void send_with_fds(struct task *t, uint32_t kind, uint64_t tag,
-                          const struct plain_message *m)
+/* Input and its backlog go together; a terminal's master is its output, too. */
+static void send_with_fds(struct task *t, uint32_t kind, uint64_t tag, struct plain_message *m)
 {
     scoped_buf struct buf message;
-    int fds[3];
+    int fds[4];
     size_t n = 0;
 
-    for (int i = 0; i < 3; i++) {
+    if (t->fds[0] >= 0 && (t->tty || t->backlog >= 0))
+        fds[n++] = t->fds[0];
+    if (t->fds[0] >= 0 && t->backlog >= 0)
+        fds[n++] = t->backlog;
+    for (int i = 1; i < 3; i++) {
         if (t->fds[i] >= 0)
             fds[n++] = t->fds[i];
     }
+    m->number |= (t->tty ? EXEC_TERMINAL : 0U) | (t->input_ends ? EXEC_INPUT_ENDS : 0U);
     buf_init(&message, MESSAGE_MAX_BYTES);
     protocol_pack_plain(&message, tag, m);
     link_send(t->broker, kind, &message, fds, n);
@@ -132,40 +154,70 @@ static void answer_failure(struct task *t, const struct err *err)
     request_try_resume(t->broker);
 }
 
-static void tell_gone(struct task *t)
+static void send_event(const struct task *t, uint32_t kind, int number)
 {
-    if (t->broker->resumed && !t->unwanted)
-        link_send_plain(t->broker, EVENT_GONE, 0, &(struct plain_message){.texts = {t->id}});
+    struct plain_message m = {.texts = {t->id}, .number = (uint64_t)number};
+
+    link_send_plain(t->broker, kind, 0, &m);
 }
 
+static bool is_heard(const struct task *t)
+{
+    return t->broker->resumed && !t->unwanted;
+}
+
+/* As soon as its start is told. */
 static void tell_end(struct task *t)
 {
-    t->end_told = true;
-    if (t->unwanted || !t->broker->resumed)
+    if (!t->ended || t->end_told || task_is_starting(t))
         return;
-    link_send(t->broker, EVENT_ENDED, &t->end, NULL, 0);
-    if (!t->exec)
-        tell_gone(t);
+    t->end_told = true;
+    scope_close(&t->backlog); /* nobody is left whose input it is */
+    if (is_heard(t))
+        link_send(t->broker, EVENT_ENDED, &t->end, NULL, 0);
+}
+
+static void settle_if_written(struct task *t)
+{
+    if (!t->ended || t->start_pending || t->end_pending || t->settled)
+        return;
+    tell_end(t);
+    t->settled = true;
+    if (is_heard(t))
+        send_event(t, EVENT_SETTLED, t->unrecorded);
+    if (is_heard(t) && !t->exec)
+        send_event(t, EVENT_GONE, 0);
+}
+
+static void start_not_written(struct task *t)
+{
+    struct err err;
+
+    t->unrecorded = journal_errno(t->broker);
+    if (!t->unrecorded)
+        t->unrecorded = EIO;
+    if (t->tag) {
+        err_set(&err, ERR_IO, t->unrecorded,
+                "the start could not be recorded in the audit, so the command was ended");
+        answer_failure(t, &err);
+    }
+    if (t->exec) {
+        exec_kill(t->exec, CARREL_ENDED_SIGNAL);
+        desk_rearm(t->desk);
+    }
 }
 
 static void start_written(struct broker *b, struct waiter *waiter, bool written)
 {
     struct task *t = (struct task *)(void *)((char *)waiter - offsetof(struct task, start_wait));
-    struct err err;
 
+    (void)b;
     t->start_pending = false;
-    if (!written && !t->unwanted) {
-        err_set(&err, ERR_IO, journal_errno(b),
-                "the start could not be recorded in the audit, so the command was ended");
-        answer_failure(t, &err);
-        if (t->exec) {
-            exec_kill(t->exec, CARREL_ENDED_SIGNAL);
-            desk_rearm(t->desk);
-        }
-    }
+    if (!written && !t->unwanted)
+        start_not_written(t);
     answer_start(t);
-    if (t->ended && !t->end_pending && !t->end_told)
-        tell_end(t);
+    tell_end(t);
+    settle_if_written(t);
     free_if_done(t);
 }
 
@@ -177,7 +229,7 @@ static void end_written(struct broker *b, struct waiter *waiter, bool written)
     (void)b;
     (void)written;
     t->end_pending = false;
-    tell_end(t);
+    settle_if_written(t);
     free_if_done(t);
 }
 
@@ -218,10 +270,11 @@ static int record_start(struct task *t, const struct exec_message *m, struct err
                                   .result = "ok",
                                   .details = details.p};
     t->start_wait.done = start_written;
+    t->start_wait.patient = t->quiet;
     if (journal_add(t->broker, &record, &t->start_wait, err) < 0)
         return -1;
     t->start_pending = true;
-    return 0;
+    return journal_write(t->broker, err);
 }
 
 static void record_denial(struct task *t, const struct carrel_denial *d)
@@ -304,14 +357,14 @@ void task_ended(void *owner, struct exec *exec, const struct carrel_result *resu
                               .why = why};
     buf_init(&t->end, MESSAGE_MAX_BYTES);
     protocol_pack_ended(&t->end, &m);
-    t->ended = true;
+    has_ended(t);
     t->desk->running--;
     t->desk->busy_ms = now_ms();
     t->started = true; /* or could not be: that is told by how it ended */
-    t->end_pending = record_end(t, result, why);
     answer_start(t);
-    if (!t->end_pending && !t->start_pending)
-        tell_end(t);
+    tell_end(t);
+    t->end_pending = record_end(t, result, why);
+    settle_if_written(t);
 }
 
 void task_gone(void *owner, struct exec *exec)
@@ -322,9 +375,20 @@ void task_gone(void *owner, struct exec *exec)
     t->exec = NULL;
     t->desk = NULL;
     t->broker->task_count--;
-    if (t->end_told)
-        tell_gone(t);
+    if (t->settled && is_heard(t))
+        send_event(t, EVENT_GONE, 0);
     free_if_done(t);
+}
+
+void task_end_input(struct task *t, bool after_backlog)
+{
+    if (after_backlog) {
+        t->input_ends = true;
+        return;
+    }
+    scope_close(&t->backlog);
+    if (!t->tty) /* its end is a character */
+        scope_close(&t->fds[0]);
 }
 
 void task_forget(struct task *t)
@@ -339,14 +403,15 @@ void task_tell(struct task *t, uint64_t resume_tag)
 
     if (t->unwanted)
         return;
-    if (t->end_told)
+    if (t->settled)
         m.number = t->exec ? EXEC_STATE_ENDED : EXEC_STATE_GONE;
     send_with_fds(t, ANSWER_EXEC, resume_tag, &m);
-    if (!t->end_told)
-        return;
-    link_send(t->broker, EVENT_ENDED, &t->end, NULL, 0);
-    if (!t->exec)
-        link_send_plain(t->broker, EVENT_GONE, 0, &(struct plain_message){.texts = {t->id}});
+    if (t->end_told)
+        link_send(t->broker, EVENT_ENDED, &t->end, NULL, 0);
+    if (t->settled)
+        send_event(t, EVENT_SETTLED, t->unrecorded);
+    if (t->settled && !t->exec)
+        send_event(t, EVENT_GONE, 0);
 }
 
 static struct task *new_task(struct broker *b, uint64_t tag, const struct exec_message *m)
@@ -357,6 +422,7 @@ static struct task *new_task(struct broker *b, uint64_t tag, const struct exec_m
         return NULL;
     t->broker = b;
     t->tag = tag;
+    t->quiet = m->quiet;
     t->generation = b->generation;
     t->actor = strdup(m->actor);
     t->request = strdup(m->request);
@@ -370,6 +436,9 @@ static struct task *new_task(struct broker *b, uint64_t tag, const struct exec_m
     snprintf(t->workspace, sizeof(t->workspace), "%s", m->workspace);
     for (int i = 0; i < 3; i++)
         t->fds[i] = -1;
+    t->backlog = -1;
+    t->tty = m->tty;
+    b->awaited_tasks += t->quiet;
     struct task **slot = &b->tasks[broker_slot(t->id)];
     t->next = *slot;
     *slot = t;
@@ -392,6 +461,15 @@ static void record_no_start(struct task *t)
                        NULL);
 }
 
+/* A file without a name: gone with the last who has it open. */
+static int make_backlog(struct task *t, struct err *err)
+{
+    t->backlog = memfd_create("carrel-input", MFD_CLOEXEC | MFD_NOEXEC_SEAL);
+    if (t->backlog < 0 && errno == EINVAL) /* before Linux 6.3 */
+        t->backlog = memfd_create("carrel-input", MFD_CLOEXEC);
+    return t->backlog < 0 ? err_set(err, ERR_LIMIT, errno, "make room for the command's input") : 0;
+}
+
 static int start(struct task *t, struct desk *desk, const struct exec_message *m, struct err *err)
 {
     struct exec_request request = {.argv = (char *const *)(uintptr_t)m->argv,
@@ -405,7 +483,7 @@ static int start(struct task *t, struct desk *desk, const struct exec_message *m
                                    .limits = m->limits,
                                    .owner = t};
 
-    if (record_start(t, m, err) < 0)
+    if (((m->input || m->tty) && make_backlog(t, err) < 0) || record_start(t, m, err) < 0)
         return -1;
     t->desk = desk;
     if (exec_start(desk->session, &request, &t->exec, err) == 0) {
@@ -429,7 +507,7 @@ void task_request(struct broker *b, uint64_t tag, const struct exec_message *m)
         link_send_error(b, tag, &err);
         return;
     }
-    int r = desk_find_or_start(b, m, tag, &desk, &err);
+    int r = desk_find_or_start(b, REQUEST_EXEC, m, tag, &desk, &err);
     if (r == 1)
         return;
     struct task *t = r < 0 ? NULL : new_task(b, tag, m);

@@ -126,13 +126,18 @@ int tree_scan(const struct broker *b, const char *bucket, struct buf *names, str
 }
 
 /* For people who open a shell in it. HOME is /, so this is the file that bash reads. */
-static int write_bashrc(const struct broker *b, int tree)
+static int write_bashrc(const struct broker *b, int tree, const char *workspace)
 {
-    static const char text[] =
+    char text[1024];
+    int length = snprintf(
+        text, sizeof(text),
         "# Read by interactive shells in this workspace. It is yours to change.\n"
-        "PS1='\\[\\e[36m\\]carrel\\[\\e[0m\\]:\\w\\$ '\n"
-        "alias ls='ls --color=auto' ll='ls -l' grep='grep --color=auto'\n"
-        "[ -z \"$VIRTUAL_ENV\" ] || PS1=\"(${VIRTUAL_ENV##*/}) $PS1\"\n";
+        "case $- in *i*) ;; *) return ;; esac\n"
+        "PS1='%s:\\w\\$ '\n"
+        "case $TERM in '' | dumb) ;; *) PS1='\\[\\e[36m\\]%s\\[\\e[0m\\]:\\w\\$ ' ;; esac\n"
+        "[ -z \"$VIRTUAL_ENV\" ] || PS1=\"(${VIRTUAL_ENV##*/}) $PS1\"\n"
+        "alias ls='ls --color=auto' ll='ls -l' grep='grep --color=auto'\n",
+        workspace, workspace); /* an id: nothing in it means anything to a shell */
     scoped_fd int fd =
         openat(tree, ".bashrc", O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
 
@@ -140,8 +145,8 @@ static int write_bashrc(const struct broker *b, int tree)
         return errno == EEXIST ? 0 : -errno; /* of one that is taken over */
     if (b->owner_uid != geteuid() && fchown(fd, b->owner_uid, b->owner_gid) < 0)
         return -errno;
-    ssize_t n = write(fd, text, sizeof(text) - 1);
-    if (n != (ssize_t)sizeof(text) - 1)
+    ssize_t n = write(fd, text, (size_t)length);
+    if (n != length)
         return n < 0 ? -errno : -ENOSPC;
     return fsync(fd) < 0 ? -errno : 0;
 }
@@ -170,11 +175,11 @@ static bool is_bare(const struct broker *b, int tree)
 }
 
 /* Its owner and its first file. */
-static int furnish(const struct broker *b, int tree)
+static int furnish(const struct broker *b, int tree, const char *workspace)
 {
     if (b->owner_uid != geteuid() && fchown(tree, b->owner_uid, b->owner_gid) < 0)
         return -errno;
-    int r = write_bashrc(b, tree);
+    int r = write_bashrc(b, tree, workspace);
     if (r < 0)
         return r;
     return fsync(tree) < 0 ? -errno : 0;
@@ -209,7 +214,7 @@ static int make(const struct broker *b, int threads, const char *name, struct er
     if (!made && (fd < 0 || !is_bare(b, fd)))
         return err_set(err, ERR_CONFLICT, 0,
                        "a directory of this name is there, with files in it, that is no workspace");
-    int r = fd < 0 ? fd : furnish(b, fd);
+    int r = fd < 0 ? fd : furnish(b, fd, name);
     if (r == 0 && fsync(threads) < 0)
         r = -errno;
     if (r == 0)
@@ -333,6 +338,7 @@ void tree_trash(struct broker *b, uint64_t tag, const struct plain_message *m)
         r = err_set(&err, ERR_CONFLICT, 0, "the workspace is awake; let it sleep first");
     else
         r = open_both(b, m, &p, &err);
+    files_end_leaving(b, m->texts[1]);
     if (r == 0)
         r = trash(&p, &err);
     answer(b, tag, r, &err);

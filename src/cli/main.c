@@ -13,6 +13,7 @@
 
 static int cli_help(int argc, char **argv);
 static int cli_version(int argc, char **argv);
+static int doctor_of(int argc, char **argv);
 
 /* A verb is done here, or by the program that is named. */
 static const struct {
@@ -22,8 +23,8 @@ static const struct {
     const char *summary;
 } verbs[] = {
     {"run", cli_run, NULL, "run a command with a directory as its whole world"},
-    {"doctor", NULL, "carrel-full",
-     "what this host offers, which levels work, how to fix the rest"},
+    {"doctor", doctor_of, NULL,
+     "what this host offers and how to fix the rest, or what ails a workspace"},
     {"serve", NULL, "carrel-serve", "the daemon: workspaces and commands over HTTP"},
     {"ws", NULL, "carrel-client", "workspaces of the daemon: create, ls, show, policy, rm, ..."},
     {"exec", NULL, "carrel-client", "run a command in a workspace of the daemon"},
@@ -31,6 +32,21 @@ static const struct {
     {"ps", NULL, "carrel-client", "the commands that run"},
     {"logs", NULL, "carrel-client", "what a command has written"},
     {"kill", NULL, "carrel-client", "end a command and all it started, or send it a signal"},
+    {"ls", NULL, "carrel-client", "files: a directory of a workspace, or here"},
+    {"cat", NULL, "carrel-client", "print files"},
+    {"put", NULL, "carrel-client", "carry files to a workspace"},
+    {"get", NULL, "carrel-client", "carry files from a workspace"},
+    {"edit", NULL, "carrel-client", "replace a text in a file"},
+    {"rm", NULL, "carrel-client", "remove files"},
+    {"mv", NULL, "carrel-client", "move files"},
+    {"cp", NULL, "carrel-client", "copy files"},
+    {"mkdir", NULL, "carrel-client", "make directories"},
+    {"stat", NULL, "carrel-client", "what is known of a file"},
+    {"grep", NULL, "carrel-client", "lines in which a text is found"},
+    {"glob", NULL, "carrel-client", "files whose path matches a pattern"},
+    {"watch", NULL, "carrel-client", "what happens to files, as it happens"},
+    {"tree", NULL, "carrel-client", "draw all that is below a directory"},
+    {"port", NULL, "carrel-client", "the address of a server that listens inside"},
     {"key", NULL, "carrel-client", "keys for the daemon: create, ls, revoke"},
     {"events", NULL, "carrel-client", "what happens, as it happens"},
     {"audit", NULL, "carrel-client", "the record of what was done: tail, verify"},
@@ -49,6 +65,16 @@ static int exec_part(const char *part, char **argv)
     snprintf(message, sizeof(message),
              "%s, a part of Carrel, is missing or cannot be executed; reinstall Carrel", part);
     return cli_fail(message);
+}
+
+/* Of this host, or of the workspace that is named. */
+static int doctor_of(int argc, char **argv)
+{
+    bool of_host = true;
+
+    for (int i = 1; i < argc; i++)
+        of_host = of_host && argv[i][0] == '-';
+    return exec_part(of_host ? "carrel-full" : "carrel-client", argv - 1);
 }
 
 int cli_run_full(struct run_options *options, char **argv)

@@ -257,8 +257,9 @@ static int verify(const struct audit_options *o, struct err *err)
                                    (json_int_t)report.last_seq, "head", report.head);
         if (!whole)
             json_object_set_new(object, "problem",
-                                json_pack("{s:s,s:s,s:I}", "what", report.problem, "file",
-                                          report.file, "line", (json_int_t)report.line));
+                                json_pack("{s:s,s:s,s:I,s:I}", "what", report.problem, "file",
+                                          report.file, "line", (json_int_t)report.line,
+                                          "torn_bytes", (json_int_t)report.torn));
         int status = client_print(object);
         return status ? status : !whole;
     }
@@ -267,8 +268,9 @@ static int verify(const struct audit_options *o, struct err *err)
     int status = cli_put(text);
     if (whole)
         return status ? status : cli_put("the chain is whole\n");
-    snprintf(text, sizeof(text), "the chain is broken: %s, line %llu: %s", report.file,
-             (unsigned long long)report.line, report.problem);
+    snprintf(text, sizeof(text), "%s: %s, line %llu: %s",
+             report.torn ? "the chain is whole but for its end" : "the chain is broken",
+             report.file, (unsigned long long)report.line, report.problem);
     cli_say(text);
     return 1;
 }

@@ -18,8 +18,24 @@ int client_ps(char **argv);
 int client_logs(char **argv);
 int client_kill(char **argv);
 int client_key(char **argv);
+int client_port(char **argv);
 int client_events(char **argv);
 int client_audit(char **argv);
+int client_ls(char **argv);
+int client_tree(char **argv);
+int client_stat(char **argv);
+int client_glob(char **argv);
+int client_grep(char **argv);
+int client_watch(char **argv);
+int client_cat(char **argv);
+int client_put(char **argv);
+int client_get(char **argv);
+int client_edit(char **argv);
+int client_rm(char **argv);
+int client_mv(char **argv);
+int client_cp(char **argv);
+int client_mkdir(char **argv);
+int client_doctor(char **argv);
 
 /* Says it and returns 125. */
 int client_fail(const struct err *err);

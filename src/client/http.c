@@ -68,8 +68,9 @@ static size_t give_body(char *bytes, size_t one, size_t size, void *context)
     size_t n = call->body_n - call->body_at;
 
     size *= one;
-    if (call->body_fd >= 0) {
-        ssize_t got = read(call->body_fd, bytes, size);
+    if (call->body_fd >= 0 || call->give) {
+        ssize_t got = call->give ? call->give(call->give_context, bytes, size)
+                                 : read(call->body_fd, bytes, size);
         return got < 0 ? CURL_READFUNC_ABORT : (size_t)got;
     }
     n = n < size ? n : size;
@@ -172,9 +173,10 @@ static int set_headers(struct call *call, bool has_body)
 
 int call_start(struct call *call, const char *method, const char *path, struct err *err)
 {
-    bool has_body = call->body || call->body_fd >= 0 || strcmp(method, "POST") == 0 ||
-                    strcmp(method, "PATCH") == 0;
-    curl_off_t length = call->body_fd >= 0 ? (curl_off_t)-1 : (curl_off_t)call->body_n;
+    bool streams = call->body_fd >= 0 || call->give;
+    bool has_body =
+        call->body || streams || strcmp(method, "POST") == 0 || strcmp(method, "PATCH") == 0;
+    curl_off_t length = streams ? (curl_off_t)-1 : (curl_off_t)call->body_n;
     struct buf url;
 
     call->body_at = 0;
@@ -277,30 +279,38 @@ static int explain_transport(const struct call *call, struct err *err)
                    where->socket);
 }
 
-static int explain_status(const struct call *call, struct err *err)
+int http_explain(long status, const char *bytes, size_t n, struct err *err)
 {
-    json_t *answer = json_loadb(call->answer.p, call->answer.n, 0, NULL);
+    json_t *answer = n ? json_loadb(bytes, n, 0, NULL) : NULL;
     const char *code = "";
     const char *message = "";
-    enum err_code kind = call->status == 404   ? ERR_NOT_FOUND
-                         : call->status == 409 ? ERR_CONFLICT
-                         : call->status < 500  ? ERR_INVALID
-                                               : ERR_IO;
+    const char *path = "";
+    enum err_code kind = status == 404   ? ERR_NOT_FOUND
+                         : status == 409 ? ERR_CONFLICT
+                         : status < 500  ? ERR_INVALID
+                                         : ERR_IO;
 
-    (void)json_unpack(answer, "{s:{s?s,s?s}}", "error", "code", &code, "message", &message);
-    if (call->status == 401)
+    (void)json_unpack(answer, "{s:{s?s,s?s,s?{s?s}}}", "error", "code", &code, "message", &message,
+                      "details", "path", &path);
+    if (status == 401)
         err_set(err, ERR_DENIED, 0, "%s; set CARREL_KEY to a key of this daemon",
                 *message ? message : "the daemon wants a key");
     else if (*message)
-        err_set(err, kind, 0, "%.250s%s%.40s%s", message, *code ? " (" : "", code,
-                *code ? ")" : "");
+        err_set(err, kind, 0, "%.120s%s%.200s%s%.40s%s", path, *path ? ": " : "", message,
+                *code ? " (" : "", code, *code ? ")" : "");
     else
-        err_set(err, kind, 0, "the daemon answered with status %ld", call->status);
+        err_set(err, kind, 0, "the daemon answered with status %ld", status);
+    json_decref(answer);
+    return -1;
+}
+
+static int explain_status(const struct call *call, struct err *err)
+{
+    (void)http_explain(call->status, call->answer.p, call->answer.n, err);
     if (call->status == 500 && call->request_id[0]) {
         struct err plain = *err;
-        err_set(err, kind, 0, "%.280s; request %s in its log", plain.msg, call->request_id);
+        err_set(err, plain.code, 0, "%.280s; request %s in its log", plain.msg, call->request_id);
     }
-    json_decref(answer);
     return -1;
 }
 

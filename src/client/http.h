@@ -8,6 +8,7 @@
 #include <poll.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/types.h>
 
 #include "base/buf.h"
 #include "base/err.h"
@@ -34,12 +35,15 @@ struct call {
     size_t (*take)(void *context, const char *bytes, size_t n);
     void *context;
     const char *accept; /* NULL: JSON */
-    /* What to send: bytes, that stay until the call has ended, or a file. */
+    /* What to send: bytes, that stay until the call has ended, or a file, */
     const char *type;
     const char *body;
     size_t body_n;
     size_t body_at;
     int body_fd; /* -1: none */
+    /* ... or what this gives: bytes, 0 at the end, -1 to break the request off. */
+    ssize_t (*give)(void *context, char *bytes, size_t size);
+    void *give_context;
     /* What came of it, once `busy` is false. */
     bool busy;
     CURLcode result;
@@ -62,6 +66,8 @@ void call_resume(struct call *call);
 void call_stop(struct call *call);
 /* 0 for an answer 2xx; otherwise *err says what went wrong and what to do. */
 int call_check(const struct call *call, struct err *err);
+/* What an answer other than 2xx says, as an error; returns -1. */
+int http_explain(long status, const char *bytes, size_t n, struct err *err);
 /* Whether the request did not reach a daemon at all. */
 bool call_was_not_sent(const struct call *call);
 

@@ -10,14 +10,18 @@ enum {
     LINE_MAX_BYTES = 4 * 1024 * 1024
 };
 
-struct lines {
-    struct buf received;
-    line_fn *take;
-    void *context;
-    int status;
-};
+void lines_open(struct lines *lines, line_fn *take, void *context)
+{
+    *lines = (struct lines){.take = take, .context = context};
+    buf_init(&lines->received, LINE_MAX_BYTES);
+}
 
-static size_t take_bytes(void *context, const char *bytes, size_t n)
+void lines_close(struct lines *lines)
+{
+    buf_clear(&lines->received);
+}
+
+size_t lines_take(void *context, const char *bytes, size_t n)
 {
     struct lines *lines = context;
     char *at;
@@ -45,19 +49,19 @@ static size_t take_bytes(void *context, const char *bytes, size_t n)
 int lines_follow(struct daemon *daemon, const char *path, const char *accept, line_fn *take,
                  void *context)
 {
-    struct lines lines = {.take = take, .context = context};
+    struct lines lines;
     struct call call;
     struct err err = {0};
 
-    buf_init(&lines.received, LINE_MAX_BYTES);
+    lines_open(&lines, take, context);
     int r = call_open(&call, daemon, &err);
-    call.take = take_bytes;
+    call.take = lines_take;
     call.context = &lines;
     call.accept = accept;
     if (r == 0)
         r = call_wait(&call, "GET", path, &err);
     call_close(&call);
-    buf_clear(&lines.received);
+    lines_close(&lines);
     if (lines.status)
         return lines.status;
     return r < 0 ? client_fail(&err) : 0;

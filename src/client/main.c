@@ -13,9 +13,15 @@ static const struct {
     const char *name;
     int (*run)(char **);
 } verbs[] = {
-    {"ws", client_ws},   {"exec", client_exec},     {"shell", client_shell},
-    {"ps", client_ps},   {"logs", client_logs},     {"kill", client_kill},
-    {"key", client_key}, {"events", client_events}, {"audit", client_audit},
+    {"ws", client_ws},       {"exec", client_exec},     {"shell", client_shell},
+    {"ps", client_ps},       {"logs", client_logs},     {"kill", client_kill},
+    {"key", client_key},     {"events", client_events}, {"audit", client_audit},
+    {"ls", client_ls},       {"cat", client_cat},       {"put", client_put},
+    {"get", client_get},     {"edit", client_edit},     {"rm", client_rm},
+    {"mv", client_mv},       {"cp", client_cp},         {"mkdir", client_mkdir},
+    {"stat", client_stat},   {"grep", client_grep},     {"glob", client_glob},
+    {"watch", client_watch}, {"tree", client_tree},     {"doctor", client_doctor},
+    {"port", client_port},
 };
 
 /* Descriptors 0 to 2 exist from here on, so that none of ours can land there. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "client/session.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +15,9 @@ enum {
     LOST_MS = 30000,
     AGAIN_MS = 200,
     RECEIVED_MAX = 8 * 1024 * 1024, /* one line is far shorter */
-    TURN_MS = 1000
+    TURN_MS = 1000,
+    GOODBYE_MS = 2000, /* for the command to end, when its terminal has gone */
+    REMIND_MS = 500
 };
 
 int session_open(struct session *s, struct daemon *daemon, const char *workspace, struct err *err)
@@ -215,16 +218,26 @@ static int turn(struct session *s, struct err *err)
     return 0;
 }
 
-/* Somebody who leaves a terminal takes it with them: the command is told. */
+/* Somebody who leaves a terminal takes it with them: the command is told, as soon as it is known
+ * what it is called, and again until it ends. Once is not enough: a shell that is about to read a
+ * key has looked for signals already, and sees this one only when another wakes it. */
 static void say_goodbye(struct session *s)
 {
+    uint64_t until = now_ms() + GOODBYE_MS;
+    uint64_t again_ms = now_ms() + REMIND_MS;
     struct err unheard;
 
-    for (int i = 0; s->exec_id[0] && i < 20; i++) {
-        if (!s->control.busy && s->signal_count == 0)
+    s->closed[STDOUT_FILENO] = s->closed[STDERR_FILENO] = true; /* nobody looks */
+    while (!s->over && now_ms() < until) {
+        bool is_told = !s->control.busy && s->signal_count == 0;
+        if (is_told && (!s->terminal || !s->output.busy))
             break;
+        if (is_told && now_ms() >= again_ms) {
+            session_queue_signal(s, SIGHUP);
+            again_ms = now_ms() + REMIND_MS;
+        }
         if (session_send_control(s, &unheard) < 0 ||
-            daemon_turn(s->daemon, NULL, 0, 100, &unheard) < 0)
+            daemon_turn(s->daemon, NULL, 0, 50, &unheard) < 0 || session_pump(s, &unheard) < 0)
             break;
     }
 }

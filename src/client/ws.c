@@ -25,7 +25,7 @@ static const char help[] =
     "       carrel ws sleep ID\n"
     "       carrel ws backup ID > FILE\n"
     "       carrel ws restore ID < FILE\n"
-    "       carrel ws adopt DIR [--dry-run]\n"
+    "       carrel ws adopt DIR [--owner OWNER] [--dry-run]\n"
     "\n"
     "Workspaces of the daemon: make, list, look at, set the policy of, delete, have back,\n"
     "end the sandbox of, write as a tar archive, read from one, take an existing tree of\n"

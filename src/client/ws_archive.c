@@ -119,30 +119,51 @@ int ws_restore(struct daemon *daemon, const struct ws_options *o, const char *co
     return code;
 }
 
+/* "system user": the links of old that go on to work. */
+static const char *names_of(struct buf *list, json_t *object)
+{
+    for (void *at = json_object_iter(object); at; at = json_object_iter_next(object, at)) {
+        buf_str(list, list->n ? " " : "");
+        buf_str(list, json_object_iter_key(at));
+    }
+    return list->n && buf_done(list) == 0 ? list->p : NULL;
+}
+
+/* Why it is not adopted, or why links in it will not work. */
+static const char *reasons_of(struct buf *list, const json_t *workspace)
+{
+    json_t *unused = json_object_get(workspace, "links_unused");
+    const char *why = client_text(workspace, "why");
+
+    buf_str(list, why ? why : "");
+    for (void *at = json_object_iter(unused); at; at = json_object_iter_next(unused, at)) {
+        const char *words = json_string_value(json_object_iter_value(at));
+        buf_str(list, list->n ? "; " : "");
+        buf_str(list, json_object_iter_key(at));
+        buf_str(list, ": ");
+        buf_str(list, words ? words : "?");
+    }
+    return list->n && buf_done(list) == 0 ? list->p : NULL;
+}
+
 static void add_row(struct table *table, const json_t *workspace)
 {
-    json_t *made = json_object_get(workspace, "made");
-    json_t *name;
-    size_t i;
-    struct buf list;
+    json_t *links = json_object_get(workspace, "links");
+    scoped_buf struct buf places;
+    scoped_buf struct buf reasons;
 
-    buf_init(&list, 65536);
-    json_array_foreach(made, i, name)
-    {
-        buf_str(&list, i ? " " : "");
-        buf_str(&list, json_is_string(name) ? json_string_value(name) : "?");
-    }
-    const char *why = client_text(workspace, "why");
+    buf_init(&places, 4096);
+    buf_init(&reasons, 65536);
     const char *cells[] = {client_text(workspace, "id"), client_text(workspace, "action"),
-                           buf_done(&list) == 0 && list.n ? list.p : NULL, why};
+                           names_of(&places, json_object_get(links, "places")),
+                           reasons_of(&reasons, workspace)};
     table_add(table, cells);
-    buf_clear(&list);
 }
 
 int ws_adopt(struct daemon *daemon, const struct ws_options *o, const char *const *words,
              struct err *err)
 {
-    static const char *const heads[] = {"WORKSPACE", "ACTION", "MADE", "WHY", NULL};
+    static const char *const heads[] = {"WORKSPACE", "ACTION", "LINKS", "WHY", NULL};
     char *real = realpath(words[1], NULL);
     json_t *answer = NULL;
     json_t *workspace;
@@ -157,6 +178,8 @@ int ws_adopt(struct daemon *daemon, const struct ws_options *o, const char *cons
     free(real);
     if (!body)
         return cli_fail("only a path in UTF-8 can be sent");
+    if (o->owner)
+        json_object_set_new(body, "owner", json_string(o->owner));
     if (daemon_ask(daemon, "POST", "/v1/adopt", body, &answer, err) < 0)
         return client_fail(err);
     if (o->common.json)

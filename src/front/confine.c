@@ -51,11 +51,10 @@ static int allow_place(int rules, const char *path, uint64_t access)
     return 0;
 }
 
-static int confine_files(const char *state, bool shares_user, struct err *err)
+static int confine_files(bool shares_user, struct err *err)
 {
     struct carrel_landlock_ruleset attr = {.handled_access_fs = ACCESS_ALL};
     long abi = syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
-    char path[1200];
 
     if (abi < 0 && shares_user)
         return err_set(err, ERR_KERNEL, 0,
@@ -76,11 +75,10 @@ static int confine_files(const char *state, bool shares_user, struct err *err)
     if (rules < 0)
         return err_set(err, ERR_KERNEL, errno, "make a Landlock ruleset");
     for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
-        snprintf(path, sizeof(path), "%s/%s", state, places[i].name);
         uint64_t access = places[i].access & (~ACCESS_TRUNCATE | truncate);
-        int r = allow_place(rules, path, access);
+        int r = allow_place(rules, places[i].name, access);
         if (r < 0)
-            return err_set(err, ERR_IO, -r, "allow '%s'", path);
+            return err_set(err, ERR_IO, -r, "allow '%s'", places[i].name);
     }
     /* How much memory it has, for /metrics; what a library looks at is refused. */
     ignore(allow_place(rules, "/proc/self/statm", LANDLOCK_ACCESS_FS_READ_FILE));
@@ -91,79 +89,32 @@ static int confine_files(const char *state, bool shares_user, struct err *err)
 
 /* The frequent ones first: they are looked for in this order. */
 static const int allowed[] = {
-    SYS_epoll_wait,
-    SYS_epoll_pwait,
-    SYS_read,
-    SYS_write,
-    SYS_recvfrom,
-    SYS_recvmsg,
-    SYS_splice,
-    SYS_pread64,
-    SYS_pwrite64,
-    SYS_epoll_ctl,
-    SYS_writev,
-    SYS_readv,
-    SYS_close,
-    SYS_accept4,
-    SYS_openat,
-    SYS_fcntl,
-    SYS_fstat,
-    SYS_newfstatat,
-    SYS_lseek,
-    SYS_fdatasync,
-    SYS_fsync,
-    SYS_ftruncate,
-    SYS_fallocate,
-    SYS_mkdirat,
-    SYS_unlinkat,
-    SYS_munmap,
-    SYS_mremap,
-    SYS_brk,
-    SYS_madvise,
-    SYS_futex,
-    SYS_getrandom,
-    SYS_clock_gettime,
-    SYS_clock_nanosleep,
-    SYS_nanosleep,
-    SYS_getsockopt,
-    SYS_setsockopt,
-    SYS_getsockname,
-    SYS_getpeername,
-    SYS_getpid,
-    SYS_gettid,
-    SYS_getuid,
-    SYS_geteuid,
-    SYS_getgid,
-    SYS_getegid,
-    SYS_rt_sigreturn,
-    SYS_rt_sigaction,
-    SYS_rt_sigprocmask,
-    SYS_exit,
-    SYS_exit_group,
-    SYS_restart_syscall,
-    SYS_ppoll,
-    SYS_statx,
-    SYS_getcwd,
-    SYS_readlinkat,
-    SYS_faccessat,
-    SYS_getdents64,
-    SYS_statfs,
-    SYS_fstatfs,
-    SYS_sysinfo,
-    SYS_uname,
-    SYS_sched_yield,
-    SYS_fchown,
+    SYS_epoll_wait,   SYS_epoll_pwait,   SYS_read,
+    SYS_write,        SYS_recvfrom,      SYS_recvmsg,
+    SYS_splice,       SYS_pread64,       SYS_pwrite64,
+    SYS_epoll_ctl,    SYS_writev,        SYS_readv,
+    SYS_close,        SYS_accept4,       SYS_openat,
+    SYS_fcntl,        SYS_fstat,         SYS_newfstatat,
+    SYS_lseek,        SYS_fdatasync,     SYS_fsync,
+    SYS_ftruncate,    SYS_fallocate,     SYS_mkdirat,
+    SYS_unlinkat,     SYS_munmap,        SYS_mremap,
+    SYS_brk,          SYS_madvise,       SYS_futex,
+    SYS_getrandom,    SYS_clock_gettime, SYS_clock_nanosleep,
+    SYS_nanosleep,    SYS_getsockopt,    SYS_socketpair, /* a stream to a file server */
+    SYS_setsockopt,   SYS_getsockname,   SYS_getpeername,
+    SYS_getpid,       SYS_gettid,        SYS_getuid,
+    SYS_geteuid,      SYS_getgid,        SYS_getegid,
+    SYS_rt_sigreturn, SYS_rt_sigaction,  SYS_rt_sigprocmask,
+    SYS_exit,         SYS_exit_group,    SYS_restart_syscall,
+    SYS_ppoll,        SYS_statx,         SYS_getcwd,
+    SYS_readlinkat,   SYS_faccessat,     SYS_getdents64,
+    SYS_statfs,       SYS_fstatfs,       SYS_sysinfo,
+    SYS_uname,        SYS_sched_yield,   SYS_fchown,
     SYS_gettimeofday,
 #ifdef __x86_64__
-    SYS_poll,
-    SYS_open,
-    SYS_stat,
-    SYS_lstat,
-    SYS_unlink,
-    SYS_access,
-    SYS_readlink,
-    SYS_mkdir,
-    SYS_rmdir,
+    SYS_poll,         SYS_open,          SYS_stat,
+    SYS_lstat,        SYS_unlink,        SYS_access,
+    SYS_readlink,     SYS_mkdir,         SYS_rmdir,
 #endif
 };
 
@@ -228,9 +179,9 @@ static int confine_calls(struct err *err)
     return 0;
 }
 
-int confine_front(const char *state, bool shares_user, struct err *err)
+int confine_front(bool shares_user, struct err *err)
 {
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
         return err_set(err, ERR_KERNEL, errno, "give up privileges");
-    return confine_files(state, shares_user, err) < 0 || confine_calls(err) < 0 ? -1 : 0;
+    return confine_files(shares_user, err) < 0 || confine_calls(err) < 0 ? -1 : 0;
 }

@@ -9,6 +9,7 @@
 
 #include "base/events.h"
 #include "broker/settings.h"
+#include "files/protocol.h"
 #include "front/link.h"
 #include "http/server.h"
 #include "store/store.h"
@@ -16,6 +17,10 @@
 struct job;
 struct listener;
 struct asking;
+struct awake;
+struct proxy;
+struct kept;
+struct tenant;
 
 enum {
     FRONT_SLOTS = 1024,
@@ -34,14 +39,9 @@ struct counters {
     uint64_t output_bytes;
     uint64_t stalls; /* times a command had to wait for a reader */
     uint64_t denials;
-};
-
-/* A workspace whose sandbox lives. */
-struct awake {
-    struct awake *next;
-    char workspace[FRONT_ID];
-    char owner[FRONT_ID];
-    uint64_t since_ms;
+    uint64_t file_calls[FILES_OP_COUNT_][6]; /* answered, by hundred of the status */
+    uint64_t file_bytes_in;
+    uint64_t file_bytes_out;
 };
 
 struct front {
@@ -55,14 +55,32 @@ struct front {
     int64_t broker_uid; /* whose word over the Unix socket is an administrator's */
     bool resumed;       /* the broker has told what lives */
     bool draining;
+    bool unrecorded; /* the last record that was asked for could not be written */
     uint64_t began_ms;
     struct job *jobs[FRONT_SLOTS];
-    size_t rows_due;      /* jobs whose row is yet to be written */
+    size_t rows_due; /* jobs whose row is yet to be written */
+    struct timer rows_timer;
     size_t job_count;     /* that have not ended */
     struct asking *queue; /* commands that wait until others have ended */
     size_t queued;
-    struct awake *awake;
+    bool in_turn; /* who starts now comes from there, and overtakes nobody */
+    size_t held;  /* commands of which something is left: front/quota.h */
+    struct tenant *tenants[FRONT_SLOTS];
+    struct awake *awake[FRONT_SLOTS];
     size_t awake_count;
+    uint64_t output_running; /* on disk, of all: front/output.h */
+    uint64_t output_kept;
+    struct kept *kept[FRONT_SLOTS];
+    struct kept *oldest;
+    struct kept *newest;
+    struct timer output_timer;
+    char scanned[28];     /* what was kept from before is known up to this one */
+    uint64_t floor_ms;    /* when free disk space was last looked at */
+    uint64_t floor_bytes; /* and how much output there had been by then */
+    bool below_floor;
+    struct files_server *file_servers; /* of workspaces that are awake */
+    struct proxy *proxies;             /* connections to ports of workspaces */
+    char address[64];                  /* where we listen for TCP, as in a URL; "": nowhere */
     struct listener *listeners;
     struct counters count;
     struct timer sweep; /* forgets what is older than the retention time, empties the trash */
@@ -78,12 +96,8 @@ json_t *time_json(int64_t ms);
 
 /* Commands of this workspace that have not ended. */
 uint64_t front_jobs_in(const struct front *front, const char *workspace);
-/* ... of this owner's workspaces. */
-uint64_t front_jobs_of(const struct front *front, const char *owner);
-/* Workspaces of this owner that are awake or being woken, this one aside. */
-uint64_t front_awake_of(const struct front *front, const char *owner, const char *workspace);
 bool front_is_awake(const struct front *front, const char *workspace);
-/* A command has ended: the next one of the queue may start. */
+/* Something has ended: those that wait for that may start. */
 void execs_next(struct front *front);
 /* Tells everybody who follows /v1/events and may see it; takes the object. */
 void front_announce(struct front *front, const char *type, const char *workspace, const char *owner,

@@ -11,6 +11,8 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "front/output.h"
+#include "front/quota.h"
 #include "json/result.h"
 
 enum {
@@ -54,85 +56,155 @@ struct job *job_new(struct front *front, const char *id, const char *workspace, 
         return NULL;
     job->front = front;
     job->input = -1;
+    job->backlog.fd = -1;
     job->input_watch = (struct watch){.ready = input_ready, .fd = -1};
     job->spool.out = job->spool.turns = -1;
     pipe_init(&job->out, job, SPOOL_OUT);
     pipe_init(&job->err, job, SPOOL_ERR);
-    buf_init(&job->queue, JOB_INPUT_MAX);
     strncpy(job->id, id, sizeof(job->id) - 1);
     strncpy(job->workspace, workspace, sizeof(job->workspace) - 1);
     strncpy(job->owner, owner, sizeof(job->owner) - 1);
+    if (quota_job_made(job) < 0) {
+        free(job);
+        return NULL;
+    }
     job->next = front->jobs[slot_of(job->id)];
     front->jobs[slot_of(job->id)] = job;
     front->job_count++;
     return job;
 }
 
-static int write_row(struct job *job, const char *state, const char *result, int64_t ended_ms,
-                     struct err *err)
+static char *result_text(const struct job *job)
 {
+    return json_dumps(job->result_json, JSON_COMPACT | JSON_REAL_PRECISION(6));
+}
+
+/* Its end is in its row: the broker need not keep it any longer. */
+static void forget(struct job *job)
+{
+    struct plain_message m = {.texts = {job->id}};
+    struct buf b;
+
+    buf_init(&b, 4096);
+    protocol_pack_plain(&b, 0, &m);
+    link_send(job->front->link, REQUEST_FORGET, &b);
+}
+
+static int add_row(struct job *job, struct err *err)
+{
+    char *result = job->settled ? result_text(job) : NULL;
     struct store_exec row = {.id = job->id,
                              .workspace = job->workspace,
                              .owner = job->owner,
                              .actor = job->row_actor,
                              .command = job->row_command,
-                             .state = state,
-                             .result = result,
+                             .state = result ? "ended" : "running",
+                             .result = result ? result : "",
                              .started_ms = job->row_started_ms,
-                             .ended_ms = ended_ms,
+                             .ended_ms = result ? job->ended_ms : 0,
                              .tty = job->tty};
 
+    if (job->settled && !result)
+        return err_set(err, ERR_LIMIT, ENOMEM, "write down how a command ended");
     int r = store_exec_add(job->front->store, &row, err);
-    timer_stop(job->front->events, &job->row_timer);
+    free(result);
+    return r;
+}
+
+static void drop_row(struct job *job)
+{
     free(job->row_command);
     job->row_command = NULL;
     job->front->rows_due--;
-    return r;
+}
+
+static void free_if_over(struct job *job)
+{
+    if (job->gone && job->drained && !job->followers && !job->row_command)
+        job_free(job);
+}
+
+/* May free the job. One whose workspace has gone meanwhile needs no row (ERR_NOT_FOUND). */
+static void row_is_written(struct job *job, int r, const struct err *err)
+{
+    bool over = r == 0 || err->code == ERR_NOT_FOUND || err->code == ERR_CONFLICT;
+
+    drop_row(job);
+    if (!over && !job->settled) /* one that nobody could find again must not run */
+        job_kill(job, CARREL_ENDED_DISK);
+    if (over && job->settled)
+        forget(job);
+    free_if_over(job);
 }
 
 int job_write_row(struct job *job, struct err *err)
 {
-    int r = job->row_command ? write_row(job, "running", "", 0, err) : 0;
+    int r = job->row_command ? add_row(job, err) : 0;
 
-    if (r < 0) /* one that nobody could find again must not run */
-        job_kill(job, CARREL_ENDED_DISK);
+    if (job->row_command)
+        row_is_written(job, r, err);
     return r;
 }
 
-static void row_is_due(struct timer *timer)
+/* All in one transaction; those that cannot be in it by themselves are dealt with at once. */
+void job_write_rows(struct front *front)
 {
-    struct err err;
+    struct job *next;
+    struct err err = {0};
 
-    ignore(job_write_row((struct job *)(void *)((char *)timer - offsetof(struct job, row_timer)),
-                         &err)); /* it is killed, and says why */
+    if (!front->rows_due)
+        return;
+    timer_stop(front->events, &front->rows_timer);
+    int r = store_execs_begin(front->store, &err);
+    for (size_t i = 0; r == 0 && i < FRONT_SLOTS; i++) {
+        for (struct job *job = front->jobs[i]; job; job = next) {
+            struct err own;
+            next = job->next;
+            if (job->row_command && add_row(job, &own) < 0)
+                row_is_written(job, -1, &own);
+        }
+    }
+    if (r == 0)
+        r = store_execs_commit(front->store, &err);
+    for (size_t i = 0; front->rows_due && i < FRONT_SLOTS; i++) {
+        for (struct job *job = front->jobs[i]; job; job = next) {
+            next = job->next;
+            if (job->row_command)
+                row_is_written(job, r, &err);
+        }
+    }
+}
+
+static void rows_are_due(struct timer *timer)
+{
+    job_write_rows((struct front *)(void *)((char *)timer - offsetof(struct front, rows_timer)));
 }
 
 int job_keep_row(struct job *job, const char *actor, json_t *command)
 {
+    struct front *front = job->front;
+
     strncpy(job->row_actor, actor, sizeof(job->row_actor) - 1);
     job->row_command = json_dumps(command, JSON_COMPACT);
     job->row_started_ms = wall_ms();
-    job->row_timer.ring = row_is_due;
     if (!job->row_command)
         return -1;
-    job->front->rows_due++;
-    return timer_set(job->front->events, &job->row_timer, now_ms() + ROW_WITHIN_MS);
+    front->rows_due++;
+    front->rows_timer.ring = rows_are_due;
+    return front->rows_timer.due_ms
+               ? 0
+               : timer_set(front->events, &front->rows_timer, now_ms() + ROW_WITHIN_MS);
 }
 
-void job_write_rows(struct front *front)
+/* How it ended, into its row; or with it, when that is written. */
+static void write_end(struct job *job)
 {
+    char *result = job->row_command ? NULL : result_text(job);
     struct err err;
 
-    for (size_t i = 0; front->rows_due && i < FRONT_SLOTS; i++) {
-        for (struct job *job = front->jobs[i]; job; job = job->next)
-            ignore(job_write_row(job, &err)); /* likewise */
-    }
-}
-
-int job_write_end(struct job *job, const char *result, int64_t ended_ms, struct err *err)
-{
-    return job->row_command ? write_row(job, "ended", result, ended_ms, err)
-                            : store_exec_end(job->front->store, job->id, result, ended_ms, err);
+    if (result && store_exec_end(job->front->store, job->id, result, job->ended_ms, &err) >= 0)
+        forget(job);
+    free(result);
 }
 
 static void pipe_close(struct job_pipe *pipe)
@@ -145,8 +217,7 @@ static void close_input(struct job *job)
 {
     events_forget(job->front->events, &job->input_watch);
     scope_close(&job->input);
-    buf_clear(&job->queue);
-    job->queue_at = 0;
+    backlog_close(&job->backlog);
 }
 
 void job_free(struct job *job)
@@ -162,14 +233,13 @@ void job_free(struct job *job)
     pipe_close(&job->out);
     pipe_close(&job->err);
     close_input(job);
+    output_leave(job);
+    quota_job_freed(job);
     spool_close(&job->spool);
     json_decref(job->result_json);
     free(job->result.denials);
-    if (job->row_command) {
-        timer_stop(job->front->events, &job->row_timer);
-        free(job->row_command);
-        job->front->rows_due--;
-    }
+    if (job->row_command)
+        drop_row(job);
     free(job);
 }
 
@@ -203,24 +273,26 @@ static void tell_output(struct job *job)
 
 static bool is_drained(const struct job *job)
 {
-    return job->state == JOB_ENDED && (job->out.fd < 0 || job->out.empty) &&
+    return job->settled && (job->out.fd < 0 || job->out.empty) &&
            (job->err.fd < 0 || job->err.empty);
 }
 
 static void check_drained(struct job *job)
 {
     struct follower *next;
+    bool gone = job->gone;
 
     if (job->drained || !is_drained(job))
         return;
     job->drained = true;
     job->final = job->has_spool ? job->spool.end : 0;
+    job->gone = false; /* the last who is told and leaves does not free it */
     for (struct follower *f = job->followers; f; f = next) {
         next = f->next;
         f->drained(f);
     }
-    if (job->gone && !job->followers)
-        job_free(job);
+    job->gone = gone;
+    free_if_over(job);
 }
 
 /* What cannot be written down cannot be kept: the command is ended, and its reader is told. */
@@ -243,7 +315,9 @@ static void take(struct job_pipe *pipe)
 {
     struct job *job = pipe->job;
     int r = need_spool(job);
-    ssize_t n = r < 0 ? r : spool_take(&job->spool, pipe->fd, pipe->stream);
+    ssize_t n = r < 0                  ? r
+                : output_may_grow(job) ? spool_take(&job->spool, pipe->fd, pipe->stream)
+                                       : -ENOSPC;
 
     if (n == -EAGAIN || n == -EINTR) {
         pipe->empty = job->state == JOB_ENDED && n == -EAGAIN;
@@ -262,6 +336,7 @@ static void take(struct job_pipe *pipe)
         pipe->empty = job->state == JOB_ENDED && pipe->left == 0;
         job->taken += (uint64_t)n;
         job->front->count.output_bytes += (uint64_t)n;
+        output_grew(job);
         if (job->most_output && job->taken > job->most_output && job->state == JOB_RUNNING &&
             !job->over_output) {
             job->over_output = true;
@@ -301,31 +376,49 @@ void job_resume(struct job *job)
 
     job->has_spool = spool_open(&job->spool, job->front->execs, job->id, bound) == 0;
     job->taken = job->has_spool ? job->spool.end : 0;
+    if (job->has_spool)
+        output_grew(job);
 }
 
-void job_run(struct job *job, int *fds, size_t n)
-{
-    struct follower *next;
+static void flush_input(struct job *job);
 
-    job->tty = n == 1;
-    if (job->tty) {
+/* As ANSWER_STARTED says. */
+static void take_streams(struct job *job, int *fds, size_t n)
+{
+    if (job->tty && n >= 1) {
         job->out.stream = SPOOL_TERMINAL;
-        job->input = fcntl(fds[0], F_DUPFD_CLOEXEC, 3);
+        if (n == 2)
+            job->input = fcntl(fds[0], F_DUPFD_CLOEXEC, 3);
         job->out.fd = take_fd(&fds[0]);
     } else if (n >= 2) {
         job->err.fd = take_fd(&fds[n - 1]);
         job->out.fd = take_fd(&fds[n - 2]);
-        if (n == 3)
+        if (n == 4)
             job->input = take_fd(&fds[0]);
     }
-    if (job->input >= 0)
-        ignore(fcntl(job->input, F_SETFL, O_NONBLOCK | (job->tty ? O_RDWR : O_WRONLY)) == 0);
+    if (job->input < 0)
+        return;
+    ignore(fcntl(job->input, F_SETFL, O_NONBLOCK | (job->tty ? O_RDWR : O_WRONLY)) == 0);
+    if (backlog_open(&job->backlog, &fds[1]) < 0)
+        close_input(job);
+}
+
+void job_run(struct job *job, int *fds, size_t n, uint64_t flags)
+{
+    struct follower *next;
+
+    job->tty = flags & EXEC_TERMINAL;
+    job->input_ends = flags & EXEC_INPUT_ENDS;
+    take_streams(job, fds, n);
     if (job->out.fd >= 0)
         watch_pipe(&job->out);
     if (job->err.fd >= 0)
         watch_pipe(&job->err);
+    quota_job_answered(job);
     if (job->state == JOB_ASKED)
         job->state = JOB_RUNNING;
+    if (job->input_ends || backlog_left(&job->backlog) > 0)
+        flush_input(job); /* what the front before this one had taken */
     for (struct follower *f = job->followers; f; f = next) {
         next = f->next;
         f->started(f, NULL);
@@ -370,19 +463,29 @@ void job_end(struct job *job, const struct ended_message *ended)
     struct carrel_result shown = ended->result;
     shown.truncated = job->over_output;
     job->result_json = result_json(&shown, false);
+    job->ended_ms = (int64_t)ended->ended_at_ms;
     job->room = NULL;
     close_input(job);
     /* What it wrote before it ended is still in the pipes. */
     drain(&job->out);
     drain(&job->err);
-    check_drained(job);
+}
+
+/* The client first, its record is on disk; then the row, then the broker may forget it: between the
+ * two lies no loss. */
+void job_settle(struct job *job, int unrecorded)
+{
+    job->settled = true;
+    job->unrecorded = unrecorded;
+    check_drained(job); /* which does not free it: EVENT_GONE is still to come */
+    write_end(job);
 }
 
 void job_gone(struct job *job)
 {
+    quota_job_gone(job);
     job->gone = true;
-    if (job->drained && !job->followers)
-        job_free(job);
+    free_if_over(job);
 }
 
 void job_follow(struct job *job, struct follower *f)
@@ -399,31 +502,35 @@ void job_unfollow(struct job *job, struct follower *f)
             break;
         }
     }
-    if (job->gone && job->drained && !job->followers)
-        job_free(job);
+    free_if_over(job);
+}
+
+static void tell_input_end(struct job *job, bool after_backlog)
+{
+    struct plain_message m = {.texts = {job->id}, .number = after_backlog};
+    struct buf b;
+
+    buf_init(&b, 4096);
+    protocol_pack_plain(&b, 0, &m);
+    link_send(job->front->link, REQUEST_INPUT_END, &b);
 }
 
 /* The broker has a copy of every descriptor; the end is seen when that is closed, too. */
 static void finish_input(struct job *job)
 {
-    struct plain_message m = {.texts = {job->id}};
-    struct buf b;
-
     if (job->input < 0)
         return;
     close_input(job);
-    buf_init(&b, 4096);
-    protocol_pack_plain(&b, 0, &m);
-    link_send(job->front->link, REQUEST_INPUT_END, &b);
+    tell_input_end(job, false);
 }
 
 static void flush_input(struct job *job)
 {
     if (job->input < 0)
         return;
-    while (job->input >= 0 && job->queue_at < job->queue.n) {
-        ssize_t n = write(job->input, job->queue.p + job->queue_at, job->queue.n - job->queue_at);
-        if (n < 0 && errno == EAGAIN) {
+    while (backlog_left(&job->backlog) > 0) {
+        ssize_t n = backlog_move(&job->backlog, job->input, job->tty);
+        if (n == -EAGAIN) {
             if (job->input_watch.fd < 0)
                 ignore(events_watch(job->front->events, &job->input_watch, job->input, EPOLLOUT));
             return;
@@ -432,18 +539,31 @@ static void flush_input(struct job *job)
             finish_input(job);
             return;
         }
-        job->queue_at += (size_t)n;
     }
     events_forget(job->front->events, &job->input_watch);
-    buf_clear(&job->queue);
-    buf_init(&job->queue, JOB_INPUT_MAX);
-    job->queue_at = 0;
     if (job->room && !job->input_ends)
         job->room(job->room_context);
-    if (job->input_ends && job->tty && job->input >= 0)
-        ignore(write(job->input, "\004", 1) == 1); /* a terminal's way to say so */
     if (job->input_ends)
         finish_input(job);
+}
+
+/* What fits goes straight into the pipe, the rest behind what waits already. */
+static int put_input(struct job *job, const char *bytes, size_t n)
+{
+    ssize_t done = backlog_left(&job->backlog) == 0 ? write(job->input, bytes, n) : 0;
+
+    if (done < 0 && errno != EAGAIN && errno != EINTR) {
+        finish_input(job); /* nobody reads it any more */
+        return 0;
+    }
+    if (done < 0)
+        done = 0;
+    if ((size_t)done == n || backlog_add(&job->backlog, bytes + done, n - (size_t)done) == 0)
+        return 0;
+    if (done == 0)
+        return -EAGAIN;
+    job_kill(job, CARREL_ENDED_DISK); /* half of it is in, and there is no room for the rest */
+    return -EPIPE;
 }
 
 static void input_ready(struct watch *watch, uint32_t what)
@@ -456,18 +576,21 @@ int job_input(struct job *job, const char *bytes, size_t n)
 {
     if (job->input < 0 || job->input_ends || job->state == JOB_ENDED)
         return -EPIPE;
-    if (n > JOB_INPUT_MAX - (job->queue.n - job->queue_at))
+    if (n > JOB_INPUT_MAX - backlog_left(&job->backlog))
         return -EAGAIN;
-    buf_add(&job->queue, bytes, n);
-    if (job->queue.failed)
-        return -EAGAIN;
-    flush_input(job);
-    return 0;
+    int r = put_input(job, bytes, n);
+    if (r == 0)
+        flush_input(job);
+    return r;
 }
 
 void job_end_input(struct job *job)
 {
+    if (job->input >= 0 && !job->input_ends && job->tty)
+        ignore(put_input(job, "\004", 1) == 0); /* a terminal's way to say so */
     job->input_ends = true;
+    if (job->input >= 0 && backlog_left(&job->backlog) > 0)
+        tell_input_end(job, true);
     flush_input(job);
 }
 

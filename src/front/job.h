@@ -3,7 +3,8 @@
  * follows.
  *
  *   job_new --> asked --(ANSWER_STARTED | ANSWER_EXEC)--> running --(EVENT_ENDED)--> ended
- *           --(its pipes are empty)--> drained: followers get the end --(EVENT_GONE)--> gone, freed
+ *           --(EVENT_SETTLED, and its pipes are empty)--> drained: followers get the end
+ *           --(EVENT_GONE)--> gone, freed
  *
  * Nobody who follows keeps it alive or ends it; it ends by itself, by its deadline, or by a kill.
  */
@@ -16,6 +17,7 @@
 #include "base/buf.h"
 #include "base/events.h"
 #include "broker/protocol.h"
+#include "front/backlog.h"
 #include "front/front.h"
 #include "front/spool.h"
 
@@ -46,6 +48,8 @@ struct job {
     char owner[FRONT_ID];
     enum job_state state;
     bool tty;
+    bool settled;
+    int unrecorded; /* errno: ended because the record of its start could not be written */
     bool drained;
     bool gone;
     bool has_spool;
@@ -58,18 +62,20 @@ struct job {
     struct job_pipe err;
     int input; /* stdin, or the terminal's master again; -1: closed */
     struct watch input_watch;
-    struct buf queue; /* input that did not fit yet */
-    size_t queue_at;
-    void (*room)(void *context); /* told whenever the queue is empty; may be NULL */
+    struct backlog backlog;      /* input that did not fit yet */
+    void (*room)(void *context); /* told whenever that is empty; may be NULL */
     void *room_context;
-    bool input_ends; /* close it when the queue is empty */
+    bool input_ends; /* close it when that is empty */
     struct follower *followers;
-    struct timer row_timer; /* runs while the row is to be written, see job_keep_row */
-    char *row_command;      /* JSON: what was asked for */
+    struct tenant *tenant; /* whose quotas it counts for */
+    struct awake *waking;  /* while it is asked for */
+    uint64_t counted;      /* bytes of its spool, in those sums */
+    char *row_command; /* JSON, what was asked for, while the row is to be written: job_keep_row */
     char row_actor[FRONT_ID + 8];
     int64_t row_started_ms;
     struct carrel_result result; /* once ended; no output in it */
     json_t *result_json;         /* likewise */
+    int64_t ended_ms;
 };
 
 /* Who wants to know. Told, each once and in this order, unless it is dropped before. */
@@ -86,23 +92,22 @@ void job_free(struct job *job);
 
 /* After a restart: goes on with what the last front has written. */
 void job_resume(struct job *job);
-/* Takes the descriptors of ANSWER_STARTED or ANSWER_EXEC. */
-void job_run(struct job *job, int *fds, size_t n);
+/* Takes the descriptors of ANSWER_STARTED or ANSWER_EXEC, whose number these flags are. */
+void job_run(struct job *job, int *fds, size_t n, uint64_t flags);
 /* It could not be started. */
 void job_fail(struct job *job, const struct err *err);
-/* EVENT_ENDED and EVENT_GONE; job_gone may free it. */
+/* EVENT_ENDED, _SETTLED and _GONE; job_gone may free it. */
 void job_end(struct job *job, const struct ended_message *ended);
+void job_settle(struct job *job, int unrecorded);
 void job_gone(struct job *job);
 
-/* Its row is written soon, or with its end, whichever is first: most commands end before anybody
- * asks for them, and a broker that is asked again tells of those without a row. job_write_rows
- * writes all that are due now: before rows are read. */
+/* Its row is written soon, together with those of others: most commands end before anybody asks
+ * for them, and a broker that is asked again tells of those without a row. */
 int job_keep_row(struct job *job, const char *actor, json_t *command);
-/* Now: before its id is told to anybody. */
+/* Now: before its id is told to anybody while it runs. */
 int job_write_row(struct job *job, struct err *err);
+/* All that are due now: before rows are read. May free jobs that are over. */
 void job_write_rows(struct front *front);
-/* With the end: 0, or -1 when it could not be written. */
-int job_write_end(struct job *job, const char *result, int64_t ended_ms, struct err *err);
 
 void job_follow(struct job *job, struct follower *f);
 void job_unfollow(struct job *job, struct follower *f);
@@ -113,8 +118,10 @@ enum {
     JOB_INPUT_MAX = 4 << 20
 };
 
-/* Puts input into the queue. 0; -EPIPE: its input is closed; -EAGAIN: the queue is full. */
+/* Input, which reaches the command also when this front is killed, once this has returned 0.
+ * -EPIPE: its input is closed; -EAGAIN: too much waits already. */
 int job_input(struct job *job, const char *bytes, size_t n);
+/* Likewise its end, behind what waits. */
 void job_end_input(struct job *job);
 /* -ENOTTY, -errno. */
 int job_resize(struct job *job, unsigned columns, unsigned rows);

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* carrel-front: started by carrel-serve with the socket to it as descriptor 3 and the listening
- * sockets after it; its arguments are the settings. */
+ * sockets after it, in the state directory; its arguments are the settings. */
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,15 +51,13 @@ static int take_signals(struct err *err)
     struct sigaction ignored = {.sa_handler = SIG_IGN};
 
     if (sigaction(SIGTERM, &action, NULL) < 0 || sigaction(SIGINT, &ignored, NULL) < 0 ||
-        sigaction(SIGPIPE, &ignored, NULL) < 0)
+        sigaction(SIGPIPE, &ignored, NULL) < 0 || sigaction(SIGXFSZ, &ignored, NULL) < 0)
         return err_set(err, ERR_IO, errno, "handle signals");
     return 0;
 }
 
 static int open_parts(struct front *front, const struct settings *settings, struct err *err)
 {
-    char path[1200];
-
     front->settings = settings;
     front->broker_uid = -1;
     front->began_ms = now_ms();
@@ -68,14 +68,39 @@ static int open_parts(struct front *front, const struct settings *settings, stru
     int r = events_open(&front->events);
     if (r < 0)
         return err_set(err, ERR_LIMIT, -r, "make the event loop");
-    snprintf(path, sizeof(path), "%s/db/carrel.db", settings->state);
-    if (store_open(&front->store, path, err) < 0)
+    if (store_open(&front->store, "db/carrel.db", err) < 0)
         return -1;
-    snprintf(path, sizeof(path), "%s/execs", settings->state);
-    front->execs = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    front->execs = open("execs", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (front->execs < 0)
-        return err_set(err, ERR_IO, errno, "open '%s'", path);
+        return err_set(err, ERR_IO, errno, "open '%s/execs'", settings->state);
     return 0;
+}
+
+/* For addresses that are told to those who did not come this way. */
+static void note_address(struct front *front, int fd)
+{
+    union {
+        struct sockaddr any;
+        struct sockaddr_in v4;
+        struct sockaddr_in6 v6;
+    } a = {.any.sa_family = AF_UNSPEC};
+
+    socklen_t size = sizeof(a);
+    char host[INET6_ADDRSTRLEN] = "";
+
+    if (getsockname(fd, &a.any, &size) < 0)
+        return;
+    if (a.any.sa_family == AF_INET) {
+        if (a.v4.sin_addr.s_addr == htonl(INADDR_ANY))
+            a.v4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        (void)inet_ntop(AF_INET, &a.v4.sin_addr, host, sizeof(host));
+        snprintf(front->address, sizeof(front->address), "%s:%u", host, ntohs(a.v4.sin_port));
+    } else if (a.any.sa_family == AF_INET6) {
+        if (IN6_IS_ADDR_UNSPECIFIED(&a.v6.sin6_addr))
+            a.v6.sin6_addr = in6addr_loopback;
+        (void)inet_ntop(AF_INET6, &a.v6.sin6_addr, host, sizeof(host));
+        snprintf(front->address, sizeof(front->address), "[%s]:%u", host, ntohs(a.v6.sin6_port));
+    }
 }
 
 static int open_network(struct front *front, struct err *err)
@@ -95,6 +120,7 @@ static int open_network(struct front *front, struct err *err)
         r = http_listen(front->http, fd);
         if (r < 0)
             return err_set(err, ERR_LIMIT, -r, "listen");
+        note_address(front, fd);
     }
     return 0;
 }
@@ -121,7 +147,7 @@ int main(int argc, char **argv)
     (void)argc;
     if (settings_decode(&settings, argv + 1, &err) < 0 || take_signals(&err) < 0 ||
         open_parts(&front, &settings, &err) < 0 || open_network(&front, &err) < 0 ||
-        confine_front(settings.state, front.broker_uid == (int64_t)geteuid(), &err) < 0)
+        confine_front(front.broker_uid == (int64_t)geteuid(), &err) < 0)
         return fail(&err);
     resume_ask(&front);
     sweep_begin(&front);

@@ -5,92 +5,51 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/ports.h"
 #include "base/clock.h"
 #include "base/fd.h"
 #include "broker/protocol.h"
+#include "front/files.h"
 #include "front/job.h"
+#include "front/output.h"
+#include "front/quota.h"
 #include "json/result.h"
 
 #define ARENA_BYTES (8UL << 20)
 
-static void set_awake(struct front *front, const char *workspace, uint64_t since_ms)
+/* A number in a message of texts. */
+static uint64_t number_of(const char *text)
 {
-    struct awake *a = front_is_awake(front, workspace) ? NULL : calloc(1, sizeof(*a));
+    return strtoull(text, NULL, 10);
+}
+
+/* workspace, memory, pids: as the broker tells of a sandbox that lives. */
+static void set_awake(struct front *front, const struct plain_message *m)
+{
+    struct quota_wish made = {.workspace = m->texts[0],
+                              .owner = "",
+                              .memory_bytes = number_of(m->texts[1]),
+                              .pids = number_of(m->texts[2])};
     struct store_workspace w;
     struct arena arena;
     struct err err;
 
-    if (!a)
-        return;
-    strncpy(a->workspace, workspace, sizeof(a->workspace) - 1);
     arena_init(&arena, ARENA_BYTES);
-    if (store_workspace_get(front->store, &arena, workspace, &w, &err) == 1)
-        strncpy(a->owner, w.owner, sizeof(a->owner) - 1);
+    if (store_workspace_get(front->store, &arena, made.workspace, &w, &err) == 1)
+        made.owner = w.owner;
+    quota_woke(front, &made);
     arena_clear(&arena);
-    a->since_ms = since_ms;
-    a->next = front->awake;
-    front->awake = a;
-    front->awake_count++;
-}
-
-static void set_asleep(struct front *front, const char *workspace)
-{
-    for (struct awake **at = &front->awake; *at; at = &(*at)->next) {
-        struct awake *a = *at;
-        if (strcmp(a->workspace, workspace) != 0)
-            continue;
-        *at = a->next;
-        free(a);
-        front->awake_count--;
-        return;
-    }
-}
-
-bool front_is_awake(const struct front *front, const char *workspace)
-{
-    const struct awake *a = front->awake;
-
-    while (a && strcmp(a->workspace, workspace) != 0)
-        a = a->next;
-    return a != NULL;
-}
-
-uint64_t front_awake_of(const struct front *front, const char *owner, const char *workspace)
-{
-    uint64_t count = 0;
-
-    for (const struct awake *a = front->awake; a; a = a->next)
-        count += strcmp(a->owner, owner) == 0 && strcmp(a->workspace, workspace) != 0;
-    for (size_t i = 0; i < FRONT_SLOTS; i++) {
-        for (const struct job *job = front->jobs[i]; job; job = job->next)
-            count += job->state == JOB_ASKED && strcmp(job->owner, owner) == 0 &&
-                     strcmp(job->workspace, workspace) != 0 &&
-                     !front_is_awake(front, job->workspace);
-    }
-    return count;
-}
-
-static uint64_t count_jobs(const struct front *front, const char *workspace, const char *owner)
-{
-    uint64_t count = 0;
-
-    for (size_t i = 0; i < FRONT_SLOTS; i++) {
-        for (const struct job *job = front->jobs[i]; job; job = job->next)
-            count += job->state != JOB_ENDED &&
-                     (!workspace || strcmp(job->workspace, workspace) == 0) &&
-                     (!owner || strcmp(job->owner, owner) == 0);
-    }
-    return count;
 }
 
 uint64_t front_jobs_in(const struct front *front, const char *workspace)
 {
-    return count_jobs(front, workspace, NULL);
-}
+    uint64_t count = 0;
 
-uint64_t front_jobs_of(const struct front *front, const char *owner)
-{
-    return count_jobs(front, NULL, owner);
+    for (size_t i = 0; i < FRONT_SLOTS; i++) {
+        for (const struct job *job = front->jobs[i]; job; job = job->next)
+            count += job->state != JOB_ENDED && strcmp(job->workspace, workspace) == 0;
+    }
+    return count;
 }
 
 static void forget(struct front *front, const char *exec)
@@ -113,36 +72,54 @@ static void count_end(struct front *front, const struct carrel_result *result)
     front->count.denials += result->denial_count;
 }
 
+/* Of one that this front does not know: there was no memory for it. */
+static void end_unknown(struct front *front, const struct ended_message *m)
+{
+    json_t *object = result_json(&m->result, false);
+    char *text = json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(6));
+    struct err err;
+
+    if (text && store_exec_end(front->store, m->exec, text, (int64_t)m->ended_at_ms, &err) >= 0)
+        forget(front, m->exec);
+    free(text);
+    json_decref(object);
+}
+
 static void ended(struct front *front, struct answer *answer)
 {
     struct ended_message m;
     struct arena arena;
-    struct err err;
 
     arena_init(&arena, ARENA_BYTES);
     if (protocol_unpack_ended(answer->bytes, answer->n, &arena, &m)) {
         struct job *job = job_find(front, m.exec);
-        json_t *object = result_json(&m.result, false);
         if (job) {
             count_end(front, &m.result);
-            front_announce(front, "exec.end", job->workspace, job->owner,
-                           json_pack("{s:s, s:s, s:i}", "exec_id", job->id, "reason",
-                                     result_reason(&m.result), "exit_code", m.result.exit_code));
-            job_end(job, &m); /* the client first: the record is on disk */
+            job_end(job, &m);
+        } else {
+            end_unknown(front, &m);
         }
-        /* The row, then the broker may forget it: between the two lies no loss. */
-        char *text = json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(6));
-        int64_t when = (int64_t)m.ended_at_ms;
-        int r = !text ? -1
-                : job ? job_write_end(job, text, when, &err)
-                      : store_exec_end(front->store, m.exec, text, when, &err);
-        if (r >= 0)
-            forget(front, m.exec);
-        free(text);
-        json_decref(object);
         execs_next(front);
     }
     arena_clear(&arena);
+}
+
+static void settled(struct front *front, struct job *job, int unrecorded)
+{
+    front_announce(front, "exec.end", job->workspace, job->owner,
+                   json_pack("{s:s, s:s, s:i}", "exec_id", job->id, "reason",
+                             result_reason(&job->result), "exit_code", job->result.exit_code));
+    job_settle(job, unrecorded);
+}
+
+static void pong(struct front *front, uint64_t number)
+{
+    struct plain_message m = {.number = number};
+    struct buf b;
+
+    buf_init(&b, 4096);
+    protocol_pack_plain(&b, 0, &m);
+    link_send(front->link, REQUEST_PONG, &b);
 }
 
 void resume_event(void *context, struct answer *answer)
@@ -157,27 +134,38 @@ void resume_event(void *context, struct answer *answer)
     }
     if (!protocol_unpack_plain(answer->bytes, answer->n, &tag, &m))
         return;
-    struct job *job = NULL;
+    struct job *job = job_find(front, m.texts[0]); /* or it speaks of a workspace */
     switch (answer->kind) {
+    case EVENT_SETTLED:
+        if (job && job->state == JOB_ENDED && !job->settled)
+            settled(front, job, (int)m.number);
+        break;
     case EVENT_GONE:
-        job = job_find(front, m.texts[0]);
         if (job)
             job_gone(job);
         execs_next(front);
         break;
     case EVENT_SANDBOX_LIVE:
         front->count.sandboxes_started++;
-        set_awake(front, m.texts[0], now_ms());
+        set_awake(front, &m);
         break;
     case EVENT_SANDBOX_ENDED:
-        set_asleep(front, m.texts[0]);
+        files_forget(front, m.texts[0]);
+        port_cut(front, m.texts[0], 0); /* a connection would keep its network */
+        quota_slept(front, m.texts[0]);
+        execs_next(front);
+        break;
+    case EVENT_PING:
+        pong(front, m.number);
         break;
     default:
         break;
     }
 }
 
-/* A command that lives: its row says whose it is. One without a row gets one. */
+/* A command that lives: its row says whose it is. One without a row gets one: nobody was told of
+ * it. If it waits for input, it may have a part of what came with the request, which must not pass
+ * for all of it, and nobody is there to give it the rest. */
 static void take_exec(struct front *front, struct answer *answer, const struct plain_message *m)
 {
     struct store_workspace w = {.owner = ""};
@@ -190,8 +178,10 @@ static void take_exec(struct front *front, struct answer *answer, const struct p
     struct job *job = job_new(front, m->texts[1], m->texts[0], known == 1 ? w.owner : "");
     if (job) {
         job_resume(job);
-        job_run(job, answer->fds, answer->fd_count);
+        job_run(job, answer->fds, answer->fd_count, m->number);
         if (store_exec_get(front->store, &arena, job->id, &row, &err) == 0) {
+            if (job->input >= 0 && !job->input_ends)
+                job_kill(job, CARREL_ENDED_SIGNAL); /* who knows how much of it was given */
             row = (struct store_exec){.id = job->id,
                                       .workspace = job->workspace,
                                       .owner = job->owner,
@@ -253,7 +243,7 @@ static void heard(void *context, struct answer *answer)
         return;
     switch (answer->kind) {
     case ANSWER_SANDBOX:
-        set_awake(front, m.texts[0], now_ms());
+        set_awake(front, &m);
         break;
     case ANSWER_EXEC:
         take_exec(front, answer, &m);
@@ -261,6 +251,7 @@ static void heard(void *context, struct answer *answer)
     case ANSWER_RESUMED:
         strncpy(front->admin_hash, m.texts[0], sizeof(front->admin_hash) - 1);
         end_lost(front);
+        output_begin(front);
         front->resumed = true;
         link_settle(front->link, tag);
         fprintf(stderr, "level=info event=resumed execs=%zu sandboxes=%zu\n", front->job_count,

@@ -17,6 +17,8 @@ enum {
     PAGE = 4096,
 };
 
+#define PUNCH (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE)
+
 struct turn {
     uint64_t offset;
     uint64_t stream;
@@ -142,6 +144,52 @@ int spool_remove(int execs, const char *id)
     return r;
 }
 
+int spool_empty(int execs, const char *id)
+{
+    char name[48];
+    struct stat st;
+
+    snprintf(name, sizeof(name), "%.27s.out", id);
+    scoped_fd int fd = openat(execs, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return -errno;
+    off_t whole = (st.st_size + PAGE - 1) / PAGE * PAGE; /* of a part of one zeroes would be kept */
+    if (whole > 0 && fallocate(fd, PUNCH, 0, whole) < 0)
+        return -errno;
+    snprintf(name, sizeof(name), "%.27s.turns", id);
+    return unlinkat(execs, name, 0) < 0 && errno != ENOENT ? -errno : 0;
+}
+
+uint64_t spool_size(int execs, const char *id)
+{
+    static const char *const suffixes[] = {"out", "turns"};
+    char name[48];
+    uint64_t sum = 0;
+    struct stat st;
+
+    for (size_t i = 0; i < sizeof(suffixes) / sizeof(suffixes[0]); i++) {
+        snprintf(name, sizeof(name), "%.27s.%s", id, suffixes[i]);
+        if (fstatat(execs, name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+            sum += (uint64_t)st.st_blocks * 512;
+    }
+    return sum;
+}
+
+/* Whole pages from this byte to that. */
+static uint64_t pages(uint64_t first, uint64_t end)
+{
+    return (end + PAGE - 1) / PAGE * PAGE - first / PAGE * PAGE;
+}
+
+uint64_t spool_kept(const struct spool *s)
+{
+    uint64_t kept = s->first < s->end ? pages(s->first, s->end) : 0;
+
+    if (s->turn_count > 1)
+        kept += pages(s->first_turn * sizeof(struct turn), s->turn_count * sizeof(struct turn));
+    return kept;
+}
+
 /* How far back somebody has yet to read; the end when nobody does. */
 static void slowest(const struct spool *s, uint64_t *ret_at, uint64_t *ret_turn)
 {
@@ -160,7 +208,7 @@ static void slowest(const struct spool *s, uint64_t *ret_at, uint64_t *ret_turn)
 /* Gives whole pages back; the file keeps its size and its offsets. */
 static void give_back(int fd, uint64_t end)
 {
-    (void)fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)(end / PAGE * PAGE));
+    (void)fallocate(fd, PUNCH, 0, (off_t)(end / PAGE * PAGE));
 }
 
 /* Forgets the oldest, half of the bound at a time: a hole a page would cost more than the page. */
@@ -182,6 +230,20 @@ static void make_room(struct spool *s)
         }
         give_back(s->turns, (uint64_t)place_of(s->first_turn));
     }
+}
+
+void spool_tighten(struct spool *s, uint64_t bound)
+{
+    uint64_t seen;
+    uint64_t seen_turn;
+
+    slowest(s, &seen, &seen_turn);
+    if (bound < 2 * (s->end - seen)) /* half of it is what make_room leaves */
+        bound = 2 * (s->end - seen);
+    if (bound >= s->bound)
+        return;
+    s->bound = bound;
+    make_room(s);
 }
 
 /* Says whose bytes come next, before they come. */

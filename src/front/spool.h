@@ -51,6 +51,14 @@ int spool_create(struct spool *s, int execs, const char *id, uint64_t bound);
 int spool_open(struct spool *s, int execs, const char *id, uint64_t bound);
 void spool_close(struct spool *s);
 int spool_remove(int execs, const char *id);
+/* Forgets all of its bytes, but not that there were some: who asks for them finds them gone. */
+int spool_empty(int execs, const char *id);
+/* What one that is not open takes on disk; 0: nothing, or there is none. */
+uint64_t spool_size(int execs, const char *id);
+/* The same, about, of one that is open; without a system call. */
+uint64_t spool_kept(const struct spool *s);
+/* Keeps no more than `bound` from now on, and what somebody has yet to read. */
+void spool_tighten(struct spool *s, uint64_t bound);
 
 /* Takes what is in the pipe (or the terminal), as far as there is room. >0 bytes; 0 at its end;
  * -EAGAIN: nothing there; -ENOBUFS: a reader that holds is too far behind; other -errno. */

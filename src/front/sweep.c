@@ -15,6 +15,7 @@
 #include "base/pack.h"
 #include "broker/protocol.h"
 #include "front/job.h"
+#include "front/output.h"
 
 enum {
     EVERY_MS = 10000,
@@ -25,11 +26,12 @@ enum {
     MOST_TRIES = 8,   /* somebody wakes what is to sleep */
     SPOOLS_A_TIME = 256,
     SPOOLS_PAUSE_MS = 10,
+    CHANGE_SLOTS = 512, /* an adoption is thousands of changes */
 };
 
 /* A look through the trash, page by page; and through the spools, once. */
 static struct {
-    struct change *changes;
+    struct change *changes[CHANGE_SLOTS];
     struct front *front;
     bool began;
     bool going;
@@ -48,15 +50,26 @@ static struct {
 
 /* --- one change at a time --- */
 
+static struct change **slot_of(const char *workspace)
+{
+    size_t hash = 5381;
+
+    while (*workspace)
+        hash = hash * 33 + (unsigned char)*workspace++;
+    return &sweeping.changes[hash % CHANGE_SLOTS];
+}
+
 bool change_begin(struct change *change, const char *workspace)
 {
-    for (const struct change *c = sweeping.changes; c; c = c->next) {
+    struct change **slot = slot_of(workspace);
+
+    for (const struct change *c = *slot; c; c = c->next) {
         if (strcmp(c->workspace, workspace) == 0)
             return false;
     }
     change->workspace = workspace;
-    change->next = sweeping.changes;
-    sweeping.changes = change;
+    change->next = *slot;
+    *slot = change;
     return true;
 }
 
@@ -64,7 +77,7 @@ void change_end(struct change *change)
 {
     if (!change->workspace)
         return;
-    for (struct change **at = &sweeping.changes; *at; at = &(*at)->next) {
+    for (struct change **at = slot_of(change->workspace); *at; at = &(*at)->next) {
         if (*at == change) {
             *at = change->next;
             break;
@@ -129,6 +142,7 @@ static bool drop_spool(void *context, const struct store_exec *row)
     struct front *front = context;
 
     ignore(spool_remove(front->execs, row->id)); /* one that is left is found by the next start */
+    output_removed(front, row->id);
     return true;
 }
 
@@ -161,6 +175,7 @@ static void trashed(void *context, struct answer *answer)
         finish(l, NULL);
         return;
     }
+    job_write_rows(l->front);
     if (store_execs(l->front->store, l->id, NULL, NULL, SIZE_MAX, drop_spool, l->front, &err) < 0)
         finish(l, &err);
     else
@@ -458,6 +473,7 @@ static void sweep(struct timer *timer)
     ignore(store_execs_expire(front->store, wall_ms() - (int64_t)front->settings->retention_ms,
                               drop_spool, front, &err));
     look_through_trash(front);
+    execs_next(front); /* for what no event tells of, as a reader that let go of its output */
 }
 
 void sweep_begin(struct front *front)

@@ -8,14 +8,14 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <time.h>
 
 #include "base/clock.h"
 
 enum {
-    STALLED_MS = 600000, /* a client that reads nothing of its reply */
-    FRAME = 6,           /* "ffff\r\n" */
-    MAX_ROUNDS = 16,     /* of pulling for one client before the others have their turn */
+    FRAME = 6,       /* "ffff\r\n" */
+    MAX_ROUNDS = 16, /* of pulling for one client before the others have their turn */
 };
 
 static const char *date(struct http_server *server)
@@ -79,7 +79,9 @@ void answer_send(struct connection *c, struct iovec *parts, size_t n)
     if (c->state != STATE_REPLY)
         return;
     /* A stream may have nothing to say for a long time, and its reader may take its time too. */
-    if (!c->blocked || (c->x && c->x->pull))
+    if (c->x && c->x->raw)
+        connection_deadline(c, c->x->body_done || c->x->half ? HALF_MS : 0);
+    else if (!c->blocked || (c->x && c->x->pull))
         connection_deadline(c, 0);
     else if (done > 0 || c->deadline == UINT64_MAX)
         connection_deadline(c, STALLED_MS);
@@ -157,7 +159,8 @@ static bool begin_answer(struct connection *c, struct exchange *x)
     if (x->answered || c->dead)
         return false;
     x->answered = true;
-    skip_body(c, x);
+    if (!x->duplex)
+        skip_body(c, x);
     c->close_after = !x->request.keep_alive || !x->body_done || c->server->draining;
     /* Who asked for the end of the connection sends nothing more; others may. */
     c->linger_after = !x->body_done || x->request.keep_alive;
@@ -179,6 +182,9 @@ void http_reply(struct exchange *x, int status, const char *type, const char *he
 
 void answer_refuse(struct connection *c, int status, const char *code, const char *why)
 {
+    static const char again[] = "Retry-After: 1\r\n";
+    const struct http_server *server = c->server;
+    char headers[160];
     char body[256];
     int n = snprintf(body, sizeof(body), "{\"error\":{\"code\":\"%s\",\"message\":\"%s\"}}\n", code,
                      why);
@@ -193,32 +199,99 @@ void answer_refuse(struct connection *c, int status, const char *code, const cha
     c->close_after = true;
     c->linger_after = true;
     c->discard = DISCARD_BYTES;
-    send_reply(c, status, "application/json", NULL, part(body, n < 0 ? 0 : (size_t)n));
+    size_t at = status == 503 ? strlen(again) : 0;
+    memcpy(headers, again, at);
+    headers[at] = '\0';
+    if (server->calls.on_refusal)
+        server->calls.on_refusal(server->owner, c->x, headers + at, sizeof(headers) - at);
+    send_reply(c, status, "application/json", headers, part(body, n < 0 ? 0 : (size_t)n));
 }
 
 void http_stream(struct exchange *x, int status, const char *type, const char *headers,
                  http_pull *pull, void *context)
 {
+    http_stream_sized(x, &(struct http_streamed){.status = status,
+                                                 .type = type,
+                                                 .headers = headers,
+                                                 .size = HTTP_SIZE_UNKNOWN,
+                                                 .pull = pull,
+                                                 .context = context});
+}
+
+void http_stream_sized(struct exchange *x, const struct http_streamed *s)
+{
     struct connection *c = x->connection;
-    char head[640];
+    char text[640];
 
     if (!begin_answer(c, x))
         return;
-    x->chunked = !x->request.is_1_0 && !has_no_body(status);
-    c->close_after = c->close_after || x->request.is_1_0;
-    x->finished = x->request.method == HTTP_HEAD || has_no_body(status);
-    x->pull = pull;
-    x->context = context;
+    bool sized = s->size != HTTP_SIZE_UNKNOWN;
+    x->chunked = !sized && !x->request.is_1_0 && !has_no_body(s->status);
+    c->close_after = c->close_after || (x->request.is_1_0 && !sized);
+    x->finished = x->request.method == HTTP_HEAD || has_no_body(s->status);
+    x->pull = s->pull;
+    x->context = s->context;
     /* It leaves with the first bytes pulled, or without if there are none yet. */
-    size_t n = write_head(c, head, sizeof(head), status, type);
-    queue(c, head, n);
-    if (headers)
-        queue(c, headers, strlen(headers));
-    const char *end = x->chunked ? "Transfer-Encoding: chunked\r\n\r\n" : "\r\n";
+    size_t n = write_head(c, text, sizeof(text), s->status, s->type);
+    queue(c, text, n);
+    if (s->headers)
+        queue(c, s->headers, strlen(s->headers));
+    (void)snprintf(text, sizeof(text), "Content-Length: %llu\r\n\r\n", (unsigned long long)s->size);
+    const char *end = sized ? text : x->chunked ? "Transfer-Encoding: chunked\r\n\r\n" : "\r\n";
     queue(c, end, strlen(end));
     connection_deadline(c, 0);
     c->state = STATE_REPLY;
     connection_later(c);
+}
+
+void http_stream_duplex(struct exchange *x, int status, const char *headers, uint64_t size,
+                        http_pull *pull, void *context)
+{
+    x->duplex = !x->answered;
+    x->streams_body = true; /* also when on_head has not returned yet */
+    http_stream_sized(
+        x,
+        &(struct http_streamed){
+            .status = status, .headers = headers, .size = size, .pull = pull, .context = context});
+}
+
+void http_upgrade(struct exchange *x, const char *headers, http_pull *pull, void *context)
+{
+    struct connection *c = x->connection;
+    char text[640];
+
+    x->duplex = !x->answered;
+    if (!begin_answer(c, x))
+        return;
+    x->raw = true;
+    x->streams_body = true;
+    x->decoded = false;
+    x->body_done = false;
+    x->pull = pull;
+    x->context = context;
+    c->close_after = false; /* which is not for this head to say */
+    queue(c, text, write_head(c, text, sizeof(text), 101, NULL));
+    queue(c, headers, strlen(headers));
+    queue(c, "\r\n", 2);
+    connection_deadline(c, 0);
+    c->state = STATE_REPLY;
+    connection_later(c);
+}
+
+/* Without its last chunk the client knows; where there are none, a reset tells it. */
+static void cut(struct connection *c, const struct exchange *x)
+{
+    struct linger reset = {.l_onoff = 1, .l_linger = 0};
+
+    if (!x->chunked)
+        (void)setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+    c->dead = true;
+}
+
+void http_cut(struct exchange *x)
+{
+    cut(x->connection, x);
+    connection_later(x->connection);
 }
 
 void http_wake(struct exchange *x)
@@ -239,11 +312,7 @@ static size_t pull_one(struct connection *c, struct exchange *x, char *at, size_
     if (n == 0)
         x->finished = true;
     if (n < 0) {
-        /* Without its last chunk the client knows; where there are none, a reset tells it. */
-        struct linger reset = {.l_onoff = 1, .l_linger = 0};
-        if (!x->chunked)
-            (void)setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
-        c->dead = true;
+        cut(c, x);
         return 0;
     }
     if (!x->chunked)

@@ -23,9 +23,19 @@ void body_begin(struct exchange *x, int64_t bound)
     connection_deadline(c, c->server->options.body_ms);
 }
 
+bool body_goes_on(const struct connection *c)
+{
+    return c->x && !c->x->body_done && (c->state == STATE_BODY || c->x->duplex);
+}
+
 /* Makes plain bytes of what has come; false for a malformed body. */
 static bool decode(struct connection *c, struct exchange *x)
 {
+    if (x->raw) {
+        x->plain = c->in_n;
+        x->decoded = c->ended;
+        return true;
+    }
     if (!x->request.chunked) {
         x->plain = c->in_n < x->left ? c->in_n : (size_t)x->left;
         x->left -= x->plain;
@@ -45,6 +55,25 @@ static bool decode(struct connection *c, struct exchange *x)
     return true;
 }
 
+/* Never waits for room: all might wait for each other. False: there is none. */
+static bool collect(struct connection *c, struct exchange *x, const char *bytes)
+{
+    size_t counted = x->body.n + x->plain > SMALL_BODY ? x->body.n + x->plain : 0;
+
+    if (counted > x->counted && !server_take_body(c->server, c, counted - x->counted))
+        return false;
+    x->counted = counted;
+    buf_add(&x->body, bytes, x->plain);
+    return !x->body.failed;
+}
+
+void http_drop_body(struct exchange *x)
+{
+    buf_clear(&x->body);
+    x->connection->server->stats.body_bytes -= x->counted;
+    x->counted = 0;
+}
+
 /* Whether all was taken. */
 static bool deliver(struct connection *c, struct exchange *x)
 {
@@ -57,10 +86,8 @@ static bool deliver(struct connection *c, struct exchange *x)
         taken = taken < x->plain ? taken : x->plain;
     } else if (x->plain > x->bound - x->body.n) {
         answer_refuse(c, 413, "too_large", "the body is larger than this request may have");
-    } else {
-        buf_add(&x->body, bytes, x->plain);
-        if (x->body.failed)
-            answer_refuse(c, 503, "unavailable", "no memory for the body");
+    } else if (!collect(c, x, bytes)) {
+        answer_refuse(c, 503, "unavailable", "no memory for the body; try again");
     }
     connection_drop_input(c, taken);
     x->plain -= taken;
@@ -74,25 +101,36 @@ bool body_step(struct connection *c)
 
     if (x->paused)
         return false;
-    if (x->plain == 0 && had && !x->decoded && !decode(c, x)) {
-        answer_refuse(c, 400, "invalid_request", "the chunks of the body are malformed");
+    if (x->plain == 0 && (had || x->raw) && !x->decoded && !decode(c, x)) {
+        if (x->answered)
+            c->dead = true; /* there is no second answer */
+        else
+            answer_refuse(c, 400, "invalid_request", "the chunks of the body are malformed");
         return true;
     }
     if (x->plain > 0) {
         x->paused = true; /* unless the owner says otherwise before it returns */
         bool all = deliver(c, x);
         x->paused = x->paused && !all;
-        if (c->state != STATE_BODY)
+        if (!body_goes_on(c))
             return true;
-        connection_deadline(c, x->paused ? 0 : c->server->options.body_ms);
+        /* Both ways at once take the time they take. */
+        if (c->state == STATE_BODY)
+            connection_deadline(c, x->paused ? 0 : c->server->options.body_ms);
+        else if (x->half)
+            connection_deadline(c, HALF_MS);
         if (x->paused)
             return false;
     }
     if (x->plain > 0 || !x->decoded)
         return had;
     x->body_done = true;
-    c->state = STATE_WAIT;
-    connection_deadline(c, 0);
+    if (c->state == STATE_BODY) {
+        c->state = STATE_WAIT;
+        connection_deadline(c, 0);
+    } else if (x->raw) {
+        connection_deadline(c, HALF_MS);
+    }
     c->server->calls.on_request(c->server->owner, x);
     return true;
 }

@@ -17,10 +17,6 @@
 #include "base/fd.h"
 #include "http/head.h"
 
-enum {
-    LINGER_MS = 2000
-};
-
 void connection_deadline(struct connection *c, uint64_t ms)
 {
     c->deadline = ms ? now_ms() + ms : UINT64_MAX;
@@ -58,7 +54,7 @@ static void free_exchange(struct connection *c, bool complete)
         return;
     c->server->calls.on_done(c->server->owner, x, complete);
     c->x = NULL;
-    buf_clear(&x->body);
+    http_drop_body(x);
     free(x);
 }
 
@@ -128,23 +124,21 @@ static bool head_step(struct connection *c)
     const char *why = NULL;
 
     if (c->in_n == 0) {
-        if (!c->idle)
+        if (c->place != PLACE_IDLE)
             connection_deadline(c, c->server->options.idle_ms);
         c->dead = c->dead || c->server->draining;
-        server_move(c, true);
+        server_move(c, PLACE_IDLE);
         return false;
     }
-    if (c->idle) {
-        server_move(c, false);
+    if (c->place == PLACE_IDLE)
         connection_deadline(c, c->server->options.head_ms);
-    }
     const char *bytes = c->in + c->in_at;
     size_t seen = c->seen;
     c->seen = c->in_n;
     /* Nothing can have ended without a line feed among the new bytes. */
-    if (c->in_n < HTTP_MAX_HEAD && !memchr(bytes + seen, '\n', c->in_n - seen))
-        return false;
-    ssize_t length = http_head_end(bytes, c->in_n, &why);
+    bool may_end = c->in_n >= HTTP_MAX_HEAD || memchr(bytes + seen, '\n', c->in_n - seen);
+    ssize_t length = may_end ? http_head_end(bytes, c->in_n, &why) : 0;
+    server_move(c, length == 0 ? PLACE_HEAD : PLACE_BUSY);
     if (length < 0)
         answer_refuse(c, (int)-length, "invalid_request", why);
     else if (length > 0)
@@ -152,9 +146,26 @@ static bool head_step(struct connection *c)
     return length != 0;
 }
 
+/* Both ways of an upgraded connection end by themselves. */
+static void finish_raw(struct connection *c, struct exchange *x)
+{
+    if (x->body_done) {
+        free_exchange(c, true);
+        c->dead = true;
+    } else if (!x->half) {
+        x->half = true;
+        (void)shutdown(c->fd, SHUT_WR);
+        connection_deadline(c, HALF_MS);
+    }
+}
+
 /* The answer is out. */
 static bool finish(struct connection *c)
 {
+    if (c->x && c->x->raw) {
+        finish_raw(c, c->x);
+        return false;
+    }
     free_exchange(c, c->x && !c->x->refused);
     if (!c->close_after) {
         c->state = STATE_HEAD;
@@ -183,7 +194,7 @@ static bool step(struct connection *c)
     case STATE_BODY:
         return body_step(c);
     case STATE_REPLY:
-        return answer_step(c) && finish(c);
+        return (body_goes_on(c) && body_step(c)) || (answer_step(c) && finish(c));
     case STATE_WAIT:
     case STATE_LINGER:
         break;
@@ -199,6 +210,8 @@ static bool wants_input(const struct connection *c)
     case STATE_BODY:
         return c->x && !c->x->paused;
     case STATE_REPLY: /* a client that still sends its body may read nothing before it is done */
+        if (body_goes_on(c))
+            return !c->x->paused;
         return c->x && !c->x->body_done && c->discard > 0;
     case STATE_LINGER:
         return true;
@@ -230,7 +243,7 @@ void connection_go_on(struct connection *c)
     while (more && !c->dead)
         more = step(c);
     /* It sends no more, but more is needed. */
-    if (c->ended && c->state != STATE_REPLY && wants_input(c))
+    if (c->ended && (c->state != STATE_REPLY || body_goes_on(c)) && wants_input(c))
         c->dead = true;
     if (c->in && c->in_n == 0)
         free_input(c);
@@ -256,7 +269,7 @@ static void discard_input(struct connection *c)
 
 static void read_input(struct connection *c)
 {
-    if (c->state == STATE_REPLY || c->state == STATE_LINGER) {
+    if ((c->state == STATE_REPLY && !body_goes_on(c)) || c->state == STATE_LINGER) {
         discard_input(c);
         return;
     }
@@ -343,7 +356,7 @@ int connection_start(struct http_server *server, int *fd, int64_t peer_uid)
         return r;
     }
     (void)take_fd(fd);
-    server_move(c, true);
+    server_move(c, PLACE_IDLE);
     connection_deadline(c, server->options.head_ms);
     if (c->dead)
         connection_close(c);

@@ -19,9 +19,13 @@
 #include "http/server.h"
 
 enum {
-    STREAM_BYTES = 65536,   /* pulled before they are sent */
-    STREAM_PIECE = 16384,   /* a pull is offered at least that much room */
-    DISCARD_BYTES = 1 << 20 /* read and dropped after an early answer */
+    STREAM_BYTES = 65536,    /* pulled before they are sent */
+    STREAM_PIECE = 16384,    /* a pull is offered at least that much room */
+    DISCARD_BYTES = 1 << 20, /* read and dropped after an early answer */
+    LINGER_MS = 2000,
+    STALLED_MS = 600000, /* a client that reads nothing of its reply */
+    HALF_MS = 300000,    /* an upgraded connection of which one side has ended, and nothing moves */
+    SMALL_BODY = 16384,  /* bodies up to this size are not counted: so many places, so much */
 };
 
 enum connection_state {
@@ -32,11 +36,19 @@ enum connection_state {
     STATE_LINGER, /* all is said; the client may still be sending */
 };
 
+/* Which list of the server's it is in: who holds a place for nothing is found without a search. */
+enum place {
+    PLACE_IDLE, /* between requests */
+    PLACE_HEAD, /* a part of a head has come */
+    PLACE_BUSY, /* a request is being read, handled or answered */
+    PLACE_COUNT_,
+};
+
 struct connection {
     struct watch watch; /* first */
     struct timer timer; /* rings early or in time; `deadline` counts */
     uint64_t deadline;  /* UINT64_MAX: none */
-    uint64_t idle_since;
+    uint64_t since;     /* when it came to its place */
     struct http_server *server;
     struct connection *next;
     struct connection *previous;
@@ -53,7 +65,7 @@ struct connection {
     struct buf out; /* what the socket did not take yet */
     size_t out_at;
     enum connection_state state;
-    bool idle;         /* in the list of those that may be closed to make room */
+    enum place place;
     bool blocked;      /* the socket takes no more */
     bool ended;        /* the client sends no more */
     bool muted;        /* input came that nobody wants now */
@@ -72,7 +84,11 @@ struct exchange {
     size_t plain;   /* decoded bytes at the front of the input that nobody took yet */
     uint64_t bound; /* for collecting */
     struct buf body;
+    size_t counted; /* of it, in the sum of all */
     bool streams_body;
+    bool duplex; /* the body goes on to be read while the answer goes out */
+    bool raw;    /* ... and neither is HTTP any more */
+    bool half;   /* ... and our sending side has ended */
     bool paused;
     bool decoded;   /* the end of the body was seen */
     bool body_done; /* … and all of it taken */
@@ -109,8 +125,7 @@ struct http_server {
     struct http_options options;
     struct http_stats stats;
     struct listener *listeners;
-    struct connections idle; /* the longest idle first */
-    struct connections active;
+    struct connections places[PLACE_COUNT_]; /* the longest there first */
     struct connection *pending;
     struct timer later; /* rings when there are pending ones */
     char *spare;        /* one input buffer kept for the next */
@@ -121,7 +136,10 @@ struct http_server {
 };
 
 /* server.c */
-void server_move(struct connection *c, bool idle);
+void server_move(struct connection *c, enum place place);
+/* Whether so many bytes more may be collected; counted if so. One that has stopped half way makes
+ * room: it is closed, `asking` never. */
+bool server_take_body(struct http_server *server, const struct connection *asking, size_t n);
 /* Takes it out of the lists; room for another. */
 void server_left(struct connection *c);
 
@@ -138,6 +156,8 @@ void connection_drop_input(struct connection *c, size_t n);
 
 /* body.c: decodes and delivers what is there; whether that was anything. */
 bool body_step(struct connection *c);
+/* Whether the body is still wanted, answered or not. */
+bool body_goes_on(const struct connection *c);
 /* Begins once on_head has said what it takes. */
 void body_begin(struct exchange *x, int64_t bound);
 

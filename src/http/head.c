@@ -20,6 +20,11 @@ static const char *const methods[HTTP_METHOD_COUNT_] = {
     [HTTP_OPTIONS] = "OPTIONS",
 };
 
+const char *http_method_name(enum http_method method)
+{
+    return methods[method];
+}
+
 static int refuse(int status, const char *why, const char **ret_why)
 {
     *ret_why = why;
@@ -143,7 +148,7 @@ static int read_host(struct http_request *r, const char *value, const char **ret
     return 0;
 }
 
-static int read_length(struct http_request *r, const char *value, const char **ret_why)
+int http_read_length(const char *value, uint64_t *ret, const char **ret_why)
 {
     uint64_t length = 0;
 
@@ -156,9 +161,16 @@ static int read_length(struct http_request *r, const char *value, const char **r
     }
     if (!*value)
         return refuse(400, "Content-Length is not a number", ret_why);
-    r->length = length;
-    r->has_body = r->has_body || length > 0;
+    *ret = length;
     return 0;
+}
+
+static int read_length(struct http_request *r, const char *value, const char **ret_why)
+{
+    int refused = http_read_length(value, &r->length, ret_why);
+
+    r->has_body = r->has_body || r->length > 0;
+    return refused;
 }
 
 static int read_encoding(struct http_request *r, const char *value, const char **ret_why)
@@ -218,8 +230,7 @@ static const struct {
     [SINGLE_TYPE] = {"content-type", "Content-Type is there twice", NULL},
 };
 
-/* Splits "Name: value" in place: the name in lower case, the value without blanks around it. */
-static int read_field(char *line, size_t n, struct http_header *ret, const char **ret_why)
+int http_read_field(char *line, size_t n, struct http_header *ret, const char **ret_why)
 {
     size_t name = 0;
 
@@ -250,7 +261,7 @@ static int read_fields(char *line, const char *end, struct http_request *r, cons
         struct http_header *field = &r->headers[r->header_count];
         if (r->header_count == HTTP_MAX_HEADERS)
             return refuse(431, "too many headers", ret_why);
-        int refused = read_field(line, n, field, ret_why);
+        int refused = http_read_field(line, n, field, ret_why);
         for (int i = 0; i < SINGLE_COUNT_ && !refused; i++) {
             if (strcmp(field->name, singles[i].name) != 0)
                 continue;

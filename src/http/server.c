@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Listening, the list of connections, and what the owner asks of an exchange. When there are as
- * many connections as allowed, the one that has been idle the longest makes room, if that was for a
- * second at least; until there is room, clients wait in the kernel's queue. */
+/* Listening, the lists of connections, and what the owner asks of an exchange. When there are as
+ * many connections as allowed, the one that has kept its place waiting the longest makes room: one
+ * that is idle, else one with half a head (both for a second at least), else one whose client has
+ * neither sent of its body nor read of its reply for some seconds. Requests that are being handled
+ * and streams never do. Until there is room, clients wait in the kernel's queue. */
 #include "http/server.h"
 
 #include <errno.h>
@@ -23,7 +25,10 @@ enum {
     ACCEPT_AT_ONCE = 64,
     ACCEPT_PAUSE_MS = 100, /* without descriptors, memory or room */
     EVICT_MS = 1000,       /* a request may be on its way to one that is idle for less */
+    STUCK_PART = 12,       /* of body_ms: in the middle of a body or a reply a network may pause */
 };
+
+#define DEFAULT_BODY_BYTES (256ULL << 20)
 
 static void unlink_from(struct connections *list, struct connection *c)
 {
@@ -38,21 +43,21 @@ static bool is_listed(const struct connections *list, const struct connection *c
     return c->previous || list->first == c;
 }
 
-void server_move(struct connection *c, bool idle)
+void server_move(struct connection *c, enum place place)
 {
     struct http_server *server = c->server;
-    struct connections *from = c->idle ? &server->idle : &server->active;
-    struct connections *to = idle ? &server->idle : &server->active;
+    struct connections *from = &server->places[c->place];
+    struct connections *to = &server->places[place];
 
     if (is_listed(from, c)) {
-        if (c->idle == idle)
+        if (c->place == place)
             return;
         unlink_from(from, c);
     } else {
         server->stats.connections++;
     }
-    c->idle = idle;
-    c->idle_since = idle ? now_ms() : 0;
+    c->place = place;
+    c->since = place == PLACE_BUSY ? 0 : now_ms();
     c->previous = to->last;
     *(to->last ? &to->last->next : &to->first) = c;
     to->last = c;
@@ -72,7 +77,7 @@ void server_left(struct connection *c)
 {
     struct http_server *server = c->server;
 
-    unlink_from(c->idle ? &server->idle : &server->active, c);
+    unlink_from(&server->places[c->place], c);
     server->stats.connections--;
     for (struct listener *l = server->listeners; l; l = l->next)
         resume(l);
@@ -91,16 +96,83 @@ static void on_resume(struct timer *timer)
     resume((struct listener *)(void *)((char *)timer - offsetof(struct listener, timer)));
 }
 
+static void evict(struct connection *c)
+{
+    c->server->stats.evicted++;
+    connection_close(c);
+}
+
+/* For how long its client has neither sent nor read what it should: its deadline was set when it
+ * last did. 0: it is not its turn. */
+static uint64_t stuck_ms(const struct connection *c, uint64_t now)
+{
+    uint64_t allowed = 0;
+
+    if (c->deadline == UINT64_MAX || c->busy)
+        return 0;
+    if (c->state == STATE_BODY)
+        allowed = c->server->options.body_ms;
+    else if (c->state == STATE_REPLY && c->blocked && !(c->x && c->x->pull))
+        allowed = STALLED_MS;
+    else if (c->state == STATE_LINGER)
+        allowed = LINGER_MS;
+    return now + allowed > c->deadline ? now + allowed - c->deadline : 0;
+}
+
+/* The one that has been stuck the longest, if for long enough; of those in a body only, or of all.
+ */
+static struct connection *most_stuck(const struct http_server *server, bool with_body)
+{
+    struct connection *found = NULL;
+    uint64_t longest = 0;
+    uint64_t now = now_ms();
+
+    for (struct connection *c = server->places[PLACE_BUSY].first; c; c = c->next) {
+        bool lingers = c->state == STATE_LINGER;
+        uint64_t stuck = stuck_ms(c, now);
+        if (stuck < (lingers ? EVICT_MS : server->options.body_ms / STUCK_PART) ||
+            stuck <= longest || (with_body && (!c->x || !c->x->counted || c->state != STATE_BODY)))
+            continue;
+        found = c;
+        longest = stuck;
+    }
+    return found;
+}
+
+static bool make_room(struct http_server *server)
+{
+    uint64_t now = now_ms();
+
+    for (enum place place = PLACE_IDLE; place <= PLACE_HEAD; place++) {
+        struct connection *c = server->places[place].first;
+        if (c && now - c->since >= EVICT_MS) {
+            evict(c);
+            return true;
+        }
+    }
+    struct connection *c = most_stuck(server, false);
+    if (c)
+        evict(c);
+    return c != NULL;
+}
+
 /* Some places are kept for the Unix socket: strangers cannot take them. */
 static bool has_room(struct http_server *server, bool is_unix)
 {
     unsigned most = server->options.max_connections;
 
-    if (server->stats.connections < most - (is_unix ? 0 : most / 16))
-        return true;
-    if (!server->idle.first || now_ms() - server->idle.first->idle_since < EVICT_MS)
-        return false;
-    connection_close(server->idle.first);
+    return server->stats.connections < most - (is_unix ? 0 : most / 16) || make_room(server);
+}
+
+bool server_take_body(struct http_server *server, const struct connection *asking, size_t n)
+{
+    while (server->stats.body_bytes + n > server->options.body_bytes) {
+        struct connection *c = most_stuck(server, true);
+        if (!c || c == asking)
+            return false;
+        evict(c);
+    }
+    server->stats.body_bytes += n;
     return true;
 }
 
@@ -129,6 +201,8 @@ static void on_accept(struct watch *watch, uint32_t what)
         if (fd < 0 && errno == EAGAIN)
             return;
         if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
+            if (make_room(l->server))
+                continue;
             pause_accepting(l);
             return;
         }
@@ -185,6 +259,7 @@ int http_open(struct http_server **ret, struct events *events, const struct http
     o->head_ms = o->head_ms ? o->head_ms : DEFAULT_HEAD_MS;
     o->body_ms = o->body_ms ? o->body_ms : DEFAULT_BODY_MS;
     o->idle_ms = o->idle_ms ? o->idle_ms : DEFAULT_IDLE_MS;
+    o->body_bytes = o->body_bytes ? o->body_bytes : DEFAULT_BODY_BYTES;
     *ret = server;
     return 0;
 }
@@ -245,8 +320,8 @@ bool http_drain(struct http_server *server)
         events_forget(server->events, &l->watch);
         timer_stop(server->events, &l->timer);
     }
-    while (server->idle.first)
-        connection_close(server->idle.first);
+    while (server->places[PLACE_IDLE].first)
+        connection_close(server->places[PLACE_IDLE].first);
     return server->stats.connections == 0;
 }
 
@@ -255,8 +330,10 @@ void http_close(struct http_server *server)
     if (!server)
         return;
     (void)http_drain(server);
-    while (server->active.first)
-        connection_close(server->active.first);
+    for (size_t i = 0; i < PLACE_COUNT_; i++) {
+        while (server->places[i].first)
+            connection_close(server->places[i].first);
+    }
     timer_stop(server->events, &server->later);
     for (struct connection *c = server->pending; c;) {
         struct connection *next = c->next_pending;

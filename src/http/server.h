@@ -4,8 +4,9 @@
  * control characters, obs-fold, space before a colon, Transfer-Encoding with Content-Length, either
  * of them twice, Host missing or twice, chunk extensions with anything odd, encodings other than
  * chunked). Bounded: head 16 KiB and 64 headers, 30 s for a head, 60 s between pieces of a body,
- * 120 s for an idle connection, a limit on connections. Pipelined requests are served one after the
- * other. Every refusal is a JSON error where the head was readable enough to answer.
+ * 120 s for an idle connection, a limit on connections, and one on all collected bodies together.
+ * When places run out, who keeps one waiting makes room (server.c). Pipelined requests are served
+ * one after the other. Every refusal is a JSON error where the head was readable enough to answer.
  *
  *   accepted --head--> on_head --body--> on_request --http_reply | http_stream--> on_done
  *   The client hangs up at any point: on_done(…, false), once, and the exchange is gone. (One that
@@ -99,6 +100,9 @@ struct http_calls {
      * requests that never reached on_request. Never called from within another of these calls or
      * one of the functions below, http_close apart. */
     void (*on_done)(void *owner, struct exchange *x, bool complete);
+    /* May be NULL. Headers, as whole lines, for an answer that the server gives by itself; `x` is
+     * NULL where no head could be read. */
+    void (*on_refusal)(void *owner, struct exchange *x, char *headers, size_t size);
 };
 
 struct http_options {
@@ -106,6 +110,7 @@ struct http_options {
     uint64_t head_ms; /* 0: the default, for each of these */
     uint64_t body_ms;
     uint64_t idle_ms;
+    uint64_t body_bytes; /* of all bodies that are being collected, or were and are still kept */
 };
 
 /* 0 or -errno. */
@@ -121,6 +126,8 @@ void http_close(struct http_server *server);
 const struct http_request *http_request_of(const struct exchange *x);
 /* The collected body; NUL-terminated besides. */
 const char *http_body(const struct exchange *x, size_t *ret_n);
+/* It is not needed any more: gives its memory back before the exchange ends. */
+void http_drop_body(struct exchange *x);
 /* Of the peer of a Unix socket; -1 over TCP. */
 int64_t http_peer_uid(const struct exchange *x);
 /* What the owner keeps with it. */
@@ -140,6 +147,30 @@ void http_reply(struct exchange *x, int status, const char *type, const char *he
 typedef ssize_t http_pull(void *context, char *bytes, size_t size);
 void http_stream(struct exchange *x, int status, const char *type, const char *headers,
                  http_pull *pull, void *context);
+/* The same with a Content-Length: exactly `size` bytes are pulled before its end. */
+#define HTTP_SIZE_UNKNOWN UINT64_MAX
+
+struct http_streamed {
+    int status;
+    const char *type;    /* or NULL */
+    const char *headers; /* likewise */
+    uint64_t size;
+    http_pull *pull;
+    void *context;
+};
+
+void http_stream_sized(struct exchange *x, const struct http_streamed *s);
+/* As http_stream_sized, without a type; the body of the request goes on to be read while the answer
+ * goes out: on_body and on_request are still called. (Otherwise what has not come by then is
+ * dropped.) */
+void http_stream_duplex(struct exchange *x, int status, const char *headers, uint64_t size,
+                        http_pull *pull, void *context);
+/* 101: from here on the connection is not HTTP. What the client sends goes to on_body, its end to
+ * on_request; what is pulled goes to the client, and the end of that ends our sending side. It is
+ * over when both have ended. Only for a request of HTTP/1.1 without a body. */
+void http_upgrade(struct exchange *x, const char *headers, http_pull *pull, void *context);
+/* Ends the connection, so that the client sees that this was not all. */
+void http_cut(struct exchange *x);
 void http_wake(struct exchange *x);
 /* The words of a status. */
 const char *http_status_text(int status);
@@ -147,7 +178,9 @@ const char *http_status_text(int status);
 struct http_stats {
     uint64_t connections; /* now */
     uint64_t accepted;
-    uint64_t refused; /* heads that were malformed, too large or too slow */
+    uint64_t refused;    /* heads that were malformed, too large or too slow */
+    uint64_t evicted;    /* connections that were closed to make room for others */
+    uint64_t body_bytes; /* collected and kept, now */
 };
 
 void http_stats(const struct http_server *server, struct http_stats *ret);

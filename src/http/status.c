@@ -5,6 +5,7 @@ static const struct {
     int status;
     const char *text;
 } statuses[] = {
+    {101, "Switching Protocols"},
     {200, "OK"},
     {201, "Created"},
     {202, "Accepted"},

@@ -66,10 +66,11 @@ struct message {
     struct message_head head;
     int fds[MESSAGE_MAX_FDS];
     char *bytes; /* a mapping of its own */
+    size_t room; /* its size, 0: none. The next message may have it, if it is left there */
 };
 
 /* False at the end of the conversation. */
-bool talk_receive(int socket, struct message *ret);
+bool talk_receive(int socket, struct message *message);
 /* Gives the bytes back, not the descriptors. */
 void talk_release(struct message *message);
 /* An engine that is gone takes the sandbox with it, so a failure needs no word. */

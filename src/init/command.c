@@ -3,6 +3,7 @@
  * (CLONE_VM|CLONE_VFORK): no page tables are copied, and what it found out needs no pipe. */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -19,6 +20,11 @@
 #include "init/box.h"
 #include "sandbox/wire.h"
 #include "sys/process.h"
+
+enum {
+    FULL_LOOKS = 26, /* how often a process is asked for where none is to be had: half a second */
+    FULL_PAUSE_MS = 20
+};
 
 static const char entering_cwd[] = "enter the working directory";
 
@@ -125,7 +131,15 @@ int command_start(const struct command *command, const int fds[3], int *ret_pid,
     char **before = environ;
 
     adopt_path(command);
-    int pid = clone(run_child, stack + sizeof(stack), CLONE_VM | CLONE_VFORK | SIGCHLD, &start);
+    int pid = -1;
+    /* Those who were just killed count against the limit until somebody has waited for them. */
+    for (int i = 0; pid < 0 && i < FULL_LOOKS; i++) {
+        if (i > 0)
+            (void)poll(NULL, 0, FULL_PAUSE_MS);
+        pid = clone(run_child, stack + sizeof(stack), CLONE_VM | CLONE_VFORK | SIGCHLD, &start);
+        if (pid < 0 && errno != EAGAIN)
+            break;
+    }
     environ = before; /* the command's strings will go */
     if (pid < 0)
         return err_set(err, ERR_LIMIT, errno, "start a process");

@@ -229,6 +229,8 @@ int stage_scopes(struct box *box, struct err *err)
         rules.scoped |= CARREL_LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET;
     if (box->setup->flags & SETUP_SCOPE_SIGNALS)
         rules.scoped |= CARREL_LANDLOCK_SCOPE_SIGNAL;
+    if (box->setup->flags & SETUP_GUARD && rules.scoped) /* the engine makes them, out here */
+        rules.handled_access_net = CARREL_LANDLOCK_ACCESS_NET_CONNECT_TCP;
     if (!rules.scoped)
         return 0;
     scoped_fd int fd = (int)syscall(SYS_landlock_create_ruleset, &rules, sizeof(rules), 0);
@@ -281,6 +283,11 @@ int stage_filter(struct box *box, struct err *err)
                                      SECCOMP_FILTER_FLAG_NEW_LISTENER, &program);
     if (box->listener >= 0)
         return 0;
+    if (errno == EBUSY && box->setup->flags & SETUP_GUARD)
+        return err_set(err, ERR_KERNEL, errno,
+                       "another program listens to the system calls here (a container's "
+                       "manager), and --net host needs that to refuse metadata addresses; use "
+                       "--net none, or run Carrel on the host itself");
     if (errno == EBUSY) { /* a container's manager listens already, and there can be only one */
         answer_without_listener(program.filter, program.len);
         if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) == 0)

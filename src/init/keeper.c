@@ -26,7 +26,8 @@
 
 enum {
     KEEPER_SOCKET = 3,
-    KILL_AGAIN_MS = 1
+    KILL_AGAIN_MS = 1,
+    KEPT_ROOM = 65536, /* for the next message */
 };
 
 struct keeper {
@@ -147,7 +148,9 @@ static void start(struct keeper *k, struct message *message)
         return;
     }
     k->busy = true;
-    answer(k, REPLY_STARTED, 0, NULL);
+    reap(k);
+    if (k->command) /* else its end has been told, and with it its start */
+        answer(k, REPLY_STARTED, 0, NULL);
 }
 
 /* The engine is done with it: nothing it kept may stay behind. */
@@ -168,7 +171,7 @@ static _Noreturn void leave(struct keeper *k)
 
 static void serve_message(struct keeper *k)
 {
-    struct message message;
+    static struct message message;
     uint32_t number;
 
     if (!talk_receive(k->socket, &message))
@@ -192,7 +195,8 @@ static void serve_message(struct keeper *k)
     }
     for (size_t i = 0; i < message.head.fd_count; i++)
         (void)close(message.fds[i]);
-    talk_release(&message);
+    if (message.room > KEPT_ROOM)
+        talk_release(&message);
 }
 
 _Noreturn void keeper_serve(int socket)

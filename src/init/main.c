@@ -254,10 +254,11 @@ static void reap(void)
 
 static void serve_message(void)
 {
-    static struct message message; /* its bytes stay mapped for as long as the sandbox lives */
+    static struct message message;
     const struct message_head *head = &message.head;
     uint32_t signal_number;
 
+    message.room = 0; /* the bytes of earlier ones stay mapped for as long as the sandbox lives */
     if (!talk_receive(box.socket, &message))
         finish();
     /* The frame comes first, then the root, each once; nothing is started without both. */

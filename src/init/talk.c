@@ -8,21 +8,34 @@
 #include "base/fd.h"
 #include "init/box.h"
 
-bool talk_receive(int socket, struct message *ret)
+enum {
+    LEAST_ROOM = 16384
+};
+
+static bool make_room(struct message *message)
 {
-    ret->bytes = MAP_FAILED;
-    if (message_receive_head(socket, &ret->head, ret->fds) <= 0)
-        return false;
-    ret->bytes = mmap(NULL, ret->head.length + 1UL, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    return ret->bytes != MAP_FAILED &&
-           message_read_exactly(socket, ret->bytes, ret->head.length) == 0;
+    size_t need = message->head.length + 1UL;
+
+    if (message->room >= need)
+        return true;
+    talk_release(message);
+    need = need < LEAST_ROOM ? LEAST_ROOM : need;
+    message->bytes = mmap(NULL, need, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    message->room = message->bytes == MAP_FAILED ? 0 : need;
+    return message->room > 0;
+}
+
+bool talk_receive(int socket, struct message *message)
+{
+    return message_receive_head(socket, &message->head, message->fds) > 0 && make_room(message) &&
+           message_read_exactly(socket, message->bytes, message->head.length) == 0;
 }
 
 void talk_release(struct message *message)
 {
-    (void)munmap(message->bytes, message->head.length + 1UL);
-    message->bytes = NULL;
+    if (message->room)
+        (void)munmap(message->bytes, message->room);
+    message->room = 0;
 }
 
 void talk_answer(int socket, const struct reply *reply, int fd)

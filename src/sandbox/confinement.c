@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/weak.h"
+#include "sandbox/connector.h"
 #include "sandbox/filter.h"
 #include "sandbox/limits.h"
 #include "sandbox/run.h"
@@ -103,12 +104,27 @@ static int write_limits(struct run *run, struct err *err)
     return write_asked_limits(run, err);
 }
 
+/* With the host's network the engine makes the connections (connector.h). */
+static int write_guard(struct run *run, struct filter_options *filter, struct err *err)
+{
+    if (run->net != CARREL_NET_HOST || weak("net-guard"))
+        return 0;
+    if (!run->host.can_notify || !host_can_guard())
+        return err_set(err, ERR_KERNEL, 0,
+                       "--net host refuses metadata addresses, and this host cannot: it needs "
+                       "Linux 5.6, pidfd_getfd and process_vm_readv not filtered away, and "
+                       "kernel.yama.ptrace_scope below 3; use --net none");
+    filter->guard = true;
+    run->setup.flags |= SETUP_GUARD;
+    return 0;
+}
+
 int confinement_write(struct run *run, struct err *err)
 {
     struct filter_options filter = {0};
 
     write_namespaces(run);
-    if (write_limits(run, err) < 0)
+    if (write_limits(run, err) < 0 || write_guard(run, &filter, err) < 0)
         return -1;
     if (run->host.landlock_abi >= CARREL_LANDLOCK_ABI_SCOPES)
         run->setup.flags |= SETUP_SCOPE_SOCKETS | SETUP_SCOPE_SIGNALS;

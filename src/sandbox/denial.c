@@ -6,6 +6,7 @@
  * until there have been some thousand. */
 #include "sandbox/denial.h"
 
+#include <asm/unistd.h>
 #include <errno.h>
 #include <linux/seccomp.h>
 #include <poll.h>
@@ -23,11 +24,13 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "sandbox/denied.h"
+#include "sandbox/run.h"
 #include "sys/uapi.h"
 
 enum {
     WINDOW_MS = 100,
-    WINDOW_CPU_MS = 10, /* a tenth of a processor, whatever a call makes us do */
+    WINDOW_CPU_MS = 10,         /* a tenth of a processor, whatever a call makes us do */
+    WINDOW_CONNECT_CPU_MS = 20, /* where connections are made here */
     WINDOW_WORK = 6000,
     PATIENT_CALLS = 4000, /* refused ones that cost no more than others */
     PATIENCE_COST = 120,  /* ... and then: 500 a second */
@@ -77,6 +80,7 @@ void denials_init(struct denials *d, const struct run *run)
     d->stop = -1;
     d->alarm = -1;
     pthread_mutex_init(&d->lock, NULL);
+    connector_init(&d->connector);
 }
 
 static struct carrel_denial *find(struct denials *d, const struct carrel_denial *like)
@@ -192,6 +196,13 @@ static bool has_rested(struct denials *d)
     return true;
 }
 
+static bool has_spent_cpu(const struct denials *d)
+{
+    double most = d->run->setup.flags & SETUP_GUARD ? WINDOW_CONNECT_CPU_MS : WINDOW_CPU_MS;
+
+    return cpu_ms() - d->window_cpu_ms > most;
+}
+
 static void spend(struct denials *d, unsigned work)
 {
     d->window_left = work < d->window_left ? d->window_left - work : 0;
@@ -221,26 +232,55 @@ static void tell(struct denials *d, const struct seccomp_notif *ask)
     record(d, &one);
 }
 
+/* 0, or -errno when it could not be answered. */
+static int answer(int listener, uint64_t id, int result)
+{
+    union notification reply = {.answer = {.id = id}};
+
+    if (result == CONNECTOR_GO_ON)
+        reply.answer.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
+    else
+        reply.answer.error = result;
+    if (ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &reply) < 0 && errno != ENOENT)
+        return -errno; /* ENOENT: it has been killed */
+    return 0;
+}
+
+static int serve_connection(struct denials *d, const struct seccomp_notif *ask)
+{
+    struct sockaddr_storage address = {0};
+    enum outbound why = OUTBOUND_FREE;
+    int result = -EAGAIN;
+
+    spend(d, 1);
+    if (d->can_wait)
+        result = connector_take(&d->connector, d->run, d->listener, ask, &why, &address);
+    if (result == CONNECTOR_WAIT)
+        return 0;
+    if (why != OUTBOUND_FREE) {
+        struct carrel_denial one;
+        denied_connection(why, &address, sizeof(address), &one);
+        spend(d, d->refused++ < PATIENT_CALLS ? 1 : PATIENCE_COST);
+        record(d, &one);
+    }
+    return answer(d->listener, ask->id, result);
+}
+
 /* One call that waits. With POLLIN the kernel's own count says that there is one, so that this
  * receives without waiting; ENOENT when the caller died meanwhile. */
 static int serve_one(struct denials *d)
 {
     union notification got = {0};
-    union notification reply = {0};
 
     if (ioctl(d->listener, SECCOMP_IOCTL_NOTIF_RECV, &got) < 0) {
         spend(d, 1);
         return 0;
     }
+    if (got.ask.data.nr == __NR_connect && d->run->setup.flags & SETUP_GUARD)
+        return serve_connection(d, &got.ask);
     int error = denied_call_answer(&got.ask.data);
     tell(d, &got.ask);
-    reply.answer.id = got.ask.id;
-    reply.answer.error = -error;
-    if (error == 0)
-        reply.answer.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
-    if (ioctl(d->listener, SECCOMP_IOCTL_NOTIF_SEND, &reply) < 0 && errno != ENOENT)
-        return -errno; /* ENOENT: it has been killed */
-    return 0;
+    return answer(d->listener, got.ask.id, error == 0 ? CONNECTOR_GO_ON : -error);
 }
 
 int denials_serve(struct denials *d)
@@ -258,7 +298,7 @@ int denials_serve(struct denials *d)
             scope_close(&d->listener);
             return 0;
         }
-        if (d->window_left == 0 || cpu_ms() - d->window_cpu_ms > WINDOW_CPU_MS) {
+        if (d->window_left == 0 || has_spent_cpu(d)) {
             rest(d, now);
             return 0;
         }
@@ -284,15 +324,20 @@ static void *answer_all(void *argument)
     struct denials *d = argument;
 
     for (;;) {
-        struct pollfd fds[2] = {{.fd = d->stop, .events = POLLIN},
-                                {.fd = ready_fd(d), .events = POLLIN}};
-        if (poll(fds, 2, -1) < 0 && errno != EINTR) {
+        struct pollfd fds[2 + CONNECTOR_MAX] = {{.fd = d->stop, .events = POLLIN},
+                                                {.fd = ready_fd(d), .events = POLLIN}};
+        size_t connections = d->connector.count;
+        connector_fill(&d->connector, fds + 2);
+        if (poll(fds, 2 + connections, connections ? CONNECTOR_LOOK_MS : -1) < 0 &&
+            errno != EINTR) {
             raise_alarm(d, -errno);
             return NULL;
         }
         if (fds[0].revents || fds[1].fd < 0)
             return NULL;
-        int r = fds[1].revents ? denials_serve(d) : 0;
+        int r = connections ? connector_serve(&d->connector, d->listener, fds + 2, answer) : 0;
+        if (r == 0 && fds[1].revents)
+            r = denials_serve(d);
         if (r < 0) {
             raise_alarm(d, r);
             return NULL;
@@ -312,7 +357,10 @@ static void go_aside(struct denials *d)
         return;
     sigfillset(&all); /* signals are for the caller's own threads */
     pthread_sigmask(SIG_SETMASK, &all, &before);
+    d->can_wait = true; /* the thread reads it */
     d->aside = pthread_create(&d->thread, NULL, answer_all, d) == 0;
+    if (!d->aside)
+        d->can_wait = false;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
@@ -324,7 +372,21 @@ int denials_attend(struct denials *d)
     return d->aside ? 0 : denials_serve(d);
 }
 
-/* After the sandbox has gone: then nothing holds the thread up. */
+/* A connection can hold it up, if its socket's flags were changed at the right moment. */
+static void join(struct denials *d)
+{
+    struct timespec until;
+
+    do {
+        connector_interrupt(&d->connector);
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += 20000000;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+    } while (pthread_timedjoin_np(d->thread, NULL, &until) == ETIMEDOUT);
+}
+
+/* After the sandbox has gone: then nothing else holds the thread up. */
 static void come_back(struct denials *d)
 {
     uint64_t one = 1;
@@ -333,8 +395,8 @@ static void come_back(struct denials *d)
         return;
     if (write(d->stop, &one, sizeof(one)) != (ssize_t)sizeof(one))
         (void)pthread_cancel(d->thread);
-    pthread_join(d->thread, NULL);
-    d->aside = false;
+    join(d);
+    d->aside = d->can_wait = false;
 }
 
 /* --- error output --- */
@@ -421,6 +483,7 @@ void denials_clear(struct denials *d)
     scope_close(&d->stop);
     scope_close(&d->alarm);
     pthread_mutex_destroy(&d->lock);
+    connector_clear(&d->connector);
     free(d->list);
     free(d->tail);
     denials_init(d, d->run);

@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "carrel.h"
+#include "sandbox/connector.h"
 
 struct run;
 
@@ -30,6 +31,8 @@ struct denials {
     int failure;          /* -errno */
     double window_cpu_ms; /* cpu time of whoever answers, at the begin of the window */
     const struct run *run;
+    struct connector connector; /* connections under way, with the host's network */
+    bool can_wait;              /* there is a thread for them */
     int listener;               /* seccomp's, or -1 */
     int timer;                  /* runs while the listener rests; or -1 */
     bool resting;               /* too many calls: the callers wait until the timer has run out */

@@ -7,6 +7,7 @@
 #include <stddef.h>
 
 #include "carrel.h"
+#include "sandbox/outbound.h"
 
 struct run;
 
@@ -19,6 +20,8 @@ int denied_call_answer(const struct seccomp_data *call);
 /* Where the address of a call that has one lies in its caller's memory, and how much of it to read;
  * 0: it has none. */
 size_t denied_call_address(const struct seccomp_data *call, uint64_t *ret_at);
+/* A connection that was refused with the host's network. */
+void denied_connection(enum outbound why, const void *address, size_t n, struct carrel_denial *ret);
 /* Fills all of *ret but `count`. False when there is nothing to tell: an address in the sandbox
  * itself. `n` bytes of `address` could be read, maybe 0. */
 bool denied_call(const struct seccomp_data *call, const void *address, size_t n,

@@ -209,6 +209,23 @@ static bool tell_connection(bool connects, const void *address, size_t n, struct
     return true;
 }
 
+void denied_connection(enum outbound why, const void *address, size_t n, struct carrel_denial *ret)
+{
+    struct place place = read_place(address, n);
+
+    memset(ret, 0, sizeof(*ret));
+    ret->source = CARREL_SOURCE_KERNEL;
+    snprintf(ret->what, sizeof(ret->what), "connect %s", place.text);
+    if (why == OUTBOUND_METADATA)
+        tell(ret, "metadata address",
+             "it gives out the host's own credentials: fetch what the command needs outside, and "
+             "pass it with --env NAME=VALUE or in a file");
+    else
+        tell(ret, "Carrel's own port",
+             "a sandbox is no client of Carrel's: send the request from outside; another program "
+             "of the host is reached on another port");
+}
+
 /* --- sockets, modes, commands --- */
 
 static const struct {

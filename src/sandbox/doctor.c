@@ -132,6 +132,14 @@ static void probe_denials(const struct host *host, struct finding *f)
         "refused system calls are told in the result");
 }
 
+static void probe_net_host(const struct host *host, struct finding *f)
+{
+    say(f, host->can_notify && host_can_guard(),
+        "a kernel of 5.6 or later, pidfd_getfd and process_vm_readv not filtered away (by a "
+        "container), kernel.yama.ptrace_scope below 3; until then --net host is refused",
+        "--net host, without metadata addresses and Carrel's own port");
+}
+
 static void probe_landlock(const struct host *host, struct finding *f)
 {
     say(f, host->landlock_abi >= CARREL_LANDLOCK_ABI_SCOPES,
@@ -241,6 +249,7 @@ static const struct {
     {"landlock", "Landlock scopes", HELPFUL, probe_landlock},
     {"time_namespace", "time namespace", HELPFUL, probe_time_namespace},
     {"denials", "denials", HELPFUL, probe_denials},
+    {"net_host", "the host's network", HELPFUL, probe_net_host},
     {"limit_memory", "limit on memory", HELPFUL, probe_limit_memory},
     {"limit_pids", "limit on processes", HELPFUL, probe_limit_pids},
     {"limit_cpu", "limit on processors", HELPFUL, probe_limit_cpu},

@@ -259,8 +259,10 @@ static json_t *explain_missing(const struct run *run)
                             : "no Landlock scopes (Linux 6.12): namespaces alone keep "
                               "sockets and signals apart"));
     if (run->net == CARREL_NET_HOST)
-        json_array_append_new(missing, json_string("--net host: every service the host can reach, "
-                                                   "its own loopback included, can be reached"));
+        json_array_append_new(
+            missing, json_string("--net host: every service the host can reach, its own loopback "
+                                 "included, can be reached; connections to cloud metadata "
+                                 "addresses and to Carrel's own port are refused"));
     return missing;
 }
 

@@ -17,6 +17,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sched.h>
 #include <stddef.h>
 #include <sys/ioctl.h>
@@ -53,7 +54,9 @@ static check_fn check_personality;
 static check_fn check_seccomp;
 static check_fn check_rlimit;
 static check_fn check_prlimit;
-static check_fn check_address;
+static check_fn check_connect;
+static check_fn check_send;
+static check_fn check_option;
 static check_fn check_fallocate;
 
 struct rule {
@@ -181,16 +184,36 @@ static void check_mknod(struct setup *s, const struct filter_options *o, int mod
     check_mode(s, o, mode, 0);
 }
 
+/* Landlock knows the connections of TCP; MPTCP, SCTP and DCCP have ways of their own to make one.
+ */
+static void allow_plain_protocols(struct setup *s, int protocol)
+{
+    static const uint32_t plain[] = {
+        0, IPPROTO_TCP, IPPROTO_UDP, IPPROTO_ICMP, IPPROTO_ICMPV6, IPPROTO_UDPLITE};
+
+    emit(s, BPF_JMP | BPF_JEQ | BPF_K, SOCK_STREAM, 2, 0);
+    emit(s, BPF_JMP | BPF_JEQ | BPF_K, SOCK_DGRAM, 1, 0);
+    answer(s, ANSWER(ESOCKTNOSUPPORT));
+    load_argument(s, protocol);
+    for (size_t i = 0; i < sizeof(plain) / sizeof(plain[0]); i++)
+        answer_if_equal(s, plain[i], ANSWER_ALLOW);
+    answer(s, ANSWER(EPROTONOSUPPORT));
+}
+
 /* The kernel refuses raw sockets by itself, for want of a capability: they are asked about only to
  * be told of. */
 static void allow_internet(struct setup *s, const struct filter_options *o, int type)
 {
-    if (o->notify) {
+    if (o->notify || o->guard) {
         load_argument(s, type);
         emit(s, BPF_ALU | BPF_AND | BPF_K, 0xf /* without SOCK_CLOEXEC and the like */, 0, 0);
-        answer_if_equal(s, SOCK_RAW, ANSWER_ASK);
     }
-    answer(s, ANSWER_ALLOW);
+    if (o->notify)
+        answer_if_equal(s, SOCK_RAW, ANSWER_ASK);
+    if (o->guard)
+        allow_plain_protocols(s, type + 1);
+    else
+        answer(s, ANSWER_ALLOW);
 }
 
 static void check_socket(struct setup *s, const struct filter_options *o, int family, int protocol)
@@ -215,8 +238,15 @@ static void check_socketpair(struct setup *s, const struct filter_options *o, in
 {
     (void)unused;
     load_argument(s, family);
-    answer_if_equal(s, AF_UNIX, ANSWER_ALLOW);
+    emit(s, BPF_JMP | BPF_JEQ | BPF_K, AF_UNIX, 1, 0);
     answer(s, refusal(o, EAFNOSUPPORT));
+    if (o->no_unix_sockets) { /* one for datagrams could send to any name, pair or not */
+        load_argument(s, family + 1);
+        emit(s, BPF_ALU | BPF_AND | BPF_K, 0xf, 0, 0);
+        answer_if_equal(s, SOCK_DGRAM, ANSWER(EAFNOSUPPORT));
+        answer_if_equal(s, SOCK_RAW, ANSWER(EAFNOSUPPORT)); /* the same for Unix sockets */
+    }
+    answer(s, ANSWER_ALLOW);
 }
 
 static void check_prctl(struct setup *s, const struct filter_options *o, int option, int unused)
@@ -281,16 +311,62 @@ static void check_prlimit(struct setup *s, const struct filter_options *o, int r
 /* Where there is no network the kernel refuses by itself; calls with an address as long as those of
  * IPv4 and IPv6 (or of any) are asked about to be told of. Others, Unix sockets' among them, and
  * all calls where there is a network, go straight on. */
-static void check_address(struct setup *s, const struct filter_options *o, int length, int unused)
+static void check_address(struct setup *s, const struct filter_options *o, int length)
 {
     static const uint32_t lengths[] = {sizeof(struct sockaddr_in), sizeof(struct sockaddr_in6),
                                        sizeof(struct sockaddr_storage)};
 
-    (void)unused;
     if (o->notify && s->namespaces & CLONE_NEWNET) {
         load_argument(s, length);
         for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++)
             answer_if_equal(s, lengths[i], ANSWER_ASK);
+    }
+    answer(s, ANSWER_ALLOW);
+}
+
+static void check_connect(struct setup *s, const struct filter_options *o, int length, int unused)
+{
+    (void)unused;
+    if (o->guard)
+        answer(s, ANSWER_ASK | EACCES);
+    else
+        check_address(s, o, length);
+}
+
+/* TCP fast open connects, too. */
+static void check_send(struct setup *s, const struct filter_options *o, int flags, int length)
+{
+    if (o->guard) {
+        load_argument(s, flags);
+        answer_if_any_bit(s, MSG_FASTOPEN, ANSWER(EOPNOTSUPP));
+    }
+    if (length)
+        check_address(s, o, length);
+    else
+        answer(s, ANSWER_ALLOW);
+}
+
+/* Options by which packets go elsewhere than where the socket is connected to, or by which it
+ * becomes another kind of socket. */
+static void check_option(struct setup *s, const struct filter_options *o, int level, int name)
+{
+    static const struct {
+        uint32_t level;
+        uint32_t name;
+    } refused[] = {
+        {IPPROTO_TCP, TCP_FASTOPEN_CONNECT},
+        {IPPROTO_TCP, TCP_ULP},
+        {IPPROTO_IP, IP_OPTIONS}, /* source routes */
+        {IPPROTO_IPV6, IPV6_RTHDR},
+        {IPPROTO_IPV6, IPV6_2292RTHDR},
+        {IPPROTO_IPV6, IPV6_2292PKTOPTIONS},
+    };
+
+    for (size_t i = 0; o->guard && i < sizeof(refused) / sizeof(refused[0]); i++) {
+        load_argument(s, level);
+        emit(s, BPF_JMP | BPF_JEQ | BPF_K, refused[i].level, 0, 3);
+        load_argument(s, name);
+        answer_if_equal(s, refused[i].name, ANSWER(ENOPROTOOPT));
     }
     answer(s, ANSWER_ALLOW);
 }

@@ -11,6 +11,8 @@
 struct filter_options {
     bool no_unix_sockets; /* with the host's network and no Landlock scopes: no AF_UNIX at all */
     bool no_fallocate;    /* EOPNOTSUPP: the disk limit is kept by looking */
+    bool guard;           /* connections are left to the listener, all of them: EACCES is in the
+                             data; and what would make one in another way is refused */
     bool notify;          /* refusals worth telling of are left to a listener (denial.h), as
                              SECCOMP_RET_USER_NOTIF with the error in its data; in a network namespace
                              of its own connections too, with 0, which the listener lets go on */

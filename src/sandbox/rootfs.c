@@ -10,10 +10,12 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/names.h"
 #include "base/weak.h"
 #include "sandbox/limits.h"
 #include "sandbox/procfiles.h"
 #include "sandbox/run.h"
+#include "sandbox/session.h"
 #include "sys/mount.h"
 #include "sys/path.h"
 
@@ -163,8 +165,8 @@ static struct op *add_tmpfs(struct run *run, const char *target, uint64_t bytes,
 }
 
 /* Names at the top of the new root that Carrel mounts on, where this host has them. */
-static const char *const system_names[] = {"usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"};
-static const char *const own_names[] = {"etc", "proc", "dev", "tmp", ".cache"};
+static const char *const system_names[] = {CARREL_SYSTEM_NAMES};
+static const char *const own_names[] = {CARREL_OWN_NAMES};
 
 enum {
     SYSTEM_NAMES = sizeof(system_names) / sizeof(system_names[0]),
@@ -497,19 +499,28 @@ static bool is_within(const char *path, const char *above)
     return strncmp(path, above, n) == 0 && (path[n] == '/' || path[n] == '\0');
 }
 
-static int refuse_reserved(const char *target, struct err *err)
+const char *rootfs_reserved(const char *path)
 {
     static const char *const reserved[] = {"usr",   "bin",    "sbin", "lib",  "lib32",
                                            "lib64", "libx32", "etc",  "proc", "dev"};
 
     for (size_t i = 0; i < sizeof(reserved) / sizeof(reserved[0]); i++) {
-        if (is_within(target, reserved[i]))
-            return err_set(err, ERR_INVALID, 0,
-                           "mount target '/%s' lies in '/%s', which Carrel provides itself; choose "
-                           "another place, for example /mnt",
-                           target, reserved[i]);
+        if (is_within(path, reserved[i]))
+            return reserved[i];
     }
-    return 0;
+    return NULL;
+}
+
+static int refuse_reserved(const char *target, struct err *err)
+{
+    const char *reserved = rootfs_reserved(target);
+
+    if (!reserved)
+        return 0;
+    return err_set(err, ERR_INVALID, 0,
+                   "mount target '/%s' lies in '/%s', which Carrel provides itself; choose another "
+                   "place, for example /mnt",
+                   target, reserved);
 }
 
 /* Directories on file systems that are ours (the empty root, /tmp, /.cache), one by one. */

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "sandbox/filter.h"
 #include "sandbox/session_parts.h"
 
 #define COUNTED_FOR_CPU 256 /* processes */
@@ -66,6 +68,11 @@ static int attempt(struct session *session, bool *ret_misfit, struct err *err)
     int r = run_prepare(run, &session->spec, false, err);
 
     run->cgroup.nest = true;
+    for (uint32_t i = 0; r == 0 && i < run->setup.op_count; i++) {
+        struct op *op = &run->setup.ops[i];
+        if (op->kind == OP_MOVE && run->spec->workspace && strcmp(op->target, ".cache") == 0)
+            op->flags |= OP_HIDES; /* session_join.hidden */
+    }
     live_init(&session->live);
     if (r == 0)
         r = live_start(&session->live, run, err);
@@ -124,7 +131,7 @@ static int fill_session(struct session *session, const struct carrel_spec *spec,
 {
     arena_init(&session->arena, SPEC_BYTES);
     init_sources(session);
-    session->tell = -1;
+    session->tell = session->hidden = -1;
     session->epoll = epoll_create1(EPOLL_CLOEXEC);
     if (session->epoll >= 0)
         session->tell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -139,6 +146,7 @@ static int fill_session(struct session *session, const struct carrel_spec *spec,
 
 static void free_session(struct session *session)
 {
+    scope_close(&session->hidden);
     scope_close(&session->tell);
     scope_close(&session->epoll);
     arena_clear(&session->arena);
@@ -205,7 +213,10 @@ bool session_is_dying(const struct session *session)
 {
     struct pollfd first = {.fd = session->live.socket, .events = POLLRDHUP};
 
-    return first.fd < 0 || (poll(&first, 1, 0) == 1 && (first.revents & (POLLHUP | POLLRDHUP)));
+    if (first.fd < 0 || (poll(&first, 1, 0) == 1 && (first.revents & (POLLHUP | POLLRDHUP))))
+        return true;
+    /* A keeper that was just made has a copy of its end, until it runs: then this alone tells. */
+    return session->live.pid > 0 && census_is_dying(session->live.pid);
 }
 
 void session_end_for(struct session *session, enum carrel_reason reason)
@@ -314,6 +325,9 @@ static void hear_first_process(struct session *session)
                (session->run->setup.flags & SETUP_NOTIFY)) {
         session->has_listener = true;
         denials_listen(&session->denials, fds[0]);
+        fd_count = 0;
+    } else if (reply.kind == REPLY_HIDDEN && fd_count == 1 && session->hidden < 0) {
+        session->hidden = fds[0];
         fd_count = 0;
     }
     for (size_t i = 0; i < fd_count; i++)
@@ -528,6 +542,27 @@ size_t session_execs(const struct session *session)
 int session_pid(const struct session *session)
 {
     return session->live.pid;
+}
+
+bool session_may_be_joined(const struct session *session, struct session_join *ret)
+{
+    struct setup *setup = &session->run->setup;
+
+    if (session->state != SESSION_LIVE)
+        return false;
+    if (setup->filter_length == 0) /* the pool has made it, and nobody kept its filter */
+        filter_build(setup, &(struct filter_options){0});
+    *ret = (struct session_join){
+        .pidfd = session->live.pidfd,
+        .hidden = session->hidden,
+        .lease = session->run->identity.lease_fd,
+        .namespaces =
+            CLONE_NEWUSER | (setup->namespaces & (CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC)),
+        .uid = setup->uid,
+        .gid = setup->gid,
+        .filter = setup->filter,
+        .filter_length = setup->filter_length};
+    return true;
 }
 
 double session_cpu_ms(const struct session *session)

@@ -40,14 +40,16 @@ struct exec_request {
 
 /* What is heard of it. Each may call into the session, but not free it. */
 struct session_calls {
-    /* Our ends, the owner's to close from now on: stdin or -1, stdout, stderr; with a terminal its
-     * master, -1, -1. */
+    /* Our ends, the owner's to close from now on: stdin or -1, stdout, stderr, as soon as the
+     * command was sent; with a terminal its master, -1, -1, when it is there. */
     void (*started)(void *owner, struct exec *exec, int fds[3]);
     /* The command itself has ended, or could not be started (result->note, 126 or 127). Others of
      * its tree may still run. result is valid during the call. */
     void (*ended)(void *owner, struct exec *exec, const struct carrel_result *result);
     /* Nothing of its tree is left; exec is freed after the call. Always after `ended`. */
     void (*gone)(void *owner, struct exec *exec);
+    /* Its root stands. May be NULL. */
+    void (*live)(void *session_owner);
     /* The sandbox is over, after `ended` and `gone` of all its execs: call session_free, later. */
     void (*over)(void *session_owner, const struct err *why);
 };
@@ -57,6 +59,10 @@ struct session_calls {
  * To be called by a thread that stays: pid 1 ends with it. On failure nothing is left. */
 int session_start(struct session **ret, const struct carrel_spec *spec,
                   const struct session_calls *calls, void *owner, struct err *err);
+/* The places of empty directories that the start of such a sandbox adds to the workspace; fails
+ * where the start would, for what is in the way of its mounts. */
+int session_points(const struct carrel_spec *spec, void (*each)(void *context, const char *place),
+                   void *context, struct err *err);
 /* Ends everything in it; `over` tells when that is done. `why` is a word for the results. */
 void session_end(struct session *session, const char *why);
 /* Ends it now, and waits for that; nothing more is told. What it used is cleared away aside, and
@@ -83,5 +89,23 @@ void exec_kill(struct exec *exec, enum carrel_reason reason);
 size_t session_execs(const struct session *session);
 /* Cpu time of all in it, in ms, that only grows: whether it is idle. */
 double session_cpu_ms(const struct session *session);
+/* rootfs.c: the name in the root that Carrel provides itself and that a path inside ("a/b") lies
+ * in; or NULL. Nothing is mounted there. */
+const char *rootfs_reserved(const char *path);
 /* Pid 1, as the host sees it. */
 int session_pid(const struct session *session);
+
+/* For a process of the owner's that joins it, to see what its commands see. */
+struct session_join {
+    int pidfd;           /* of pid 1; borrowed */
+    int hidden;          /* a directory on the root's mount that its commands cannot see; or -1 */
+    int lease;           /* of its uids, for who may outlive it; or -1 */
+    uint64_t namespaces; /* CLONE_NEW*, with the one for users */
+    uint32_t uid;        /* inside */
+    uint32_t gid;
+    const void *filter; /* struct sock_filter: that of its commands */
+    size_t filter_length;
+};
+
+/* False until its root stands: session_calls.live tells when. */
+bool session_may_be_joined(const struct session *session, struct session_join *ret);

@@ -15,7 +15,8 @@
 #include "sandbox/session_parts.h"
 #include "sandbox/stream.h"
 
-#define COUNTED_AT_KILL 128 /* processes looked at before they are killed: each takes a while */
+#define COUNTED_AT_KILL  128  /* processes looked at before they are killed: each takes a while */
+#define COUNTED_IN_GRACE 1024 /* ... and once in a grace, where there is no group to be asked */
 
 enum {
     FIRST_LOOK_MS = 1,
@@ -29,6 +30,10 @@ void exec_finish(struct exec *exec)
     struct keeper *k = exec->keeper;
 
     exec_tell_end(exec, NULL);
+    for (int i = 0; i < 3; i++) { /* a keeper may send a terminal even after that */
+        scope_close(&exec->fds[i]);
+        scope_close(&exec->command_fds[i]);
+    }
     (void)source_set(session, &exec->memory, -1, 0);
     exec->state = EXEC_GONE;
     exec->keeper = NULL;
@@ -248,6 +253,20 @@ static void look_at_memory(struct session *session)
     session->oom_kills = limits_oom_kills();
 }
 
+/* Its streams, to the owner. Pipes as soon as the command has been sent: what goes wrong with it
+ * then is told by how it ends. */
+static void hand_over(struct exec *exec)
+{
+    int fds[3];
+
+    if (exec->handed)
+        return;
+    exec->handed = true;
+    memcpy(fds, exec->fds, sizeof(fds));
+    exec->fds[0] = exec->fds[1] = exec->fds[2] = -1;
+    exec->session->calls.started(exec->owner, exec, fds);
+}
+
 void exec_give(struct exec *exec, struct keeper *k)
 {
     struct session *session = exec->session;
@@ -277,6 +296,8 @@ void exec_give(struct exec *exec, struct keeper *k)
         (void)source_set(session, &exec->memory, group_oom_fd(k->group), EPOLLIN);
     look_at_memory(session);
     exec->oom_before = session->oom_kills;
+    if (!exec->tty)
+        hand_over(exec);
 }
 
 /* --- what its keeper says --- */
@@ -292,15 +313,11 @@ static void take_terminal(struct exec *exec, int *fds, size_t *fd_count)
 
 static void take_start(struct exec *exec)
 {
-    int fds[3];
-
     if (exec->state != EXEC_ASKED)
         return;
     exec->state = EXEC_RUNNING;
     exec->due_ms = 0;
-    memcpy(fds, exec->fds, sizeof(fds));
-    exec->fds[0] = exec->fds[1] = exec->fds[2] = -1;
-    exec->session->calls.started(exec->owner, exec, fds);
+    hand_over(exec);
 }
 
 static void take_failure(struct exec *exec, const struct reply *reply)
@@ -337,6 +354,7 @@ void exec_hear(struct exec *exec, const struct reply *reply, int *fds, size_t *f
         take_failure(exec, reply);
         break;
     case REPLY_EXITED:
+        take_start(exec); /* one that ends at once says it in one word */
         if (reply->empty)
             note_spent(exec, reply);
         exec_tell_end(exec, reply);
@@ -357,9 +375,24 @@ void exec_hear(struct exec *exec, const struct reply *reply, int *fds, size_t *f
 void exec_signal(struct exec *exec, int number)
 {
     uint32_t text = (uint32_t)number;
+    bool is_there = exec->state == EXEC_ASKED || exec->state == EXEC_RUNNING;
 
-    if (exec->keeper && number > 0 && number < 65 && exec->state == EXEC_RUNNING && !exec->killed)
+    /* One that is about to start gets it behind its start. */
+    if (exec->keeper && number > 0 && number < 65 && is_there && !exec->killed)
         (void)keeper_send(exec->keeper, MESSAGE_SIGNAL, &text, sizeof(text), NULL, 0);
+}
+
+/* Those of its tree; SIZE_MAX: nobody knows, or too many. */
+static size_t count_left(const struct exec *exec)
+{
+    const struct keeper *k = exec->keeper;
+    struct census census;
+
+    if (keeper_has_group(k))
+        return group_count(k->group);
+    if (k->pid <= 0 || census_take(k->pid, COUNTED_IN_GRACE, &census) < 0)
+        return SIZE_MAX;
+    return census.tasks > COUNTED_IN_GRACE ? SIZE_MAX : census.tasks;
 }
 
 void exec_kill(struct exec *exec, enum carrel_reason reason)
@@ -370,13 +403,17 @@ void exec_kill(struct exec *exec, enum carrel_reason reason)
         return;
     exec->killed = true;
     exec->reason = reason;
-    exec->kill_ms = now_ms();
+    exec->kill_ms = exec->grace_ms = now_ms();
+    exec->left = SIZE_MAX;
     exec->due_ms = exec->deadline_ms = 0;
     if (exec->state == EXEC_QUEUED || !k)
         return; /* exec_attend */
     if (exec->state < EXEC_LEFTOVER && k->pid > 0)
         ignore(census_take(k->pid, COUNTED_AT_KILL, &exec->at_kill) == 0); /* then it is less */
+    if (exec->at_kill.tasks > 0 && exec->at_kill.tasks <= COUNTED_AT_KILL)
+        exec->left = exec->at_kill.tasks;
     if (keeper_has_group(k)) {
+        exec->left = group_count(k->group);
         (void)group_kill(k->group);
         exec->pass_ms = exec->kill_ms + FIRST_LOOK_MS;
     } else {
@@ -422,6 +459,24 @@ static void look_again(struct exec *exec, uint64_t now)
     exec->pass_ms = now + exec->pause_ms;
 }
 
+/* The time is up, unless clearly fewer are left than when it began: a slow machine takes long for
+ * many, but the number of those who fork as fast as they are killed only goes up and down. */
+static void judge_grace(struct exec *exec, uint64_t now)
+{
+    struct session *session = exec->session;
+    size_t left = exec->keeper ? count_left(exec) : SIZE_MAX;
+
+    if (left <= exec->left - exec->left / 4 && left < exec->left &&
+        now - exec->kill_ms < EMPTY_AT_MOST_MS) {
+        exec->left = left;
+        exec->grace_ms = now;
+        return;
+    }
+    err_set(&session->why, ERR_LIMIT, 0,
+            "a command could not be ended by itself, and the sandbox with it");
+    session_end_for(session, exec->reason);
+}
+
 void exec_attend(struct exec *exec, uint64_t now)
 {
     struct session *session = exec->session;
@@ -444,10 +499,8 @@ void exec_attend(struct exec *exec, uint64_t now)
         exec_finish(exec);
     } else if (exec->pass_ms && now >= exec->pass_ms) {
         look_again(exec, now);
-    } else if (now - exec->kill_ms >= EMPTY_WITHIN_MS && session->state < SESSION_ENDING) {
-        err_set(&session->why, ERR_LIMIT, 0,
-                "a command could not be ended by itself, and the sandbox with it");
-        session_end_for(session, exec->reason);
+    } else if (now - exec->grace_ms >= EMPTY_WITHIN_MS && session->state < SESSION_ENDING) {
+        judge_grace(exec, now);
     }
 }
 
@@ -465,5 +518,5 @@ uint64_t exec_due_ms(const struct exec *exec)
     due = least(due, exec->deadline_ms);
     due = least(due, exec->due_ms);
     due = least(due, exec->pass_ms);
-    return exec->killed ? least(due, exec->kill_ms + EMPTY_WITHIN_MS) : due;
+    return exec->killed ? least(due, exec->grace_ms + EMPTY_WITHIN_MS) : due;
 }

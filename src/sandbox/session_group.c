@@ -490,6 +490,18 @@ static bool kill_listed(int dir)
     return false;
 }
 
+size_t group_count(const struct group *group)
+{
+    char text[32768];
+    size_t n = 0;
+
+    if (cgroup_read(group->dir, "cgroup.procs", text, sizeof(text)) < 0)
+        return SIZE_MAX;
+    for (const char *at = text; (at = strchr(at, '\n')); at++)
+        n++;
+    return n;
+}
+
 bool group_can_kill(const struct group *group)
 {
     return group->dir >= 0;

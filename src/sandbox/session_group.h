@@ -54,6 +54,8 @@ void group_drop(struct group *group);
 
 /* Whether it can end what is in it; one that only holds limits cannot. */
 bool group_can_kill(const struct group *group);
+/* How many are in it; SIZE_MAX: nobody knows. */
+size_t group_count(const struct group *group);
 /* Kills all in it once, with the keeper. True: nobody is in it any more. */
 bool group_kill(struct group *group);
 /* To poll for POLLIN: its own memory limit has been reached; or -1. */

@@ -19,7 +19,8 @@
 
 enum {
     ANSWER_WITHIN_MS = 30000, /* a keeper that is asked for, a command that is to start */
-    EMPTY_WITHIN_MS = 10000,  /* a tree that a keeper was told to kill */
+    EMPTY_WITHIN_MS = 10000,  /* a tree that is killed: until there are fewer of it, and again */
+    EMPTY_AT_MOST_MS = 60000, /* ... but not for longer: every command ends */
     IDLE_KEEPERS = 2,         /* more are sent away */
     PAUSE_MS = 1000           /* after one was killed */
 };
@@ -96,6 +97,7 @@ struct exec {
     size_t message_size;
     int command_fds[3];
     int fds[3]; /* our ends, until the owner has them */
+    bool handed;
     uint64_t began_us;
     uint64_t deadline_ms; /* 0: none */
     uint64_t due_ms;      /* EXEC_ASKED: an answer; 0: none */
@@ -104,8 +106,10 @@ struct exec {
     struct err failure;
     bool killed;
     enum carrel_reason reason;
-    uint64_t kill_ms; /* since then */
-    uint64_t pass_ms; /* when to look again; 0: the keeper will tell */
+    uint64_t kill_ms;  /* since then */
+    uint64_t grace_ms; /* since when there are no fewer */
+    size_t left;       /* so many were there then; SIZE_MAX: nobody knows */
+    uint64_t pass_ms;  /* when to look again; 0: the keeper will tell */
     uint64_t pause_ms;
     struct census at_kill;
     uint64_t oom_before; /* kills of the kernel's, for lack of memory */
@@ -125,6 +129,7 @@ struct session {
     struct run *run;
     struct live live;
     struct denials denials;
+    int hidden; /* see session_join */
     bool has_listener;
     struct limit_watch limits;
     bool quiet; /* no command is there, and the limits were looked at since the last one */

@@ -32,7 +32,8 @@ enum op_flags {
     OP_OWNED = 1 << 1,     /* files of the source's owner belong to the user inside */
     OP_IN_ROOT = 1 << 2,   /* OP_DIR, OP_FILE: in the root itself, not in the prepared files */
     OP_TOP = 1 << 3,       /* a name in a tree the tenant writes: cross no mount to reach it */
-    OP_FLAGS_ALL_ = (1 << 4) - 1,
+    OP_HIDES = 1 << 4,     /* OP_MOVE: the engine is sent what is covered, REPLY_HIDDEN */
+    OP_FLAGS_ALL_ = (1 << 5) - 1,
 };
 
 struct op {
@@ -64,7 +65,9 @@ enum setup_flags {
     SETUP_DIR_LEVEL = 1 << 4,     /* level dir: none of the above, environment and tree kill only */
     SETUP_NOTIFY = 1 << 5,        /* the filter has a listener: send it to the engine */
     SETUP_SAY_READY = 1 << 6,     /* say so when the frame stands: it was made ahead, for a pool */
-    SETUP_FLAGS_ALL_ = (1 << 7) - 1,
+    SETUP_GUARD = 1 << 7,         /* connections are made by the engine: not without a listener, and
+                                     with SCOPE_SOCKETS Landlock refuses those of TCP inside */
+    SETUP_FLAGS_ALL_ = (1 << 8) - 1,
 };
 
 struct setup {

@@ -342,6 +342,8 @@ static void take_reply(struct watch *w)
     case REPLY_STARTED:
         w->started = true;
         break;
+    case REPLY_HIDDEN: /* of no use here */
+        break;
     default:
         kill_for(w, CARREL_ENDED_SIGNAL);
     }

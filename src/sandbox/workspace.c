@@ -161,6 +161,15 @@ static int refuse(const struct run *run, const char *name, struct err *err)
         name, kind_of(st.st_mode));
 }
 
+static int refuse_closed(const char *path, int error, struct err *err)
+{
+    return err_set(
+        err, ERR_CONFLICT, error,
+        "'%s' in the workspace, where Carrel mounts, is closed to its owner (chmod u+rwx "
+        "it; it must be the owner's)",
+        path);
+}
+
 /* Directories are made as the tree's owner would, without a chown that could be led astray. */
 static int make_as_owner(const struct run *run, int dir, const char *name, bool is_directory)
 {
@@ -198,7 +207,7 @@ static int check_reserved(const struct run *run, const char *name, struct err *e
     if (fd == -ENOTDIR || fd == -ELOOP || fd == -EXDEV)
         return refuse(run, name, err);
     if (fd < 0)
-        return err_set(err, ERR_DENIED, -fd, "look into '%s' in the workspace", name);
+        return refuse_closed(name, -fd, err);
     if (may_hold_things(name))
         return 0;
     int empty = path_dir_is_empty(fd);
@@ -227,42 +236,66 @@ static int reserve(struct run *run, uint32_t index, struct err *err)
         return 0;
     if (r < 0)
         return err_set(
-            err, ERR_IO, -r,
+            err, r == -EACCES || r == -EPERM ? ERR_CONFLICT : ERR_IO, -r,
             "make the mount point '%s' in the workspace (its owner must be able to write "
             "there)",
             name);
     return note_made(run, name, strlen(name), err);
 }
 
+/* One directory on the way to a mount point, or the mount point itself: made, or as it should be
+ * already. `path` is the way up to and with it. */
+static int step_into(struct run *run, int *dir, const char *path, bool is_directory,
+                     struct err *err)
+{
+    const char *slash = strrchr(path, '/');
+    const char *name = slash ? slash + 1 : path;
+    struct stat st;
+    int r = make_as_owner(run, *dir, name, is_directory);
+
+    if (r == -EACCES || r == -EPERM)
+        return refuse_closed(slash ? arena_copy(&run->arena, path, (size_t)(slash - path)) : "/",
+                             -r, err);
+    if (r < 0 && r != -EEXIST)
+        return err_set(err, ERR_IO, -r, "make the mount point '%s' in the workspace", path);
+    if (r == 0 && note_made(run, path, strlen(path), err) < 0)
+        return -1;
+    int next = path_open_beneath(*dir, name, O_PATH, 1);
+    if (next == -EACCES)
+        return refuse_closed(path, EACCES, err);
+    /* The kernel says EXDEV for what is a mount of the host's. */
+    if (next < 0 || fstat(next, &st) < 0)
+        return err_set(err, ERR_CONFLICT, next < 0 ? -next : errno,
+                       "'%s' in the workspace is in the way of a mount; rename it", path);
+    (void)close(*dir);
+    *dir = next;
+    if ((st.st_mode & S_IFMT) == (is_directory ? S_IFDIR : S_IFREG))
+        return 0;
+    return err_set(err, ERR_CONFLICT, 0,
+                   "'%s' in the workspace is %s, but Carrel mounts %s there; remove or rename it",
+                   path, S_ISDIR(st.st_mode) ? "a directory" : kind_of(st.st_mode),
+                   is_directory ? "a directory" : "a file");
+}
+
 /* A mount point the caller named, any number of directories down; existing ones are covered. */
 static int make_path(struct run *run, const char *path, bool is_directory, struct err *err)
 {
-    const char *whole = path;
     char part[4096];
     size_t n = strlen(path);
 
     if (n >= sizeof(part))
         return err_set(err, ERR_INVALID, ENAMETOOLONG, "mount target '/%.64s…'", path);
     scoped_fd int dir = fcntl(run->workspace, F_DUPFD_CLOEXEC, 3);
-    while (dir >= 0 && *path) {
-        size_t length = strcspn(path, "/");
-        bool last = path[length] == '\0';
-        memcpy(part, path, length);
-        part[length] = '\0';
-        int r = make_as_owner(run, dir, part, !last || is_directory);
-        if (r < 0 && r != -EEXIST)
-            return err_set(err, ERR_IO, -r, "make the mount point '%s' in the workspace", part);
-        if (r == 0 && note_made(run, whole, (size_t)(path - whole) + length, err) < 0)
+    if (dir < 0)
+        return err_set(err, ERR_IO, errno, "open the workspace");
+    for (size_t at = 0; at < n; at++) {
+        at += strcspn(path + at, "/");
+        memcpy(part, path, at);
+        part[at] = '\0';
+        if (step_into(run, &dir, part, at < n || is_directory, err) < 0)
             return -1;
-        int next = path_open_beneath(dir, part, last ? O_PATH : O_PATH | O_DIRECTORY, 1);
-        if (next < 0)
-            return err_set(err, ERR_CONFLICT, -next,
-                           "'%s' in the workspace is in the way of a mount; rename it", part);
-        (void)close(dir);
-        dir = next;
-        path += last ? length : length + 1;
     }
-    return dir < 0 ? err_set(err, ERR_IO, errno, "open the workspace") : 0;
+    return 0;
 }
 
 static bool is_asked_for(const struct op *op)

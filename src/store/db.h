@@ -18,7 +18,7 @@
 #include "store/store.h"
 
 enum {
-    STORE_VERSION = 1,
+    STORE_VERSION = 2,
     STORE_PAGE = 16,         /* rows of a list that are in memory at once */
     STORE_ROW_MAX = 4 << 20, /* bytes of the largest row */
     STORE_ID_MAX = 512,      /* bytes of an id: 128 characters */
@@ -43,8 +43,15 @@ enum query_name {
     QUERY_TRASH_OF,
     QUERY_COUNT,
     QUERY_COUNT_OF,
+    QUERY_PORT_PUT,
+    QUERY_PORT_BY_HASH,
+    QUERY_PORT_REMOVE,
+    QUERY_PORTS,
     /* From here on with the connection that does not wait for the disk. */
     QUERY_EXEC_ADD,
+    QUERY_EXECS_BEGIN,
+    QUERY_EXECS_COMMIT,
+    QUERY_EXECS_ROLLBACK,
     QUERY_EXEC_END,
     QUERY_EXEC_GET,
     QUERY_EXEC_PLACE,

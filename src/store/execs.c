@@ -29,6 +29,28 @@ static int read_exec(struct query *q, struct arena *arena, struct store_exec *re
     return rc;
 }
 
+static int run(struct store *store, enum query_name name, const char *sql, struct err *err)
+{
+    scoped_query struct query q = query_on(store, name, sql);
+
+    return query_run(&q, NULL, err);
+}
+
+int store_execs_begin(struct store *store, struct err *err)
+{
+    return run(store, QUERY_EXECS_BEGIN, "BEGIN IMMEDIATE", err);
+}
+
+int store_execs_commit(struct store *store, struct err *err)
+{
+    struct err unused;
+
+    if (run(store, QUERY_EXECS_COMMIT, "COMMIT", err) == 0)
+        return 0;
+    (void)run(store, QUERY_EXECS_ROLLBACK, "ROLLBACK", &unused); /* it may be over already */
+    return -1;
+}
+
 int store_exec_add(struct store *store, const struct store_exec *e, struct err *err)
 {
     scoped_query struct query q = query_on(

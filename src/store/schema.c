@@ -46,6 +46,15 @@ const char *const db_steps[STORE_VERSION] = {
     "CREATE INDEX execs_ended ON execs (ended_ms) WHERE state = 'ended';"
     "PRAGMA application_id = 1668443724;" /* "crrL" */
     "PRAGMA user_version = 1;",
+    "CREATE TABLE ports ("
+    "  workspace TEXT NOT NULL REFERENCES workspaces (id) ON DELETE CASCADE,"
+    "  port INTEGER NOT NULL CHECK (port BETWEEN 1 AND 65535),"
+    "  hash TEXT NOT NULL UNIQUE, token TEXT NOT NULL,"
+    "  access TEXT NOT NULL CHECK (access IN ('key', 'token')),"
+    "  made_by TEXT NOT NULL, created_ms INTEGER NOT NULL,"
+    "  PRIMARY KEY (workspace, port)"
+    ") STRICT, WITHOUT ROWID;"
+    "PRAGMA user_version = 2;",
 };
 
 /* --- errors --- */
@@ -90,7 +99,8 @@ int db_fail(sqlite3 *db, int rc, struct err *err)
         break;
     }
     int primary = rc & 0xff;
-    if (primary == SQLITE_IOERR && (os_errno == ENOSPC || os_errno == EDQUOT))
+    if (primary == SQLITE_IOERR &&
+        (os_errno == ENOSPC || os_errno == EDQUOT || os_errno == EFBIG)) /* the last by ulimit */
         primary = SQLITE_FULL;
     if (primary != SQLITE_IOERR && primary != SQLITE_CANTOPEN)
         os_errno = 0; /* of some earlier call */
@@ -157,14 +167,42 @@ static int configure(sqlite3 *db, const char *synchronous, struct err *err)
                err);
 }
 
+static int keep_path(sqlite3_vfs *vfs, const char *path, int size, char *ret)
+{
+    size_t n = strlen(path);
+
+    (void)vfs;
+    if (size <= 0 || n >= (size_t)size)
+        return SQLITE_CANTOPEN;
+    memcpy(ret, path, n + 1);
+    return SQLITE_OK;
+}
+
+/* The usual files, by the path that was given. SQLite would make a full one of it, and the
+ * directories above the current one may be closed to us. */
+static const char *files_by_path(void)
+{
+    static sqlite3_vfs vfs;
+    const sqlite3_vfs *usual = sqlite3_vfs_find(NULL);
+
+    if (vfs.zName || !usual)
+        return vfs.zName;
+    vfs = *usual;
+    vfs.pNext = NULL;
+    vfs.zName = "by-path";
+    vfs.xFullPathname = keep_path;
+    return sqlite3_vfs_register(&vfs, 0) == SQLITE_OK ? vfs.zName : NULL;
+}
+
 int db_open(sqlite3 **ret, const char *path, const char *synchronous, struct err *err)
 {
     sqlite3 *db = NULL;
 
     if (make_file(path, err) < 0)
         return -1;
-    int rc = sqlite3_open_v2(
-        path, &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE, NULL);
+    int rc = sqlite3_open_v2(path, &db,
+                             SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE,
+                             files_by_path());
     if (rc != SQLITE_OK) {
         db_fail(db, rc, err);
         (void)sqlite3_close(db);

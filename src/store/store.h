@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the front knows, in SQLite: keys, workspaces, commands. Every function is one transaction;
- * those that change something return when it is on disk (WAL, synchronous=FULL), but for commands:
- * their rows survive a crash of ours at once and a power cut a moment later (the audit record has
- * them on disk). Strings handed out live in the caller's arena. */
+/* What the front knows, in SQLite: keys, workspaces, ports, commands. Every function is one
+ * transaction; those that change something return when it is on disk (WAL, synchronous=FULL), but
+ * for commands: their rows survive a crash of ours at once and a power cut a moment later (the
+ * audit record has them on disk). Strings handed out live in the caller's arena. */
 #pragma once
 
 #include <stdbool.h>
@@ -58,6 +58,21 @@ struct store_exec {
     bool tty;
 };
 
+/* A port of a workspace that is reached through the daemon. */
+struct store_port {
+    const char *workspace;
+    unsigned port;
+    const char *hash;    /* SHA-256 of the token in its address, hex */
+    const char *token;   /* itself, where it is no secret: "" with access by token */
+    const char *access;  /* "key", "token" */
+    const char *made_by; /* who opened it */
+    int64_t created_ms;
+};
+
+enum {
+    STORE_PORTS_MOST = 64, /* of one workspace */
+};
+
 /* `path` is the database file. One that a newer version wrote is refused; older ones are migrated
  * in one transaction. Creates it 0600. */
 int store_open(struct store **ret, const char *path, struct err *err);
@@ -97,6 +112,20 @@ int store_workspaces(struct store *store, const char *owner, bool deleted, const
                      void *context, struct err *err);
 int store_count_workspaces(struct store *store, const char *owner, uint64_t *ret, struct err *err);
 
+/* Opens it, or gives it another address. ERR_NOT_FOUND: there is no such workspace. */
+int store_port_put(struct store *store, const struct store_port *port, struct err *err);
+/* 1 found, 0 not. */
+int store_port_by_hash(struct store *store, struct arena *arena, const char *hash,
+                       struct store_port *ret, struct err *err);
+/* 1 closed now, 0 it was not open. */
+int store_port_remove(struct store *store, const char *workspace, unsigned port, struct err *err);
+/* All of a workspace, in order: how many (at most STORE_PORTS_MOST), or -1. */
+int store_ports(struct store *store, struct arena *arena, const char *workspace,
+                struct store_port *ret, struct err *err);
+
+/* Around several store_exec_add, to write them in one piece. When the last fails none is there. */
+int store_execs_begin(struct store *store, struct err *err);
+int store_execs_commit(struct store *store, struct err *err);
 int store_exec_add(struct store *store, const struct store_exec *e, struct err *err);
 /* 1 changed, 0 there is none that runs. */
 int store_exec_end(struct store *store, const char *id, const char *result, int64_t ended_ms,

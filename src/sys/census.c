@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,14 +13,42 @@
 #include "base/fd.h"
 #include "sys/path.h"
 
+enum {
+    FLAG_EXITING = 4 /* PF_EXITING of the kernel, in field 9 of /proc/PID/stat: as old as it is */
+};
+
 struct walk {
     pid_t *waiting; /* processes that are known and not yet looked at */
     size_t count;
     size_t most;
 };
 
-/* Fields 14 to 17 of /proc/PID/stat, after a name that can hold anything: user and system time, and
- * the same of children that were waited for. */
+/* The space before field `number` of what /proc/PID/stat said; or NULL. Counted from behind the
+ * name, field 2, which can hold anything. */
+static char *find_field(char *text, int number)
+{
+    char *at = strrchr(text, ')');
+
+    for (int field = 2; at && field < number; field++)
+        at = strchr(at + 1, ' ');
+    return at;
+}
+
+bool census_is_dying(pid_t pid)
+{
+    char path[64];
+    char text[1024];
+
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    if (path_read_small(path, text, sizeof(text)) <= 0)
+        return false;
+    const char *flags = find_field(text, 9);
+    const char *pending = find_field(text, 31);
+    return (flags && (strtoull(flags, NULL, 10) & FLAG_EXITING)) ||
+           (pending && (strtoull(pending, NULL, 10) >> (SIGKILL - 1) & 1));
+}
+
+/* Fields 14 to 17: user and system time, and the same of children that were waited for. */
 static void add_times(pid_t pid, struct census *ret)
 {
     char path[64];
@@ -30,9 +59,7 @@ static void add_times(pid_t pid, struct census *ret)
     snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
     if (path_read_small(path, text, sizeof(text)) <= 0 || per_second <= 0)
         return;
-    char *at = strrchr(text, ')');
-    for (int field = 2; at && field < 14; field++)
-        at = strchr(at + 1, ' ');
+    char *at = find_field(text, 14);
     for (int i = 0; at && i < 4; i++)
         ticks[i] = strtoull(at, &at, 10);
     ret->user_ms += (ticks[0] + ticks[2]) * 1000 / (uint64_t)per_second;

@@ -19,3 +19,7 @@ struct census {
 /* Walks /proc from `first` down and stops when there are more than `most`. What comes and goes
  * meanwhile may be missed. 0 or -errno. */
 int census_take(pid_t first, size_t most, struct census *ret);
+
+/* Whether the kernel has begun to take it down, or is about to; before anybody can wait for it, and
+ * for the first process of a namespace before the others there are killed. False: or not known. */
+bool census_is_dying(pid_t pid);

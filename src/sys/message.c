@@ -54,6 +54,8 @@ int message_send(int socket, uint32_t kind, const void *bytes, size_t length, co
     if ((size_t)sent < sizeof(head))
         return -EPROTO; /* a socket pair takes twelve bytes whole or not at all */
     size_t done = (size_t)sent - sizeof(head);
+    if (done == length)
+        return 0;
     return send_rest(socket, (const char *)bytes + done, length - done);
 }
 

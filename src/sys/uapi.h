@@ -6,6 +6,7 @@
 /* Linux 5.19; the headers of Debian 12 have it, older ones do not. */
 #define CARREL_SECCOMP_WAIT_KILLABLE_RECV (1U << 5)
 
+#include <fcntl.h>
 #include <linux/landlock.h>
 #include <linux/seccomp.h>
 #include <stdint.h>
@@ -24,6 +25,12 @@ struct carrel_landlock_ruleset {
 /* Linux 6.6: whoever answers a notification is switched to at once, on the same cpu. */
 #define CARREL_SECCOMP_NOTIF_SET_FLAGS    SECCOMP_IOW(4, uint64_t)
 #define CARREL_SECCOMP_NOTIF_SYNC_WAKE_UP (1ULL << 0)
+
+/* Linux 6.7, Landlock ABI 4. */
+#define CARREL_LANDLOCK_ACCESS_NET_CONNECT_TCP (1ULL << 1)
+
+/* Linux 6.9: pidfd_open of a thread. */
+#define CARREL_PIDFD_THREAD O_EXCL
 
 #ifndef CLONE_NEWTIME
 #define CLONE_NEWTIME 0x00000080

@@ -5,8 +5,10 @@
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 import unittest
 
@@ -174,18 +176,96 @@ class Stops(DaemonTest):
                                   stdin=subprocess.DEVNULL, timeout=PATIENCE, check=False)
         self.assertEqual(0, verified.returncode, verified.stderr)
 
-    def test_a_front_that_hangs_is_replaced(self):
-        ws = self.workspace()
-        one = self.begin(ws, ["sh", "-c", f"sleep 1; : {MARK}"])
-        hung = self.daemon.front_pid()
-        os.kill(hung, signal.SIGSTOP)
-        deadline = time.monotonic() + 45
+
+class FrontHangs(DaemonTest):
+    options = ("--set", "front_watchdog=1s")
+
+    def wait_for_another(self, hung):
+        deadline = time.monotonic() + PATIENCE
         while self.daemon.front_pid() in (None, hung):
             self.assertLess(time.monotonic(), deadline, self.daemon.said()[-2000:])
-            time.sleep(0.1)
+            time.sleep(0.05)
         self.daemon.wait_ready()
+
+    def test_a_front_that_hangs_is_replaced_and_the_commands_live_on(self):
+        ws = self.workspace()
+        answer = self.daemon.post(f"/v1/workspaces/{ws}/exec", {
+            "command": f"sleep 4; echo lived; : {MARK}", "background": True})
+        hung = self.daemon.front_pid()
+        os.kill(hung, signal.SIGSTOP)  # nobody says anything to it meanwhile
+        self.wait_for_another(hung)
         self.assertIn("front_hangs", self.daemon.said())
-        self.assertEqual("exit", self.daemon.get(f"/v1/workspaces/{ws}/exec/{one}").json["result"]["reason"])
+        out = self.daemon.get(f"/v1/workspaces/{ws}/exec/{answer.json['exec_id']}/output?follow=1&format=raw")
+        self.assertEqual(b"lived\n", out.bytes)
+        self.assertIn("signal 9", [r["result"] for r in self.daemon.audit() if r["operation"] == "front.end"])
+
+    def test_a_front_that_is_well_stays_also_when_the_broker_was_stopped(self):
+        front = self.daemon.front_pid()
+        self.daemon.process.send_signal(signal.SIGSTOP)
+        time.sleep(3)
+        self.daemon.process.send_signal(signal.SIGCONT)
+        time.sleep(3)
+        self.assertEqual(front, self.daemon.front_pid())
+        os.kill(front, signal.SIGSTOP)  # not for long
+        time.sleep(0.3)
+        os.kill(front, signal.SIGCONT)
+        time.sleep(2)
+        self.assertEqual(front, self.daemon.front_pid())
+        self.assertNotIn("front_hangs", self.daemon.said())
+
+
+class ServiceManager(DaemonTest):
+    """What systemd hears: nothing more when fronts hang and starting others does not help."""
+    options = ("--set", "front_watchdog=1s")
+
+    def setUp(self):
+        self.listening = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.listening.bind(f"\0carrel-{MARK}")
+        self.listening.settimeout(0.1)
+        os.environ.update(NOTIFY_SOCKET=f"@carrel-{MARK}", WATCHDOG_USEC="400000")
+        try:
+            super().setUp()
+        finally:
+            del os.environ["NOTIFY_SOCKET"], os.environ["WATCHDOG_USEC"]
+
+    def tearDown(self):
+        self.listening.close()
+        super().tearDown()
+
+    def beats(self, seconds):
+        heard, until = [], time.monotonic() + seconds
+        while time.monotonic() < until:
+            try:
+                heard.append(self.listening.recv(100))
+            except TimeoutError:
+                pass
+        return heard.count(b"WATCHDOG=1")
+
+    def test_it_hears_a_beat_only_while_a_front_answers(self):
+        self.assertGreater(self.beats(2), 4)
+        stop = threading.Event()
+
+        def hold():
+            while not stop.wait(0.005):
+                pid = self.daemon.front_pid()
+                try:
+                    if pid:
+                        os.kill(pid, signal.SIGSTOP)
+                except ProcessLookupError:
+                    pass  # the broker was faster
+        thread = threading.Thread(target=hold)
+        thread.start()
+        try:
+            self.assertGreater(self.beats(1.5), 2, "it is the broker's turn first")
+            time.sleep(3)
+            self.beats(0.1)
+            self.assertEqual(0, self.beats(1.5))
+        finally:
+            stop.set()
+            thread.join()
+        os.kill(self.daemon.front_pid(), signal.SIGCONT)
+        self.daemon.wait_ready()
+        self.assertGreater(self.beats(2), 2)
 
 
 if __name__ == "__main__":

@@ -81,6 +81,23 @@ class KernelMinus(CarrelTest):
                       "except OSError: print('refused')")
             self.assertEqual("refused\n", self.ok("--net", "host", "--", PYTHON, "-c", script, preexec_fn=minus))
 
+    def test_without_what_looks_at_connections_there_is_no_host_network(self):
+        for name in ("pidfd_getfd", "pidfd_open", "process_vm_readv", "seccomp"):
+            with self.subTest(call=name):
+                self.refused_on(deny("ENOSYS", name), "--net", "host", says="metadata" if name != "seccomp" else LACKING)
+        # Landlock is a second wall for what Unix sockets bring with them; without it there are none.
+        script = ("import socket\n"
+                  "def failure(call, *args):\n"
+                  "    try: call(*args)\n"
+                  "    except OSError as error: return error.errno\n"
+                  "print(failure(socket.socket().connect, ('169.254.169.254', 80)), failure(socket.socketpair, 1, 1),\n"
+                  "      failure(socket.socketpair, 1, 2), failure(socket.socketpair()[0].connect, '/tmp/x'))\n")
+        shown = self.ok("--net", "host", "--", PYTHON, "-c", script, preexec_fn=deny("ENOSYS", *LANDLOCK))
+        self.assertEqual("13 None 97 13\n", shown)
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            script = f"import socket; socket.create_connection({server.getsockname()}).close(); print('connected')"
+            self.assertEqual("connected\n", self.ok("--net", "host", "--", PYTHON, "-c", script, preexec_fn=deny("ENOSYS", *LANDLOCK)))
+
     def test_no_user_namespaces_by_policy_of_the_host(self):
         self.refused_on(deny_user_namespaces(), says="user namespace")
         done = self.run_in("--", "true", preexec_fn=deny_user_namespaces())

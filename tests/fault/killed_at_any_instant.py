@@ -50,9 +50,9 @@ class KilledAtAnyInstant(CarrelTest):
             pause_until(time.monotonic() + delay)
             process.kill()
             self.assertEqual(-signal.SIGKILL, process.wait(timeout=60), "it ended by itself")
-            started = os.path.exists(f"{self.ws}/up")
-            early += not started
             self.assertEqual([], reap_until_alone(), f"instant {number}, after {delay * 1000:.2f} ms, seed {seed}")
+            started = os.path.exists(f"{self.ws}/up")  # asked when nobody is left who could make it
+            early += not started
             if started:
                 os.unlink(f"{self.ws}/up")
         print(f"{early} of {count} before the command had started")

@@ -1,7 +1,7 @@
 #!/usr/bin/python3 -B
 # SPDX-License-Identifier: Apache-2.0
 """Where a container's manager already listens to system calls the kernel allows no second listener: Carrel then runs
-with the same refusals and tells of none."""
+with the same refusals and tells of none; and not at all with the host's network, whose connections it could not look at."""
 import ctypes
 import errno
 import json
@@ -63,4 +63,6 @@ taken = run()
 assert free["stdout"] == "EPERM\nEPERM\nEAFNOSUPPORT\nloopback\n", free
 assert taken["stdout"] == free["stdout"], (free, taken)
 assert len(free["denials"]) >= 3 and taken["denials"] == [], (free["denials"], taken["denials"])
+host = subprocess.run([os.environ["CARREL"], "run", "--net", "host", "--", "true"], capture_output=True, text=True, check=False)
+assert host.returncode == 125 and "metadata" in host.stderr, (host.returncode, host.stderr)
 print("the same refusals, with a listener and without")

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The audit record. The first byte chooses: the rest is the bytes of its files (0x1d begins the
- * next one), or the details of a record, or its texts.
+ * next one), or the details of a record, or its texts, or what is done to a long record in order.
  * Whatever is taken for a record is JSON to another parser too; what the verifier calls whole, the
  * reader hands out line by line; and no text makes a line that is not one record. */
 #include "fuzz.h"
@@ -122,6 +122,77 @@ static void try_record(const struct audit_record *record)
     buf_clear(&b);
 }
 
+enum spoil {
+    NOTHING,
+    ONE_BYTE,    /* of the first file is another */
+    SHORT_FIRST, /* the last line of the first file has no end */
+    OTHER_HEAD,  /* another hash was kept elsewhere */
+    LOST_FILE,   /* the second of three is gone */
+    SPOILS
+};
+
+/* Adds one, and keeps the chain. */
+static void add_record(struct buf *file, struct audit_chain *chain, const char *text)
+{
+    static const char time[] = "2026-01-02T03:04:05.678901Z";
+    size_t at = file->n;
+
+    audit_encode(file, chain, time, &(struct audit_record){text, "w", "r", "op", "ok", ""});
+    MUST(buf_done(file) == 0 && audit_hash(file->p + at, file->n - at, chain->head) == 0);
+    chain->seq++;
+    memcpy(chain->time, time, AUDIT_TIME - 1);
+    buf_str(file, "\n");
+}
+
+static void spoil(enum spoil how, struct buf *first, uint64_t where)
+{
+    scoped_fd int fd = openat(dir_fd, names[0], O_WRONLY | O_CLOEXEC);
+    char byte = first->p[where % first->n];
+
+    MUST(fd >= 0);
+    byte = byte == 'x' ? 'y' : 'x';
+    if (how == ONE_BYTE)
+        MUST(pwrite(fd, &byte, 1, (off_t)(where % first->n)) == 1);
+    else if (how == SHORT_FIRST)
+        MUST(ftruncate(fd, (off_t)first->n - 1) == 0);
+    else if (how == LOST_FILE)
+        MUST(renameat(dir_fd, names[1], dir_fd, names[2]) == 0);
+}
+
+/* A record long enough to be searched by halving: 1 byte how long, 1 what is done to it, 2 where to
+ * begin to read, the rest a text in it. */
+static void try_long(const uint8_t *data, size_t size)
+{
+    static const char other[] = "ffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff";
+    uint64_t count = 2 + 2UL * data[0];
+    enum spoil how = data[1] % SPOILS;
+    uint64_t after = data[2] + 256UL * data[3];
+    struct audit_report report;
+    struct audit_chain chain;
+    struct buf files[2];
+    struct err err;
+    char text[64] = "";
+
+    make_dir();
+    memcpy(text, data + 4, size - 4 < sizeof(text) - 1 ? size - 4 : sizeof(text) - 1);
+    audit_chain_init(&chain);
+    (void)unlinkat(dir_fd, names[2], 0);
+    for (int i = 0; i < 2; i++) {
+        buf_init(&files[i], 1 << 20);
+        for (uint64_t n = 0; n < count / 2; n++)
+            add_record(&files[i], &chain, text);
+        MUST(buf_done(&files[i]) == 0);
+        write_file(i, files[i].p, files[i].n);
+    }
+    spoil(how, &files[0], after * 7);
+    MUST(audit_verify(dir, how == OTHER_HEAD ? other : chain.head, &report, &err) == 0);
+    MUST(!report.problem[0] == (how == NOTHING));
+    uint64_t got = read_all(after);
+    MUST((how != NOTHING && how != OTHER_HEAD) || got == (after < count ? count - after : 0));
+    buf_clear(&files[0]);
+    buf_clear(&files[1]);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size < 1)
@@ -134,6 +205,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         try_record(&(struct audit_record){"", "", "", "", "", exact});
     } else if (data[0] == 't') {
         try_record(&(struct audit_record){exact, exact, exact, exact, exact, ""});
+    } else if (data[0] == 'l' && size > 4) {
+        try_long(data + 1, size - 1);
     } else {
         try_files(exact, size - 1);
     }

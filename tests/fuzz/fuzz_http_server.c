@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A whole connection: the bytes are sent in one piece and in small ones, to an owner that answers
- * at once, late, early, or as a stream, as the path says. Every exchange must end exactly once,
- * every connection must end with its client, and small pieces must give no other requests than one
- * large (fewer they may: after an early answer, what has come of the body decides whether to go
- * on). */
+ * at once, late, early, as a stream, as one beside the body, or by an upgrade, as the path says.
+ * Every exchange must end exactly once, every connection must end with its client, and small pieces
+ * must give no other requests than one large (fewer they may: after an early answer, what has come
+ * of the body decides whether to go on). */
 #include "fuzz.h"
 
 #include <errno.h>
@@ -33,6 +33,7 @@ static struct scene {
     struct exchange *now; /* one connection, so there is one at most */
     bool waits;
     bool paused;
+    bool upgraded;
     int pulls;
     int heads;
     int done;
@@ -70,9 +71,12 @@ static int64_t on_head(void *owner, struct exchange *x)
     s.now = x;
     s.pulls = 0;
     s.body.n = 0;
+    s.upgraded = false;
     if (kind_of(x) == 'e')
         http_reply(x, 403, "text/plain", NULL, "no", 2);
-    return kind_of(x) == 'b' ? HTTP_BODY_STREAM : 1000;
+    if (kind_of(x) == 'd')
+        http_stream_duplex(x, 200, NULL, HTTP_SIZE_UNKNOWN, pull, x);
+    return kind_of(x) == 'b' || kind_of(x) == 'd' ? HTTP_BODY_STREAM : 1000;
 }
 
 static size_t on_body(void *owner, struct exchange *x, const char *bytes, size_t n)
@@ -80,7 +84,8 @@ static size_t on_body(void *owner, struct exchange *x, const char *bytes, size_t
     (void)owner;
     MUST(x == s.now && n > 0);
     size_t taken = n > 5 ? n / 2 : n;
-    tell(&s.body, bytes, taken);
+    if (!s.upgraded)
+        tell(&s.body, bytes, taken);
     s.paused = taken < n;
     return taken;
 }
@@ -93,12 +98,19 @@ static void on_request(void *owner, struct exchange *x)
 
     (void)owner;
     MUST(x == s.now && n <= 1000 && body[n] == '\0');
-    MUST(r->chunked || kind_of(x) == 'b' || n == r->length);
+    if (s.upgraded)
+        return; /* the client has ended */
+    MUST(r->chunked || kind_of(x) == 'b' || kind_of(x) == 'd' || n == r->length);
     tell(s.story, r->path, strlen(r->path) + 1);
     tell(s.story, s.body.text, s.body.n);
     tell(s.story, body, n + 1);
+    s.upgraded = kind_of(x) == 'u' && !r->is_1_0 && !r->has_body;
     if (kind_of(x) == 'l')
         s.waits = true;
+    else if (s.upgraded)
+        http_upgrade(x, "Upgrade: x\r\n", pull, x);
+    else if (kind_of(x) == 'd')
+        http_wake(x);
     else if (kind_of(x) == 's')
         http_stream(x, 200, "text/plain", "X: y\r\n", pull, x);
     else
@@ -118,7 +130,8 @@ static void on_done(void *owner, struct exchange *x, bool complete)
 
 static void open_scene(void)
 {
-    static const struct http_calls calls = {on_head, on_body, on_request, on_done};
+    static const struct http_calls calls = {
+        .on_head = on_head, .on_body = on_body, .on_request = on_request, .on_done = on_done};
     struct sockaddr_un at = {.sun_family = AF_UNIX};
 
     if (s.server)
@@ -153,7 +166,7 @@ static bool go_on(int fd, uint64_t accepted)
         http_continue_body(s.now);
     } else if (s.now && s.waits) {
         s.waits = false;
-        if (kind_of(s.now) == 's')
+        if (kind_of(s.now) != 'l')
             http_wake(s.now);
         else
             http_reply(s.now, 200, NULL, NULL, "late", 4);

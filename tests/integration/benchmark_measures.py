@@ -8,14 +8,15 @@ import subprocess
 import unittest
 
 SRC, TMP = os.environ["SRC"], os.environ["TMP"]
-PARTS = ["starts", "storm", "live", "mounts", "files", "calls", "neighbours", "daemon"]
+PARTS = ["starts", "storm", "live", "mounts", "files", "calls", "neighbours", "daemon", "filesapi"]
 # What needs no other tool and no privilege: a reason instead of a figure would be a defect.
 MUST_BE_THERE = {("starts", "bare"), ("starts", "engine"), ("starts", "pool"), ("starts", "pool-cold"),
                  ("starts", "carrel"), ("storm", "bare"), ("storm", "engine"), ("storm", "carrel"), ("live", "1"),
                  ("live", "10"), ("live", "carrel"), ("live", "bare"), ("mounts", "0"), ("mounts", "40"),
                  ("files", "read-small"), ("files", "unlink"), ("calls", "getppid"), ("calls", "ioctl"),
                  ("neighbours", "print"), ("daemon", "live"), ("daemon", "asleep"), ("daemon", "raw"), ("daemon", "http"),
-                 ("daemon", "5"), ("daemon", "8")}
+                 ("daemon", "5"), ("daemon", "8"), ("filesapi", "read"), ("filesapi", "ls"), ("filesapi", "read-asleep"),
+                 ("filesapi", "put"), ("filesapi", "batch"), ("filesapi", "stat-64"), ("filesapi", "1000")}
 
 
 def bench(*arguments):

@@ -148,10 +148,10 @@ def host_state():
     return set(read("/proc/self/mountinfo").splitlines()) | cgroup_dirs() | files - {"/run/carrel"}
 
 
-CALLS = {"clone": 56, "pivot_root": 155, "keyctl": 250, "unshare": 272, "seccomp": 317,
+CALLS = {"clone": 56, "pivot_root": 155, "keyctl": 250, "unshare": 272, "process_vm_readv": 310, "seccomp": 317,
          "memfd_create": 319, "execveat": 322, "pidfd_send_signal": 424, "open_tree": 428,
          "move_mount": 429, "fsopen": 430, "fsconfig": 431, "fsmount": 432, "pidfd_open": 434,
-         "clone3": 435, "close_range": 436, "openat2": 437, "mount_setattr": 442,
+         "clone3": 435, "close_range": 436, "openat2": 437, "pidfd_getfd": 438, "mount_setattr": 442,
          "landlock_create_ruleset": 444, "landlock_add_rule": 445, "landlock_restrict_self": 446}
 
 BPF_LD, BPF_JEQ, BPF_JSET, BPF_RET = 0x20, 0x15, 0x45, 0x06
@@ -225,6 +225,11 @@ def private_mounts():
 def mount(source, target, kind, options=""):
     check(libc.mount(source.encode(), target.encode(), kind.encode(), 0, options.encode()),
           f"mount {kind} on {target}")
+
+
+def umount(target):
+    """Not by the program, which leaves /run/mount behind."""
+    check(libc.umount2(target.encode(), 0), f"umount {target}")
 
 
 class CarrelTest(unittest.TestCase):

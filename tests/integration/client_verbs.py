@@ -255,7 +255,7 @@ class Verbs(DaemonTest):
     def test_a_shell_is_a_real_terminal(self):
         self.desk()
         shell = self.terminal("shell", "desk")
-        shell.until(rb"carrel(\x1b\[0m)?:~?/?[$#] ")
+        shell.until(rb"desk(\x1b\[0m)?:~?/?[$#] ")
         self.assertNotEqual(shell.before, termios.tcgetattr(shell.slave), "the terminal here still edits lines itself")
         shell.type(b"echo A$((40+2)) $TERM; tty\r")
         shell.until(rb"[\r\n]A42 xterm\r\n/dev/pts/\d+\r\n")
@@ -289,7 +289,6 @@ class Verbs(DaemonTest):
         for how, status in ((signal.SIGTERM, 143), (signal.SIGHUP, 129)):
             shell = self.terminal("shell", "desk")
             shell.until(rb"[$#] ")
-            time.sleep(0.3)  # bash sees a signal between its prompt and its first read only with the next key
             shell.process.send_signal(how)
             ended, _, same = shell.end()
             self.assertEqual((status, True), (ended, same))
@@ -303,6 +302,25 @@ class Verbs(DaemonTest):
                 self.daemon.kill_front()  # the shell lives on behind it
         shell.type(b"exit 3\r")
         self.assertEqual((3, True), shell.end()[::2])
+
+    def test_whoever_leaves_a_terminal_takes_the_command_along(self):
+        """Also one that misses the first signal, as a shell does that is just about to read; and at any instant."""
+        self.desk()
+
+        def is_gone():
+            return not self.object(self.says("ps", "--json"))["execs"]
+        deaf = self.terminal("exec", "--tty", "desk", "-c",
+                             "n=0; trap 'n=$((n+1)); [ $n -lt 2 ] || exit' HUP; echo up; while :; do sleep 0.05; done")
+        deaf.until(rb"up")
+        deaf.process.send_signal(signal.SIGHUP)
+        self.assertEqual(129, deaf.end()[0])
+        self.wait_for(is_gone, "it missed one signal, and goes on")
+        for delay in range(0, 60, 4):
+            shell = self.terminal("shell", "desk")
+            time.sleep(delay / 1000)
+            shell.process.send_signal(signal.SIGHUP)
+            self.assertIn(shell.end()[0], (129, -signal.SIGHUP))
+            self.wait_for(is_gone, f"a shell goes on that was left after {delay} ms")
 
     def test_exec_with_a_terminal_and_shell_without_one(self):
         self.desk()
@@ -394,10 +412,15 @@ class Verbs(DaemonTest):
         self.assertEqual(0, self.carrel("ws", "restore", "other", input=archive.stdout, text=False).returncode)
         self.assertEqual("deep\n", self.says("exec", "other", "--", "cat", "d/f"))
         self.assertNotEqual(0, self.carrel("ws", "restore", "other", input=b"nonsense", text=False).returncode)
-        os.makedirs(f"{self.daemon.state}/agents/threads/t1")
-        self.assertIn("t1", self.says("ws", "adopt", "--dry-run", f"{self.daemon.state}/agents"))
+        os.makedirs(f"{self.daemon.state}/agents/threads/t1/.solven/skills")
+        os.makedirs(f"{self.daemon.state}/agents/skills/system")
+        os.symlink(f"{self.daemon.state}/agents/skills/system", f"{self.daemon.state}/agents/threads/t1/.solven/skills/system")
+        os.symlink("/etc", f"{self.daemon.state}/agents/threads/t1/.ticket")
+        planned = self.says("ws", "adopt", "--dry-run", f"{self.daemon.state}/agents")
+        self.assertRegex(planned, r"t1 +adopt +system +\.ticket: it leads to no skills")
         self.one_line(self.carrel("ws", "show", "t1"), "t1")
-        self.says("ws", "adopt", f"{self.daemon.state}/agents")
+        self.says("ws", "adopt", "--owner", "ann", f"{self.daemon.state}/agents")
+        self.assertEqual("ann", json.loads(self.says("ws", "show", "t1", "--json"))["owner"])
         self.assertIn("t1", self.says("ws", "ls"))
 
     def test_what_makes_no_sense_is_said_in_one_line(self):

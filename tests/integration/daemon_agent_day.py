@@ -78,7 +78,8 @@ class AgentDay(DaemonTest):
         at = f"/v1/workspaces/{ws}/exec/{trap}"
         self.wait_for(lambda: b"ready" in self.daemon.get(f"{at}/output?format=raw").bytes, "it does not start")
         self.assertEqual(204, self.daemon.post(f"{at}/signal", {"signal": "USR1"}).status)
-        self.assertRegex(self.daemon.get(f"{at}/output?follow=1&format=raw").bytes, rb"^ready\n(.*\n)?got\n$")
+        out = self.daemon.get(f"{at}/output?follow=1&format=raw&stream=stdout").bytes
+        self.assertEqual(b"ready\ngot\n", out)  # the shell may say on stderr what killed its sleep
         self.assertEqual(7, self.daemon.get(at).json["result"]["exit_code"])
         terminal = self.daemon.stream("POST", f"/v1/workspaces/{ws}/exec", {
             "command": "test -t 0 && stty size", "pty": {"cols": 91, "rows": 17}, "stream": True})
@@ -93,6 +94,16 @@ class AgentDay(DaemonTest):
         self.assertLess(time.monotonic() - began, PATIENCE)
         self.wait_for(lambda: self.daemon.execute(ws, "ps -eo args | grep -c '[s]leep 1000'")["stdout"] == "0\n",
                       "the deadline has left something of its tree")
+
+    def test_a_deadline_is_the_commands_and_what_it_leaves_behind_lives_until_it_is_killed(self):
+        ws = self.workspace()
+        done = self.daemon.execute(ws, "sleep 1234 >/dev/null 2>&1 &", timeout_ms=800)
+        self.assertEqual((0, "exit", False), (done["exit_code"], done["reason"], done["timed_out"]))
+        left = "ps -eo args | grep -c '[s]leep 1234'"
+        time.sleep(1.2)
+        self.assertEqual("1\n", self.daemon.execute(ws, left)["stdout"], "the deadline outlived its command")
+        self.assertEqual(204, self.daemon.post(f"/v1/workspaces/{ws}/exec/{done['exec_id']}/kill").status)
+        self.wait_for(lambda: self.daemon.execute(ws, left)["stdout"] == "0\n", "a kill does not reach what was left behind")
 
     def test_server_sent_events_and_one_stream_alone(self):
         ws = self.workspace()
@@ -135,11 +146,23 @@ class AgentDay(DaemonTest):
         seen = self.daemon.post("/v1/adopt", {"path": bucket, "dry_run": True}).json
         self.assertEqual([("t1", "adopt"), ("t2", "adopt")], sorted((w["id"], w["action"]) for w in seen["workspaces"]))
         self.assertEqual(404, self.daemon.get("/v1/workspaces/t1").status)
+        self.assertEqual(["file"], os.listdir(f"{bucket}/threads/t1"), "it was not dry")
         self.assertEqual(2, self.daemon.post("/v1/adopt", {"path": "agents"}).json["adopted"])
         done = self.daemon.execute("t1", "cat file .solven/skills/system/howto; touch .solven/skills/system/x")
         self.assertEqual("t1do it", done["stdout"])
         self.assertIn("Read-only", done["stderr"])
+        # What was said to be made is what the first command has made.
+        planned = [w["made"] for w in seen["workspaces"] if w["id"] == "t1"][0]
+        self.assertIn(".solven/skills/system", planned)
+        self.assertEqual({place.split("/")[0] for place in planned}, set(os.listdir(f"{bucket}/threads/t1")) - {"file"})
         self.assertEqual(0, self.daemon.post("/v1/adopt", {"path": "agents"}).json["adopted"])
+        os.mkdir(f"{bucket}/threads/t3")
+        with open(f"{bucket}/threads/t3/usr", "w", encoding="ascii") as file:
+            file.write("in the way")
+        if os.geteuid() == 0:
+            os.chown(f"{bucket}/threads/t3", 1000, 1000)
+        seen = self.daemon.post("/v1/adopt", {"path": bucket, "dry_run": True}).json["workspaces"]
+        self.assertIn("'usr'", [w["why"] for w in seen if w["id"] == "t3"][0])
         self.assertEqual(400, self.daemon.post("/v1/adopt", {"path": "/etc"}).status)
 
     def test_trash_and_purge(self):

@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import subprocess
+import threading
 import time
 import unittest
 
@@ -202,6 +203,49 @@ class Records(DaemonTest):
         self.assertIn("audit.repair", {r["operation"] for r in self.daemon.audit()[len(lines):]})
         self.whole()
 
+    def test_whoever_verifies_while_it_is_written_sees_no_damage(self):
+        self.workspace(id="desk")
+        state, stop = self.daemon.state, threading.Event()
+
+        def write_records():
+            with contextlib.suppress(OSError):
+                while not stop.is_set():
+                    self.daemon.execute("desk", "true")
+        writers = [threading.Thread(target=write_records) for _ in range(3)]
+        for writer in writers:
+            writer.start()
+        try:
+            seen = []
+            for _ in range(40):
+                done = verify(state, "--json")
+                self.assertEqual(0, done.returncode, done.stdout + done.stderr)
+                seen.append(json.loads(done.stdout)["records"])
+            self.assertGreater(seen[-1], seen[0], "nothing was written meanwhile")
+            self.assertEqual(sorted(seen), seen)
+        finally:
+            stop.set()
+            for writer in writers:
+                writer.join()
+
+    def test_a_line_that_was_torn_by_a_kill_is_told_as_such(self):
+        lines, head = self.some_records()
+        self.daemon.process.kill()
+        self.daemon.process.wait()
+        kept = f"{self.daemon.state}/audit/000000001.jsonl"
+        for cut in (1, 40, len(lines[-1]) - 1):
+            with open(kept, "wb") as file:
+                file.writelines([*lines, lines[-1][:cut]])
+            done = verify(self.daemon.state, "--head", head)
+            self.assertEqual(1, done.returncode)
+            self.assertIn("has no end", done.stderr)
+            self.assertNotIn("broken", done.stdout + done.stderr)
+            self.assertIn(head, done.stdout)
+            told = json.loads(verify(self.daemon.state, "--json").stdout)
+            self.assertEqual((False, len(lines) + 1, cut),
+                             (told["whole"], told["problem"]["line"], told["problem"]["torn_bytes"]))
+        self.daemon.start()
+        self.whole()
+
     def test_nothing_that_somebody_names_becomes_a_line(self):
         count = len(self.daemon.audit())
         names = [FORGED[:190], "a\nb", "a\u2028b", "\x7f\x1b]52;c;eA==\x07", '","operation":"forged","x":"']
@@ -278,6 +322,19 @@ class Records(DaemonTest):
             pass
         stream.keep.close()
         ends.keep.close()
+
+
+    def test_a_page_is_not_empty_because_what_is_looked_for_is_far_away(self):
+        ws = self.workspace()
+        for i in range(60):
+            policy = {"env": {"A": f"{i}" + "x" * 20000}}
+            self.assertEqual(200, self.daemon.request("PATCH", f"/v1/workspaces/{ws}", {"policy": policy}).status)
+        self.daemon.key("late")
+        page = self.daemon.get("/v1/audit?operation=key.create&after=3").json
+        self.assertEqual(["late"], [r["details"]["owner"] for r in page["records"]])
+        self.assertIsNone(page["next"])
+        whole = self.daemon.get("/v1/audit?operation=policy.set&limit=1000").json
+        self.assertEqual((60, None), (len(whole["records"]), whole["next"]))
 
 
 class Cramped(Daemon):
@@ -377,7 +434,9 @@ class NoRoom(DaemonTest):
                 ("PATCH", at, {"labels": {"a": "b"}}), ("PATCH", at, {"policy": {"limits": {"timeout": "9s"}}}),
                 ("DELETE", at, None), ("DELETE", f"{at}?purge=1", None), ("POST", f"{at}/exec", {"command": "touch made"}),
                 ("POST", f"{at}/exec", {"command": "touch made", "background": True}),
-                ("POST", f"{at}/exec/{running}/kill", {}), ("POST", f"{at}/exec/{running}/signal", {"signal": "KILL"})]:
+                ("POST", f"{at}/exec/{running}/kill", {}), ("POST", f"{at}/exec/{running}/signal", {"signal": "KILL"}),
+                ("PUT", f"{at}/files/made", b"made"), ("DELETE", f"{at}/files/file", None), ("POST", f"{at}/files-mkdir", {"path": "/made"}),
+                ("POST", f"{at}/files-write", {"files": [{"path": "/made", "content": ""}]})]:
             with self.subTest(operation=f"{method} {path}"):
                 answer = self.daemon.request(method, path, body)
                 self.assertIn(answer.status, (500, 503, 507), answer.bytes)

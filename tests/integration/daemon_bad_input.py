@@ -3,8 +3,12 @@
 # TIMEOUT: 120
 """What no client should send: smuggling shapes, garbage, wrong types, too much. A typed error or a clean close, and the
 daemon goes on as if nothing had been."""
+import concurrent.futures
+import contextlib
 import json
+import os
 import re
+import resource
 import socket
 import time
 import unittest
@@ -84,6 +88,7 @@ class BadInput(DaemonTest):
                     self.assertRegex(said, rb"^HTTP/1\.1 (4\d\d|501|505) ")
                     self.assertIn(b'{"error":{"code":"', said)
                     self.assertEqual(1, len(re.findall(rb"HTTP/1\.1 \d\d\d ", said)), said)
+                    self.assertRegex(said, rb"\r\nX-Request-Id: r[a-z2-7]{26}\r\n")
 
     def test_bodies(self):
         for body, name in BODIES:
@@ -168,6 +173,61 @@ class BadInput(DaemonTest):
         while self.daemon.execute(ws, "cat file 2>/dev/null")["stdout"] != "done\n":
             self.assertLess(time.monotonic(), deadline, "the command ended with its client")
             time.sleep(0.1)
+
+    def test_a_body_is_not_waited_for_before_it_is_known_who_sends_it(self):
+        head = b"POST /v1/workspaces HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer nobody\r\nContent-Length: 200000\r\n\r\n"
+        with socket.socket(socket.AF_UNIX) as s:
+            s.settimeout(PATIENCE)
+            s.connect(self.daemon.socket)
+            s.sendall(head)
+            self.assertIn(b" 401 ", s.recv(4096).split(b"\r\n")[0])
+            s.sendall(b"x" * 100000)
+            self.assertIn("\ncarrel_http_body_bytes 0\n", self.daemon.get("/metrics").bytes.decode())
+
+    def test_a_body_is_not_kept_while_its_command_runs(self):
+        ws = self.workspace()
+        body = {"command": "wc -c; touch read; sleep 1000", "stdin": "x" * 1000000}
+        waiting = self.daemon.stream("POST", f"/v1/workspaces/{ws}/exec", body, wait=False)
+        deadline = time.monotonic() + PATIENCE
+        while self.daemon.execute(ws, "ls read 2>/dev/null")["stdout"] != "read\n":
+            self.assertLess(time.monotonic(), deadline)
+        self.assertIn("\ncarrel_http_body_bytes 0\n", self.daemon.get("/metrics").bytes.decode())
+        waiting.close()
+
+    def test_half_requests_do_not_take_all_the_places(self):
+        many = 7700  # all that strangers get
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if hard < many + 100:
+            self.skipTest("this user may not have so many connections")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, many + 100), hard))
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        place = ("127.0.0.1", self.daemon.tcp_port())
+        with contextlib.ExitStack() as stack:
+            began = time.monotonic()
+            for _ in range(many):
+                stack.enter_context(socket.create_connection(place, PATIENCE)).sendall(b"GET /healthz HT")
+            self.assertLess(time.monotonic() - began, 20, "they were to be fresh")
+            began = time.monotonic()
+            client = stack.enter_context(socket.create_connection(place, PATIENCE))
+            client.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            self.assertIn(b" 200 ", client.recv(4096).split(b"\r\n")[0])
+            self.assertLess(time.monotonic() - began, 10, "it waited until they were too slow")
+
+    def test_adopting_and_creating_the_same_ids_at_once(self):
+        ids = [f"tree{i}" for i in range(40)]
+        self.workspace(id="first")  # makes the bucket
+        for name in ids:
+            os.mkdir(f"{self.daemon.state}/main/threads/{name}")
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            adopted = [pool.submit(self.daemon.post, "/v1/adopt", {"owner": "ann"}) for _ in range(3)]
+            created = {name: pool.submit(self.daemon.post, "/v1/workspaces", {"id": name, "owner": "bob"}) for name in ids}
+        self.assertEqual([200] * 3, [answer.result().status for answer in adopted], [a.result().bytes for a in adopted])
+        for name, answer in created.items():
+            self.assertIn(answer.result().status, (201, 409), answer.result().bytes)
+        self.daemon.post("/v1/adopt", {"owner": "ann"})
+        for name in ids:
+            owner = self.daemon.get(f"/v1/workspaces/{name}").json["owner"]
+            self.assertEqual("bob" if created[name].result().status == 201 else "ann", owner)
 
     def test_pipelined_requests_are_answered_in_order(self):
         said = self.raw(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\nGET /nothing HTTP/1.1\r\nHost: x\r\n\r\n"

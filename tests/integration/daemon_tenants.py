@@ -29,6 +29,27 @@ ROUTES = [
     ("POST", "/v1/workspaces/{ws}/exec/{exec}/signal", {"signal": "KILL"}),
     ("POST", "/v1/workspaces/{ws}/exec/{exec}/resize", {"cols": 80, "rows": 24}),
     ("POST", "/v1/workspaces/{ws}/exec/{exec}/kill", {}),
+    ("GET", "/v1/workspaces/{ws}/files/secret", None),
+    ("GET", "/v1/workspaces/{ws}/files/?list=1", None),
+    ("PUT", "/v1/workspaces/{ws}/files/secret", b"changed"),
+    ("DELETE", "/v1/workspaces/{ws}/files/secret", None),
+    ("POST", "/v1/workspaces/{ws}/files-edit", {"path": "/secret", "old": "kept", "new": "changed"}),
+    ("POST", "/v1/workspaces/{ws}/files-move", {"from": "/secret", "to": "/moved"}),
+    ("POST", "/v1/workspaces/{ws}/files-copy", {"from": "/etc/hostname", "to": "/secret"}),
+    ("POST", "/v1/workspaces/{ws}/files-mkdir", {"path": "/made"}),
+    ("POST", "/v1/workspaces/{ws}/files-chmod", {"path": "/secret", "mode": "0777"}),
+    ("POST", "/v1/workspaces/{ws}/files-symlink", {"path": "/secret", "target": "x", "replace": True}),
+    ("POST", "/v1/workspaces/{ws}/files-glob", {"pattern": "*"}),
+    ("POST", "/v1/workspaces/{ws}/files-grep", {"pattern": "kept"}),
+    ("GET", "/v1/workspaces/{ws}/files-watch", None),
+    ("POST", "/v1/workspaces/{ws}/files-inventory", {}),
+    ("POST", "/v1/workspaces/{ws}/files-read", {"paths": ["/secret"]}),
+    ("POST", "/v1/workspaces/{ws}/files-write", {"files": [{"path": "/secret", "content": "changed"}]}),
+    ("POST", "/v1/workspaces/{ws}/files-unpack", b"\0" * 1024),
+    ("POST", "/v1/workspaces/{ws}/files-repair", {"path": "/"}),
+    ("GET", "/v1/workspaces/{ws}/ports", None),
+    ("POST", "/v1/workspaces/{ws}/ports/8000", {}),
+    ("DELETE", "/v1/workspaces/{ws}/ports/8000", None),
 ]
 
 
@@ -48,7 +69,14 @@ class Tenants(DaemonTest):
             text = text.replace(one, "ID")
         return answer.status, text
 
+    def names(self):
+        listed = self.daemon.get(f"/v1/workspaces/{self.theirs}/files/?list=1", key=self.alice).json["entries"]
+        return [(entry["path"], entry["mode"]) for entry in listed]
+
     def test_every_route_with_a_foreign_id_is_that_of_one_that_does_not_exist(self):
+        made = self.daemon.request("PUT", f"/v1/workspaces/{self.theirs}/files/secret", b"kept", key=self.alice)
+        self.assertEqual(201, made.status, made.bytes)
+        before = self.names()
         for method, path, body in ROUTES:
             with self.subTest(route=f"{method} {path}"):
                 foreign = self.daemon.request(method, path.format(ws=self.theirs, exec=self.exec), body, key=self.bob)
@@ -62,6 +90,9 @@ class Tenants(DaemonTest):
                     self.assertEqual(404, mixed.status, mixed.bytes)
         state = self.daemon.get(f"/v1/workspaces/{self.theirs}/exec/{self.exec}", key=self.alice).json["state"]
         self.assertEqual("running", state, "something of it reached the command")
+        secret = self.daemon.get(f"/v1/workspaces/{self.theirs}/files/secret", key=self.alice)
+        self.assertEqual((200, b"kept"), (secret.status, secret.bytes), "something of it reached the file")
+        self.assertEqual(before, self.names(), "something of it reached the tree")
 
     def test_lists_events_and_the_record_show_only_ones_own(self):
         self.assertEqual(["bobs"], [w["id"] for w in self.daemon.get("/v1/workspaces", key=self.bob).json["workspaces"]])
@@ -156,41 +187,6 @@ class Tenants(DaemonTest):
         ratio = sorted(a / b for a, b in pairs)[2]
         self.assertTrue(0.67 < ratio < 1.5, f"{ratio:.2f}, {pairs}")
         self.assertLess(max(max(p) for p in pairs), PATIENCE)
-
-
-class Quotas(DaemonTest):
-    options = ("--set", "owner_execs=2", "--set", "owner_workspaces=2", "--set", "owner_sandboxes=1", "--set", "max_execs=3",
-               "--set", "queue=1", "--set", "max_sandboxes=2")
-
-    def begin(self, ws, key, seconds=1000):
-        return self.daemon.post(f"/v1/workspaces/{ws}/exec", {"argv": ["sleep", str(seconds)], "background": True}, key=key)
-
-    def test_owners_and_the_host_have_bounds_and_say_which(self):
-        alice, bob = self.daemon.key("alice"), self.daemon.key("bob")
-        for ws, key in (("a1", alice), ("a2", alice), ("b1", bob)):
-            self.assertEqual(201, self.daemon.post("/v1/workspaces", {"id": ws}, key=key).status)
-        refused = self.daemon.post("/v1/workspaces", {"id": "a3"}, key=alice)
-        self.assertEqual((429, "owner_workspaces"), (refused.status, refused.json["error"]["details"]["reason"]))
-        first = self.begin("a1", alice)
-        self.assertEqual(202, first.status, first.bytes)
-        refused = self.begin("a2", alice)
-        self.assertEqual((429, "owner_sandboxes"), (refused.status, refused.json["error"]["details"]["reason"]))
-        self.assertEqual(202, self.begin("a1", alice).status)
-        refused = self.begin("a1", alice)
-        self.assertEqual((429, "owner_execs"), (refused.status, refused.json["error"]["details"]["reason"]))
-        self.assertEqual(202, self.begin("b1", bob).status)
-        # Full: one may wait, the next is refused.
-        waiting = self.daemon.stream("POST", "/v1/workspaces/b1/exec", {"argv": ["echo", "at last"]}, key=bob, wait=False)
-        deadline = time.monotonic() + PATIENCE
-        while self.daemon.get("/v1/host").json["queued"] != 1:
-            self.assertLess(time.monotonic(), deadline)
-        refused = self.begin("b1", bob)
-        self.assertEqual((429, "max_execs"), (refused.status, refused.json["error"]["details"]["reason"]))
-        path = f"/v1/workspaces/a1/exec/{first.json['exec_id']}/kill"
-        self.assertEqual(204, self.daemon.post(path, key=alice).status)
-        answer = waiting.getresponse()
-        self.assertEqual((200, "at last\n"), (answer.status, json.loads(answer.read())["stdout"]))
-        waiting.close()
 
 
 if __name__ == "__main__":

@@ -44,6 +44,22 @@ class MountTargets(CarrelTest):
         self.assertEqual("a\n", self.ok("--ro", f"{self.a}/", "--", "cat", f"{self.a}/file"))
         self.assertEqual("/src\n", self.succeeded(carrel("run", "--at", "/src/", "--", "pwd", cwd=self.a)))
 
+    def test_what_stands_where_a_directory_should_be_is_named(self):
+        kinds = {"a symlink": lambda path: os.symlink(self.b, path), "a file": write, "a FIFO": os.mkfifo}
+        for kind, plant in kinds.items():
+            for place in ("data", "deep/data", "deep"):
+                with self.subTest(kind=kind, place=place):
+                    path = os.path.join(self.ws, place)
+                    os.makedirs(os.path.dirname(path), exist_ok=True)
+                    plant(path)
+                    self.refused("--workspace", self.ws, "--ro", f"{self.a}:/{place}", words=(f"'{place}'", kind, "rename it"))
+                    self.refused("--workspace", self.ws, "--ro", f"{self.a}:/{place}/x", words=(f"'{place}'", kind))
+                    os.unlink(path)
+                    if place.startswith("deep/"):
+                        os.rmdir(os.path.dirname(path))
+        os.mkdir(os.path.join(self.ws, "data"))
+        self.refused("--workspace", self.ws, "--ro", f"{self.a}/file:/data", words=("'data'", "a directory"))
+
     def test_directories_of_the_system_are_not_given_away(self):
         link = self.path("link")
         for place in ("/", "/etc", "/usr", "/dev", "/run", "/var", "/proc", "/proc/self", "/proc/self/fd"):

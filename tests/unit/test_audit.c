@@ -79,12 +79,14 @@ static int remove_dir(void)
 
 static uint64_t add(struct audit *audit, const char *operation, const char *details)
 {
-    return audit_add(audit, &(struct audit_record){.actor = "key:k1",
-                                                   .workspace = "w1",
-                                                   .request = "r1",
-                                                   .operation = operation,
-                                                   .result = "ok",
-                                                   .details = details});
+    uint64_t seq = audit_add(audit, &(struct audit_record){.actor = "key:k1",
+                                                           .workspace = "w1",
+                                                           .request = "r1",
+                                                           .operation = operation,
+                                                           .result = "ok",
+                                                           .details = details});
+    audit_push(audit);
+    return seq;
 }
 
 /* Until it is on disk; false when writing failed. */
@@ -448,6 +450,7 @@ TEST(a_torn_last_line_is_named_then_cut_off_and_that_is_recorded)
     write_file(1, text, n - 20);
     struct audit_report report = verify(NULL);
     CHECK(strstr(report.problem, "no end") && report.line == 3 && report.records == 2);
+    CHECK(report.torn > 0);
     CHECK(audit_open(&audit, dir, -1, SEGMENT, &err) == 0);
     CHECK(add(audit, "exec.start", "") == 4);
     audit_close(audit);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "client/args.h"
+#include "client/files.h"
 #include "client/table.h"
 #include "client/text.h"
 #include "client/where.h"
@@ -246,5 +247,70 @@ TEST(the_state_has_a_default)
     CHECK(strcmp(path, geteuid() == 0 ? "/var/lib/carrel" : "/s/carrel") == 0);
     CHECK(where_state("x", path, sizeof(path), &err) == 0 && strcmp(path, "x") == 0);
     CHECK(where_state("xxxx", path, 4, &err) < 0);
+    return 0;
+}
+
+TEST(places_are_told_apart)
+{
+    static const struct {
+        const char *word;
+        const char *workspace; /* "": here */
+        const char *path;      /* NULL: refused */
+        bool folder;
+    } rows[] = {
+        {"desk:/a/b", "desk", "/a/b", false},
+        {"desk:", "desk", "/", false},
+        {"desk:/", "desk", "/", true},
+        {"desk:a//./b/", "desk", "/a/b", true},
+        {"a.b-c_1:/x", "a.b-c_1", "/x", false},
+        {"desk:/a:b", "desk", "/a:b", false},
+        {"desk:/\xff\n", "desk", "/\xff\n", false},
+        {"desk:/...", "desk", "/...", false},
+        {"desk:/a/../b", "desk", NULL, false},
+        {"desk:..", "desk", NULL, false},
+        {"/a:b", "", "/a:b", false},
+        {"/nowhere/a", "", "/nowhere/a", false},
+        {"-x:/usr", "", "", false}, /* an id begins with a letter or digit */
+        {"../a:b", "", "", false},
+        {"", "", NULL, false},
+    };
+    static struct place place;
+    struct err err;
+    char big[FILES_PATH + 16];
+
+    for (size_t i = 0; i < LENGTH(rows); i++) {
+        int r = place_parse(rows[i].word, &place, &err);
+        CHECK_FOR(rows[i].word, (r == 0) == (rows[i].path != NULL));
+        if (r < 0)
+            continue;
+        CHECK_FOR(rows[i].word, place.local == (rows[i].workspace[0] == '\0'));
+        CHECK_FOR(rows[i].word, strcmp(place.workspace, rows[i].workspace) == 0);
+        CHECK_FOR(rows[i].word, !rows[i].path[0] || strcmp(place.path, rows[i].path) == 0);
+        CHECK_FOR(rows[i].word, place.folder == rows[i].folder);
+        CHECK_FOR(rows[i].word, place.path[0] == '/');
+    }
+    memset(big, 'x', sizeof(big));
+    memcpy(big, "w:", 2);
+    big[2 + FILES_PATH - 2] = '\0'; /* with its slash: 4095 */
+    CHECK(place_parse(big, &place, &err) == 0);
+    CHECK(place_enter(&place, "y", &err) < 0);
+    big[2 + FILES_PATH - 2] = 'x';
+    big[2 + FILES_PATH - 1] = '\0';
+    CHECK(place_parse(big, &place, &err) < 0);
+    memset(big, 'w', PLACE_ID); /* one more than an id has */
+    memcpy(big + PLACE_ID, ":/x", 4);
+    CHECK(place_parse(big, &place, &err) == 0 && place.local);
+    return 0;
+}
+
+TEST(places_below_others)
+{
+    static struct place place;
+    struct err err;
+
+    CHECK(place_parse("w:/", &place, &err) == 0 && place_name(&place)[0] == '\0');
+    CHECK(place_enter(&place, "a", &err) == 0 && strcmp(place.path, "/a") == 0);
+    CHECK(place_enter(&place, "b", &err) == 0 && strcmp(place.path, "/a/b") == 0);
+    CHECK(strcmp(place_name(&place), "b") == 0);
     return 0;
 }

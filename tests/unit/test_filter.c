@@ -271,6 +271,43 @@ static uint32_t on_mknod(uint32_t mode)
     return type == 0020000 || type == 0060000 ? NO(EPERM) : on_mode(mode);
 }
 
+/* With the engine to make connections: streams and datagrams, of TCP, UDP, UDP-Lite and pings. */
+static uint32_t on_internet_socket(const struct call *c)
+{
+    uint32_t type = c->arg[1] & 15;
+    uint32_t p = c->arg[2];
+
+    if (!c->with.guard || (type == 3 && c->with.notify))
+        return ALLOW;
+    if (type != 1 && type != 2)
+        return NO(ESOCKTNOSUPPORT);
+    bool plain = p == 0 || p == 1 || p == 6 || p == 17 || p == 58 || p == 136;
+    return plain ? ALLOW : NO(EPROTONOSUPPORT);
+}
+
+static uint32_t on_socketpair(const struct call *c)
+{
+    uint32_t type = c->arg[1] & 15;
+    bool datagrams = type == 2 || type == 3;
+
+    return c->arg[0] != 1 || (c->with.no_unix_sockets && datagrams) ? NO(EAFNOSUPPORT) : ALLOW;
+}
+
+static uint32_t on_send(const struct call *c, uint32_t flags)
+{
+    return c->with.guard && flags & 0x20000000 /* MSG_FASTOPEN */ ? NO(EOPNOTSUPP) : ALLOW;
+}
+
+static uint32_t on_option(const struct call *c)
+{
+    uint32_t name = c->arg[2];
+    bool tcp = c->arg[1] == 6 && (name == 30 || name == 31); /* FASTOPEN_CONNECT, ULP */
+    bool ip = c->arg[1] == 0 && name == 4;                   /* IP_OPTIONS */
+    bool ipv6 = c->arg[1] == 41 && (name == 57 || name == 5 || name == 6); /* routing headers */
+
+    return c->with.guard && (tcp || ip || ipv6) ? NO(ENOPROTOOPT) : ALLOW;
+}
+
 static uint32_t on_socket(const struct call *c)
 {
     switch (c->arg[0]) {
@@ -278,7 +315,7 @@ static uint32_t on_socket(const struct call *c)
         return c->with.no_unix_sockets ? NO(EAFNOSUPPORT) : ALLOW;
     case 2:  /* AF_INET */
     case 10: /* AF_INET6 */
-        return ALLOW;
+        return on_internet_socket(c);
     case 16: /* AF_NETLINK */
         return c->arg[2] == 0 ? ALLOW : NO(EPROTONOSUPPORT);
     default:
@@ -338,7 +375,7 @@ static uint32_t expect_by_arguments(int number, const struct call *c)
     case SYS_socket:
         return on_socket(c);
     case SYS_socketpair:
-        return c->arg[0] == 1 ? ALLOW : NO(EAFNOSUPPORT);
+        return on_socketpair(c);
     case SYS_prctl:
         return c->arg[0] == 35 /* PR_SET_MM */ ? NO(EPERM) : ALLOW;
     case SYS_personality:
@@ -350,8 +387,15 @@ static uint32_t expect_by_arguments(int number, const struct call *c)
     case SYS_prlimit64:
         return c->arg[1] == 4 && (c->arg[2] || c->high) ? NO(0) : ALLOW;
     case SYS_connect: /* told of, see below */
+        return c->with.guard ? NO(EACCES) : ALLOW;
     case SYS_sendto:
-        return ALLOW;
+        return on_send(c, c->arg[3]);
+    case SYS_sendmsg:
+        return on_send(c, c->arg[2]);
+    case SYS_sendmmsg:
+        return on_send(c, c->arg[3]);
+    case SYS_setsockopt:
+        return on_option(c);
     case SYS_fallocate: /* 2: FALLOC_FL_PUNCH_HOLE */
         return c->with.no_fallocate && !(c->arg[1] & 2) ? NO(EOPNOTSUPP) : ALLOW;
     default:
@@ -396,14 +440,20 @@ static bool is_told(int number, const struct call *c, uint32_t untold)
         bool internet = c->arg[0] == 2 || c->arg[0] == 10;
         return number == SYS_socket && internet && (c->arg[1] & 15) == 3 /* SOCK_RAW */;
     }
+    if (number == SYS_socket && (c->arg[0] == 2 || c->arg[0] == 10))
+        return false;
+    if (number == SYS_socketpair && c->arg[0] == 1)
+        return false;
     return number != SYS_seccomp && number != SYS_set_mempolicy && untold != NO(0) &&
-           untold != NO(ENOSYS) && untold != NO(EOPNOTSUPP);
+           untold != NO(ENOSYS) && untold != NO(EOPNOTSUPP) && untold != NO(ENOPROTOOPT);
 }
 
 static uint32_t expect(int number, const struct call *c)
 {
     uint32_t untold = expect_untold(number, c);
 
+    if (number == SYS_connect && c->with.guard) /* never without a listener */
+        return ASK | EACCES;
     if (!c->with.notify || !is_told(number, c, untold))
         return untold;
     return untold == ALLOW ? ASK : ASK | (untold & SECCOMP_RET_DATA);
@@ -419,13 +469,14 @@ enum {
 };
 
 static const uint32_t values[] = {
-    0,          1,          2,           3,          4,        8,        10,         16,
-    17,         28,         128,         35,         38,       40,       0xffffffff, 0x80000000,
-    0x10000,    0x20000,    0x20008,     0x40000,    0x400000, 0x800000, 0x02000000, 0x04000000,
-    0x08000000, 0x10000000, 0x20000000,  0x40000000, 0x80,     0x5412,   0x541c,     0x5423,
-    0x5401,     0x40806685, 0x800c6613,  0644,       02644,    04644,    06777,      01777,
-    0020666,    0060666,    0100644,     0104755,    0010600,  0140000,  O_CREAT,    CREATE,
-    O_TMPFILE,  TEMPORARY,  O_DIRECTORY,
+    0,          1,          2,          3,           4,          5,        6,        8,
+    10,         16,         30,         31,          41,         57,       58,       136,
+    262,        17,         28,         128,         35,         38,       40,       0xffffffff,
+    0x80000000, 0x10000,    0x20000,    0x20008,     0x40000,    0x400000, 0x800000, 0x02000000,
+    0x04000000, 0x08000000, 0x10000000, 0x20000000,  0x40000000, 0x80,     0x5412,   0x541c,
+    0x5423,     0x5401,     0x40806685, 0x800c6613,  0644,       02644,    04644,    06777,
+    01777,      0020666,    0060666,    0100644,     0104755,    0010600,  0140000,  O_CREAT,
+    CREATE,     O_TMPFILE,  TEMPORARY,  O_DIRECTORY,
 };
 
 static const uint64_t high_halves[] = {0, 1, 0xffffffff, 0x80000000};
@@ -452,7 +503,8 @@ static bool answers_as_expected(int number, const struct call *c, uint64_t high)
     with_high.high = high;
     uint32_t wanted = expect(number, &with_high);
     bool asks = (got & SECCOMP_RET_ACTION_FULL) == ASK;
-    bool good = got == wanted && (!asks || listener_agrees(&data, &with_high));
+    bool connects = number == SYS_connect && c->with.guard; /* connector.c answers that */
+    bool good = got == wanted && (!asks || connects || listener_agrees(&data, &with_high));
     if (!good)
         printf("    number %d(%#x, %#x, %#x, %#x) high %#lx: answers %#x, must answer %#x\n",
                number, c->arg[0], c->arg[1], c->arg[2], c->arg[3], (unsigned long)high, got,
@@ -502,14 +554,15 @@ static struct filter_options build_variant(unsigned variant)
 {
     struct filter_options options = {.no_unix_sockets = variant & 1,
                                      .no_fallocate = (variant & 2) != 0,
-                                     .notify = (variant & 4) != 0};
+                                     .notify = (variant & 4) != 0,
+                                     .guard = (variant & 16) != 0};
 
     build_with(&options, (variant & 8) != 0);
     return options;
 }
 
 enum {
-    VARIANTS = 16
+    VARIANTS = 32
 };
 
 /* --- the tests --- */
@@ -547,6 +600,23 @@ TEST(the_listener_lets_nothing_go_on_that_is_refused)
                 data.args[n] = values[i];
             if (denied_call_answer(&data) == 0)
                 CHECK(expect_untold(number, &c) == ALLOW);
+        }
+    }
+    return 0;
+}
+
+/* All three arguments of socket(2) at once. */
+TEST(with_the_hosts_network_only_plain_protocols)
+{
+    for (unsigned variant = 16; variant < VARIANTS; variant++) {
+        struct call c = {.with = build_variant(variant), .own_network = (variant & 8) != 0};
+        for (uint32_t type = 0; type < 16; type++) {
+            for (uint32_t protocol = 0; protocol < 300; protocol++) {
+                c.arg[0] = protocol % 2 ? 2 : 10;
+                c.arg[1] = type | 02000000; /* SOCK_CLOEXEC */
+                c.arg[2] = protocol;
+                CHECK(answers_as_expected(SYS_socket, &c, 0));
+            }
         }
     }
     return 0;

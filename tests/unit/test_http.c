@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The pure parts of HTTP: heads, chunks and queries. */
+#include "http/forward.h"
 #include "http/server.h"
 #include "unit.h"
 
@@ -380,6 +381,114 @@ TEST(a_query_parameter_is_found_once_or_refused)
         CHECK_FOR(rows[i].query, http_query(rows[i].query, "a", value, 8) == rows[i].found);
         CHECK_FOR(rows[i].query, rows[i].found != 1 || strcmp(value, rows[i].value) == 0);
     }
+    return 0;
+}
+
+static struct http_response answer;
+
+static ssize_t parse_answer(const char *text)
+{
+    memcpy(bytes, text, strlen(text));
+    return http_parse_response(bytes, strlen(text), &answer, &why);
+}
+
+TEST(an_answer_is_read_in_one_way_or_refused)
+{
+#define OK "HTTP/1.1 200 OK\r\n"
+
+    static const struct {
+        const char *text;
+        int status; /* 0: refused */
+        bool chunked;
+        int64_t length; /* -1: none */
+    } rows[] = {
+        {OK "\r\n", 200, false, -1},
+        {"HTTP/1.0 404 Not Found\r\n\r\n", 404, false, -1},
+        {"HTTP/1.1 204\r\n\r\n", 204, false, -1},
+        {OK "Content-Length: 5\r\n\r\n", 200, false, 5},
+        {OK "transfer-encoding: CHUNKED\r\n\r\n", 200, true, -1},
+        {"HTTP/1.1 099 X\r\n\r\n", 0, false, 0},
+        {"HTTP/1.1 600 X\r\n\r\n", 0, false, 0},
+        {"HTTP/1.1 2000\r\n\r\n", 0, false, 0},
+        {"HTTP/1.1  200 OK\r\n\r\n", 0, false, 0},
+        {"HTTP/1.2 200 OK\r\n\r\n", 0, false, 0},
+        {"HTTP/1.1 200 OK\n\n\r\n\r\n", 0, false, 0},
+        {OK "X : y\r\n\r\n", 0, false, 0},
+        {OK " X: y\r\n\r\n", 0, false, 0},
+        {OK "Content-Length: 5\r\nContent-Length: 5\r\n\r\n", 0, false, 0},
+        {OK "Content-Length: 5x\r\n\r\n", 0, false, 0},
+        {OK "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n", 0, false, 0},
+        {OK "Transfer-Encoding: gzip, chunked\r\n\r\n", 0, false, 0},
+        {OK "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n", 0, false, 0},
+        {"HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", 0, false, 0},
+    };
+
+    for (size_t i = 0; i < LENGTH(rows); i++) {
+        ssize_t n = parse_answer(rows[i].text);
+        CHECK_FOR(rows[i].text, (n > 0) == (rows[i].status != 0) && (n > 0 || *why));
+        if (n <= 0)
+            continue;
+        CHECK_FOR(rows[i].text,
+                  answer.status == rows[i].status && answer.chunked == rows[i].chunked);
+        CHECK_FOR(rows[i].text, answer.has_length == (rows[i].length >= 0));
+        CHECK_FOR(rows[i].text, !answer.has_length || answer.length == (uint64_t)rows[i].length);
+    }
+    CHECK(parse_answer("HTTP/1.1 101 X\r\nUpgrade: WebSocket\r\n\r\n") > 0 && answer.websocket);
+    CHECK(parse_answer("HTTP/1.1 101 X\r\nUpgrade: h2c\r\n\r\n") > 0 && !answer.websocket);
+    CHECK(parse_answer(OK "Upgrade: websocket\r\n\r\n") > 0 && !answer.websocket);
+    CHECK(parse_answer(OK "X: y\r\n") == 0);
+    return 0;
+#undef OK
+}
+
+TEST(a_request_goes_on_without_what_is_ours_or_one_connections)
+{
+    const struct http_forward f = {.host = "localhost:80", .prefix = "/p/t", .path = "/x"};
+    scoped_buf struct buf out;
+
+    buf_init(&out, 4096);
+    CHECK(
+        parse_text("POST /p/t/x?q HTTP/1.1\r\nHost: daemon:1\r\nAuthorization: Bearer k\r\n"
+                   "Connection: x-own, close\r\nX-Own: 1\r\nX_Forwarded_For: 2\r\nForwarded: 3\r\n"
+                   "Transfer-Encoding: chunked\r\nContent_Length: 4\r\nExpect: 100-continue\r\n"
+                   "TE: trailers\r\nUpgrade: h2c\r\nX-Kept: 5\r\n\r\n") > 0);
+    http_forward_request(&out, &r, &f);
+    CHECK(buf_done(&out) == 0);
+    CHECK(strcmp(out.p, "POST /x?q HTTP/1.1\r\nHost: localhost:80\r\nx-kept: 5\r\n"
+                        "X-Forwarded-Host: daemon:1\r\nX-Forwarded-Proto: http\r\n"
+                        "X-Forwarded-Prefix: /p/t\r\nTransfer-Encoding: chunked\r\n"
+                        "Connection: close\r\n\r\n") == 0);
+    CHECK(!http_wants_websocket(&r));
+    CHECK(parse_text("GET / HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, Upgrade\r\n"
+                     "Upgrade: WebSocket\r\n\r\n") > 0 &&
+          http_wants_websocket(&r));
+    CHECK(parse_text("GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+                     "Content-Length: 1\r\n\r\n") > 0 &&
+          !http_wants_websocket(&r));
+    return 0;
+}
+
+TEST(an_answer_speaks_for_its_own_server_only)
+{
+    struct http_forward f = {.host = "localhost:80", .prefix = "/p/t", .path = "/x"};
+    scoped_buf struct buf out;
+    static const char text[] =
+        "HTTP/1.1 302 Found\r\nLocation: http://localhost:80/y\r\nDate: x\r\nAlt-Svc: x\r\n"
+        "Content-Length: 0\r\nSet-Cookie: a=b ;Domain=x; PATH = /c;Path=d; Secure\r\n"
+        "Connection: X-Own\r\nX_Own: 1\r\nService-Worker-Allowed: /\r\nX-Kept: 1\r\n\r\n";
+
+    buf_init(&out, 4096);
+    CHECK(parse_answer(text) > 0);
+    http_forward_response(&out, &answer, &f);
+    CHECK(buf_done(&out) == 0);
+    CHECK(strcmp(out.p, "location: /p/t/y\r\nset-cookie: a=b ; Path=/p/t/c; Secure\r\n"
+                        "x-kept: 1\r\n") == 0);
+    out.n = 0;
+    f.prefix = "";
+    http_forward_response(&out, &answer, &f);
+    CHECK(buf_done(&out) == 0);
+    CHECK(strcmp(out.p, "location: /y\r\nset-cookie: a=b ; PATH = /c; Path=d; Secure\r\n"
+                        "service-worker-allowed: /\r\nx-kept: 1\r\n") == 0);
     return 0;
 }
 

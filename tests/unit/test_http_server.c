@@ -68,7 +68,9 @@ static int64_t on_head(void *owner, struct exchange *x)
     s.uid = http_peer_uid(x);
     if (is(x, "/early"))
         http_reply(x, 403, "text/plain", NULL, "no", 2);
-    return is(x, "/sink") ? HTTP_BODY_STREAM : BOUND;
+    if (is(x, "/both"))
+        http_stream_duplex(s.stream = x, 200, "X-Kind: both\r\n", HTTP_SIZE_UNKNOWN, pull, NULL);
+    return is(x, "/sink") || is(x, "/both") ? HTTP_BODY_STREAM : BOUND;
 }
 
 static size_t on_body(void *owner, struct exchange *x, const char *bytes, size_t n)
@@ -97,6 +99,13 @@ static void on_request(void *owner, struct exchange *x)
     } else if (is(x, "/stream")) {
         s.stream = x;
         http_stream(x, 200, "text/plain", "X-Kind: stream\r\n", pull, NULL);
+    } else if (is(x, "/upgrade") && s.requests == 1) {
+        s.stream = x;
+        http_upgrade(x, "Upgrade: x\r\n", pull, NULL);
+    } else if (is(x, "/upgrade") || is(x, "/both")) {
+        s.to_pull += 3; /* what is said after the client's end */
+        s.stream_is_dry = false;
+        http_wake(x);
     } else if (is(x, "/none")) {
         http_reply(x, 204, "text/plain", NULL, NULL, 0);
     } else if (is(x, "/big")) {
@@ -117,6 +126,13 @@ static void on_done(void *owner, struct exchange *x, bool complete)
     s.complete += complete;
 }
 
+/* Says whether there was an exchange, so that a test sees it. */
+static void on_refusal(void *owner, struct exchange *x, char *headers, size_t size)
+{
+    (void)owner;
+    (void)snprintf(headers, size, "X-Id: %s\r\n", x ? http_request_of(x)->path : "none");
+}
+
 static void on_tick(struct timer *timer)
 {
     (void)timer_set(s.events, timer, now_ms() + 5);
@@ -135,7 +151,7 @@ static int listen_somewhere(bool on_unix)
 
 static int open_scene(bool on_unix, const struct http_options *options)
 {
-    static const struct http_calls calls = {on_head, on_body, on_request, on_done};
+    static const struct http_calls calls = {on_head, on_body, on_request, on_done, on_refusal};
 
     s = (struct scene){.tick.ring = on_tick, .body_allowed = SIZE_MAX};
     s.listener = listen_somewhere(on_unix);
@@ -623,6 +639,7 @@ TEST(smuggled_requests_are_never_served)
         CHECK_FOR(heard, heard_has("Connection: close\r\n") && !strstr(heard + 1, "HTTP/1.1"));
         CHECK_FOR(heard,
                   heard_has("\r\n\r\n{\"error\":{\"code\":\"invalid_request\",\"message\":\""));
+        CHECK(heard_n == 0 || heard_has("\r\nX-Id: "));
     }
     CHECK(s.requests == 0);
     close_scene();
@@ -647,7 +664,8 @@ TEST(slow_clients_are_cut)
     CHECK(hear(silent, NULL) && heard_n == 0);
     CHECK(now_ms() - start >= 50);
     CHECK(hear(head, NULL) && heard_has("HTTP/1.1 408 Request Timeout\r\n"));
-    CHECK(hear(body, NULL) && heard_has("HTTP/1.1 408"));
+    CHECK(heard_has("X-Id: none\r\n") && !heard_has("Retry-After"));
+    CHECK(hear(body, NULL) && heard_has("HTTP/1.1 408") && heard_has("X-Id: /echo\r\n"));
     CHECK(hear(kept, NULL) && heard_has("200 OK") && now_ms() - start >= 90);
     turn_for(200);
     CHECK(s.waiting); /* that one waits for us, not we for it */
@@ -692,6 +710,103 @@ TEST(there_are_no_more_connections_than_allowed)
     return 0;
 }
 
+TEST(who_keeps_a_place_waiting_makes_room)
+{
+    static const struct http_options few = {.max_connections = 4, .body_ms = 24000};
+    struct http_stats stats;
+
+    CHECK(open_scene(false, &few) == 0);
+    scoped_fd int handled = connect_client();
+    scoped_fd int body = connect_client();
+    scoped_fd int head = connect_client();
+    scoped_fd int late = connect_client();
+    say(handled, GET("/later"));
+    say(body, "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nab");
+    say(head, "GET / HT");
+    CHECK(reaches(&s.heads, 2));
+    turn_for(300);
+    say(late, "GE");
+    turn_for(100);
+    scoped_fd int one = connect_client();
+    say(one, GET("/later"));
+    CHECK(reaches(&s.requests, 2)); /* in the place of the older half head */
+    CHECK(hear(head, NULL) && heard_n == 0);
+    scoped_fd int two = connect_client();
+    say(two, GET("/later"));
+    CHECK(reaches(&s.requests, 3)); /* the other half head */
+    CHECK(hear(late, NULL) && heard_n == 0);
+    scoped_fd int three = connect_client();
+    say(three, GET("/later"));
+    CHECK(reaches(&s.requests, 4)); /* the half body */
+    CHECK(hear(body, NULL) && heard_n == 0);
+    scoped_fd int four = connect_client();
+    say(four, GET("/later"));
+    turn_for(1200); /* all that is left is being handled, and stays */
+    CHECK(s.requests == 4 && s.done == 1);
+    http_stats(s.server, &stats);
+    CHECK(stats.evicted == 3 && stats.connections == 4);
+    close_scene();
+    return 0;
+}
+
+TEST(a_reply_that_nobody_reads_makes_room)
+{
+    static const struct http_options one = {.max_connections = 1, .body_ms = 1200};
+
+    CHECK(open_scene(false, &one) == 0);
+    scoped_fd int deaf = connect_client();
+    say(deaf, GET("/big"));
+    CHECK(reaches(&s.requests, 1));
+    scoped_fd int next = connect_client();
+    say(next, GET("/echo"));
+    CHECK(hear(next, "Content-Length: 0\r\n\r\n") && s.done >= 1);
+    close_scene();
+    return 0;
+}
+
+static void say_body(int fd, size_t length, size_t sent)
+{
+    static char bytes[200000];
+    char head[128];
+
+    memset(bytes, 'x', sizeof(bytes));
+    (void)snprintf(head, sizeof(head),
+                   "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: %zu\r\n\r\n", length);
+    say(fd, head);
+    say_bytes(fd, bytes, sent);
+}
+
+TEST(all_bodies_together_have_a_bound)
+{
+    static const struct http_options tight = {.body_ms = 6000, .body_bytes = 100000};
+    struct http_stats stats;
+
+    CHECK(open_scene(false, &tight) == 0);
+    scoped_fd int half = connect_client();
+    say_body(half, 90000, 80000);
+    turn_for(100);
+    http_stats(s.server, &stats);
+    CHECK(stats.body_bytes == 80000);
+    scoped_fd int refused = connect_client();
+    say_body(refused, 60000, 60000);
+    CHECK(hear(refused, NULL) && heard_has("HTTP/1.1 503") && heard_has("Retry-After: 1\r\n") &&
+          heard_has("X-Id: /echo\r\n"));
+    scoped_fd int small = connect_client(); /* there is always room for those */
+    say_body(small, 3, 3);
+    CHECK(hear(small, "xxx"));
+    turn_for(500); /* who has stopped half way has to go */
+    scoped_fd int next = connect_client();
+    say_body(next, 20001, 20001);
+    CHECK(hear(next, "\r\n\r\n"));
+    CHECK(hear(half, NULL) && heard_n == 0);
+    for (uint64_t end = now_ms() + PATIENCE_MS; s.done < 4 && now_ms() < end;)
+        (void)events_turn(s.events);
+    http_stats(s.server, &stats);
+    CHECK(stats.body_bytes == 0 && stats.evicted == 1);
+    close_scene();
+    return 0;
+}
+
 TEST(without_descriptors_accepting_pauses_and_goes_on)
 {
     struct rlimit limit;
@@ -709,6 +824,100 @@ TEST(without_descriptors_accepting_pauses_and_goes_on)
     CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
     CHECK(s.requests == 0 && turns < 200);
     CHECK(hear(fd, "Content-Length: 0\r\n\r\n"));
+    close_scene();
+    return 0;
+}
+
+TEST(a_body_goes_on_while_the_answer_goes_out)
+{
+    static const char *const pieces[] = {"3\r\nabc\r\n", "2\r\nde\r\n"};
+
+    CHECK(open_scene(false, NULL) == 0);
+    s.stream_is_dry = true;
+    s.body_allowed = 4;
+    scoped_fd int fd = connect_client();
+    say(fd, "POST /both HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
+    CHECK(hear(fd, "\r\n\r\n") && heard_has("X-Kind: both\r\n") && heard_has("Connection: close"));
+    for (size_t i = 0; i < LENGTH(pieces); i++) {
+        say(fd, pieces[i]);
+        s.to_pull += 2;
+        turn_for(20);
+        http_wake(s.stream);
+        CHECK(hear(fd, "0002\r\nxx\r\n"));
+    }
+    CHECK(s.body_bytes == 4); /* the rest waits */
+    s.body_allowed = SIZE_MAX;
+    http_continue_body(s.stream);
+    say(fd, "0\r\n\r\n");
+    CHECK(hear(fd, NULL) && heard_has("0003\r\nxxx\r\n0\r\n\r\n"));
+    CHECK(s.body_bytes == 5 && s.requests == 1 && s.complete == 1);
+    close_scene();
+    return 0;
+}
+
+TEST(a_malformed_body_beside_an_answer_cuts_it)
+{
+    CHECK(open_scene(false, NULL) == 0);
+    s.stream_is_dry = true;
+    scoped_fd int fd = connect_client();
+    say(fd, "POST /both HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n");
+    (void)hear(fd, NULL);
+    CHECK(!heard_has("0\r\n\r\n") && !heard_has(" 400 ") && s.done == 1 && s.complete == 0);
+    scope_close(&fd);
+    fd = connect_client();
+    say(fd, "POST /both HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nabc");
+    CHECK(shutdown(fd, SHUT_WR) == 0); /* in the middle of it */
+    (void)hear(fd, NULL);
+    CHECK(!heard_has("\r\n0\r\n\r\n") && s.done == 2 && s.complete == 0);
+    close_scene();
+    return 0;
+}
+
+TEST(an_upgraded_connection_carries_bytes_both_ways)
+{
+    CHECK(open_scene(false, NULL) == 0);
+    s.stream_is_dry = true;
+    s.body_allowed = 2;
+    scoped_fd int fd = connect_client();
+    say(fd, GET("/upgrade") "GET / ");
+    CHECK(hear(fd, "\r\n\r\n") && heard_has("HTTP/1.1 101 Switching Protocols\r\n"));
+    CHECK(heard_has("Upgrade: x\r\n") && !heard_has("Connection") && !heard_has("Content"));
+    turn_for(20);
+    CHECK(s.body_bytes == 2);
+    s.body_allowed = SIZE_MAX;
+    http_continue_body(s.stream);
+    say(fd, "\r\n\0more");
+    s.to_pull = 4;
+    http_wake(s.stream);
+    CHECK(hear(fd, "xxxx"));
+    turn_for(20);
+    CHECK(s.body_bytes == 8 && s.requests == 1 && s.done == 0);
+    CHECK(shutdown(fd, SHUT_WR) == 0);
+    CHECK(hear(fd, NULL) && strcmp(heard, "xxx") == 0);
+    CHECK(s.requests == 2 && s.done == 1 && s.complete == 1);
+    close_scene();
+    return 0;
+}
+
+TEST(the_end_of_our_side_of_an_upgraded_connection_is_told)
+{
+    CHECK(open_scene(false, NULL) == 0);
+    scoped_fd int fd = connect_client();
+    say(fd, GET("/upgrade"));
+    CHECK(hear(fd, NULL) && s.done == 0); /* it may still say something */
+    say(fd, "bye");
+    turn_for(20);
+    CHECK(s.body_bytes == 3 && s.done == 0);
+    scope_close(&fd);
+    CHECK(reaches(&s.done, 1));
+    fd = connect_client();
+    s.requests = 0;
+    s.stream_is_dry = true;
+    s.to_pull = s.pulled;
+    say(fd, GET("/upgrade"));
+    CHECK(hear(fd, "\r\n\r\n"));
+    http_cut(s.stream);
+    CHECK(!hear(fd, NULL) && heard_reset && s.done == 2);
     close_scene();
     return 0;
 }

@@ -123,6 +123,33 @@ TEST(a_run_takes_what_is_ready_and_sees_its_own_workspace)
     return 0;
 }
 
+/* A sandbox made ahead knows nothing of ports: whom it may connect to is asked during the run. */
+TEST(metadata_addresses_and_ports_of_ours_are_refused_in_a_prepared_one_too)
+{
+    char *const argv[] = {"bash", "-c", "</dev/tcp/169.254.169.254/80; </dev/tcp/127.0.0.1/9",
+                          NULL};
+    struct carrel_spec spec = spec_of("pool-net", argv);
+    struct carrel_pool_stats stats;
+    struct carrel_result result;
+    struct carrel_error error;
+
+    spec.net = CARREL_NET_HOST;
+    struct carrel_pool *pool = open_pool(&spec, 0);
+    CHECK(pool != NULL && becomes_ready(pool, SIZE));
+    spec.pool = pool;
+    spec.own_ports[0] = 9;
+    CHECK(carrel_run(&spec, &result, &error) == 0);
+    carrel_pool_stats(pool, &stats);
+    CHECK(stats.taken == 1);
+    CHECK(result.denial_count == 2);
+    CHECK(strcmp(result.denials[0].what, "connect 169.254.169.254:80") == 0);
+    CHECK(strcmp(result.denials[0].rule, "metadata address") == 0);
+    CHECK(strcmp(result.denials[1].rule, "Carrel's own port") == 0);
+    carrel_result_clear(&result);
+    carrel_pool_close(pool);
+    return 0;
+}
+
 TEST(what_does_not_fit_is_made_afresh)
 {
     char *const argv[] = {"sh", "-c", "id -u", NULL};

@@ -31,7 +31,8 @@ static struct exec_message example(void)
                      .skills_at = ".solven/skills",
                      .ticket = "w2",
                      .ticket_at = ".ticket",
-                     .ticket_writable = true},
+                     .ticket_writable = true,
+                     .places = {[LINK_USER] = "srv/skills/u1"}},
         .argv = argv,
         .env = env,
         .cwd = "/x",
@@ -92,6 +93,8 @@ TEST(an_exec_arrives_as_it_was)
     CHECK(strcmp(ret.boundary.mounts[5], "rw") == 0 && !ret.boundary.mounts[6]);
     CHECK(ret.boundary.limits.memory_bytes == 1 << 30 && ret.boundary.limits.disk_image);
     CHECK(ret.boundary.ticket_writable && strcmp(ret.boundary.ticket_at, ".ticket") == 0);
+    CHECK(strcmp(ret.boundary.places[LINK_USER], "srv/skills/u1") == 0);
+    CHECK(*ret.boundary.places[LINK_SYSTEM] == '\0' && *ret.boundary.places[LINK_TICKET] == '\0');
     CHECK(ret.tty && ret.input && ret.rows == 24 && ret.columns == 80);
     CHECK(ret.limits.pids == 3 && ret.timeout_ms == 5 && strcmp(ret.cwd, "/x") == 0);
     free(bytes);

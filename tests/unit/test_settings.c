@@ -20,6 +20,7 @@ TEST(defaults_are_what_the_manual_says)
     CHECK(s.max_sandboxes == 256 && s.max_execs == 2000);
     CHECK(s.max_memory == 0 && s.max_pids == 0 && s.queue == 0);
     CHECK(s.owner_sandboxes == 0 && s.owner_execs == 0 && s.owner_workspaces == 0);
+    CHECK(s.owner_memory == 0 && s.owner_pids == 0 && s.owner_output == 0 && s.max_output == 0);
     CHECK(s.disk_floor == 1ULL << 30);
     CHECK(s.pool == 4);
     CHECK(!s.allow_net_host && !s.insecure_listen);
@@ -168,6 +169,24 @@ TEST(what_is_encoded_is_decoded)
     arena_init(&arena, 100);
     CHECK(!settings_encode(&s, &arena));
     arena_clear(&arena);
+    return 0;
+}
+
+TEST(ports_are_off_by_key_or_by_token)
+{
+    static const char *const good[] = {"off", "key", "token"};
+    static const char *const bad[] = {"", "no", "tokens", "toolong!"};
+    struct settings s;
+    struct err err;
+
+    settings_init(&s);
+    CHECK(settings_set(&s, "state", "/srv/x", &err) == 0 && strcmp(s.ports, "token") == 0);
+    for (size_t i = 0; i < LENGTH(good); i++)
+        CHECK_FOR(good[i], settings_set(&s, "ports", good[i], &err) == 0 &&
+                               settings_complete(&s, &err) == 0);
+    for (size_t i = 0; i < LENGTH(bad); i++)
+        CHECK_FOR(bad[i],
+                  settings_set(&s, "ports", bad[i], &err) < 0 || settings_complete(&s, &err) < 0);
     return 0;
 }
 

@@ -520,11 +520,32 @@ TEST(without_landlock_scopes_the_hosts_network_costs_unix_sockets)
         s.run->host.landlock_abi = 0;
         s.run->setup.flags = 0;
         CHECK(confinement_write(s.run, &s.err) == 0);
-        CHECK(s.run->setup.flags == (s.run->host.can_notify ? SETUP_NOTIFY : 0));
+        uint32_t flags = (s.run->host.can_notify ? SETUP_NOTIFY : 0) | (i ? SETUP_GUARD : 0);
+        CHECK(s.run->setup.flags == flags);
         bool same = with.filter_length == s.run->setup.filter_length &&
                     memcmp(with.filter, s.run->setup.filter, sizeof(with.filter)) == 0;
         CHECK(same == (i == 0));
     }
+    return 0;
+}
+
+/* ... and that it cannot hand calls to the engine, which makes the connections then. */
+TEST(the_hosts_network_is_refused_where_connections_cannot_be_looked_at)
+{
+    SCENE(s);
+
+    s.spec.net = CARREL_NET_HOST;
+    CHECK(prepare(&s) == 0);
+    CHECK(has(s.run->setup.flags, SETUP_GUARD | SETUP_NOTIFY));
+    s.run->host.can_notify = false;
+    CHECK(confinement_write(s.run, &s.err) < 0);
+    CHECK(s.err.code == ERR_KERNEL && strstr(s.err.msg, "metadata"));
+    s.spec.net = CARREL_NET_NONE;
+    s.err = (struct err){0};
+    CHECK(prepare(&s) == 0);
+    CHECK(!(s.run->setup.flags & SETUP_GUARD));
+    s.run->host.can_notify = false;
+    CHECK(confinement_write(s.run, &s.err) == 0);
     return 0;
 }
 

@@ -130,6 +130,70 @@ TEST(the_oldest_goes_but_never_what_a_reader_has_yet_to_see)
     return spool_remove(dir, "b");
 }
 
+TEST(one_that_must_keep_less_keeps_what_a_reader_has_yet_to_see)
+{
+    static char block[65536];
+    scoped_fd int dir = here();
+    struct spool_reader holds;
+    struct spool s;
+    enum spool_stream stream;
+    int out[2];
+
+    memset(block, 'x', sizeof(block));
+    CHECK(pipe2(out, O_CLOEXEC | O_NONBLOCK) == 0);
+    CHECK(spool_create(&s, dir, "t", BOUND) == 0 && spool_kept(&s) == 0);
+    for (int i = 0; i < 12; i++) {
+        CHECK(write(out[1], block, sizeof(block)) == (ssize_t)sizeof(block));
+        CHECK(spool_take(&s, out[0], SPOOL_OUT) == (ssize_t)sizeof(block));
+    }
+    CHECK(spool_kept(&s) == 12 * sizeof(block) && spool_size(dir, "t") >= spool_kept(&s));
+    CHECK(spool_reader_add(&s, &holds, 8 * sizeof(block), true) == 0);
+    spool_tighten(&s, sizeof(block));
+    CHECK(s.first <= holds.at && s.first > 0 && spool_kept(&s) == s.end - s.first);
+    CHECK(spool_size(dir, "t") < 8 * sizeof(block));
+    CHECK(write(out[1], block, sizeof(block)) == (ssize_t)sizeof(block));
+    CHECK(spool_take(&s, out[0], SPOOL_OUT) == -ENOBUFS); /* the command waits for its reader */
+    while (spool_read(&s, &holds, block, sizeof(block), &stream) > 0)
+        ;
+    CHECK(holds.at == 12 * sizeof(block));
+    CHECK(spool_take(&s, out[0], SPOOL_OUT) > 0);
+    spool_reader_drop(&s, &holds);
+    spool_tighten(&s, sizeof(block));
+    CHECK(s.end - s.first <= sizeof(block));
+    spool_tighten(&s, BOUND); /* never more again */
+    CHECK(s.bound == sizeof(block));
+    spool_close(&s);
+    (void)close(out[0]);
+    (void)close(out[1]);
+    return spool_remove(dir, "t");
+}
+
+TEST(one_that_is_emptied_says_that_there_was_something)
+{
+    scoped_fd int dir = here();
+    struct spool_reader r;
+    struct spool s;
+    int out[2];
+
+    CHECK(pipe2(out, O_CLOEXEC | O_NONBLOCK) == 0);
+    CHECK(spool_create(&s, dir, "e", BOUND) == 0);
+    put(out[1], "one");
+    CHECK(spool_take(&s, out[0], SPOOL_OUT) == 3);
+    put(out[1], "two");
+    CHECK(spool_take(&s, out[0], SPOOL_ERR) == 3);
+    spool_close(&s);
+    CHECK(spool_size(dir, "e") > 0);
+    CHECK(spool_empty(dir, "e") == 0 && spool_size(dir, "e") == 0);
+    CHECK(spool_open(&s, dir, "e", BOUND) == 0 && s.end == 6 && s.first == 6);
+    CHECK(spool_reader_add(&s, &r, 0, false) == -ESPIPE);
+    CHECK(spool_reader_add(&s, &r, 6, false) == 0);
+    spool_close(&s);
+    CHECK(spool_empty(dir, "none") == -ENOENT && spool_size(dir, "none") == 0);
+    (void)close(out[0]);
+    (void)close(out[1]);
+    return spool_remove(dir, "e");
+}
+
 /* Takes from the pipe until it is killed. */
 static _Noreturn void take_for_ever(int dir, int from)
 {

@@ -286,11 +286,13 @@ TEST(a_damaged_database_is_refused_in_words)
 
 TEST(migrations_take_the_missing_steps_all_or_none)
 {
-    const char *const good[] = {db_steps[0],
+    _Static_assert(STORE_VERSION == 2, "the steps after the last one");
+    const char *const good[] = {db_steps[0], db_steps[1],
                                 "ALTER TABLE keys ADD COLUMN more TEXT NOT NULL DEFAULT 'x';"
-                                "PRAGMA user_version = 2;",
-                                "CREATE TABLE third (a TEXT) STRICT; PRAGMA user_version = 3;"};
-    const char *const bad[] = {good[0], good[1], "CREATE TABLE third (a TEXT) STRICT; nonsense;"};
+                                "PRAGMA user_version = 3;",
+                                "CREATE TABLE third (a TEXT) STRICT; PRAGMA user_version = 4;"};
+    const char *const bad[] = {good[0], good[1], good[2],
+                               "CREATE TABLE third (a TEXT) STRICT; nonsense;"};
     sqlite3 *db;
 
     CHECK(new_store() == 0);
@@ -298,15 +300,28 @@ TEST(migrations_take_the_missing_steps_all_or_none)
     store_close(store);
     store = NULL;
     CHECK(db_open(&db, path, "FULL", &err) == 0);
-    CHECK(db_prepare(db, bad, 3, &err) < 0 && strstr(err.msg, "migrate the database to schema 3"));
-    CHECK(number_of("PRAGMA user_version") == 1);
+    CHECK(db_prepare(db, bad, 4, &err) < 0 && strstr(err.msg, "migrate the database to schema 4"));
+    CHECK(number_of("PRAGMA user_version") == STORE_VERSION);
     CHECK(number_of("SELECT count(*) FROM sqlite_schema WHERE name = 'third'") == 0);
     CHECK(number_of("SELECT count(*) FROM pragma_table_info('keys') WHERE name = 'more'") == 0);
-    CHECK(db_prepare(db, good, 3, &err) == 0 && db_prepare(db, good, 3, &err) == 0);
-    CHECK(number_of("PRAGMA user_version") == 3);
+    CHECK(db_prepare(db, good, 4, &err) == 0 && db_prepare(db, good, 4, &err) == 0);
+    CHECK(number_of("PRAGMA user_version") == 4);
     CHECK(number_of("SELECT count(*) FROM keys WHERE more = 'x'") == 1);
     CHECK(sqlite3_close(db) == SQLITE_OK);
-    CHECK(store_open(&store, path, &err) < 0 && strstr(err.msg, "schema 3"));
+    CHECK(store_open(&store, path, &err) < 0 && strstr(err.msg, "schema 4"));
+    return 0;
+}
+
+TEST(a_database_of_the_first_version_has_ports_afterwards)
+{
+    sqlite3 *db;
+
+    new_path();
+    CHECK(db_open(&db, path, "FULL", &err) == 0);
+    CHECK(db_prepare(db, db_steps, 1, &err) == 0 && sqlite3_close(db) == SQLITE_OK);
+    CHECK(store_open(&store, path, &err) == 0);
+    CHECK(number_of("PRAGMA user_version") == STORE_VERSION);
+    CHECK(number_of("SELECT count(*) FROM ports") == 0);
     return 0;
 }
 
@@ -437,6 +452,46 @@ TEST(a_workspace_is_added_once_changed_and_removed_with_its_commands)
     return 0;
 }
 
+TEST(a_port_has_one_address_and_goes_with_its_workspace)
+{
+    struct store_port port = {.workspace = "w1",
+                              .port = 8000,
+                              .hash = "aa",
+                              .token = "t",
+                              .access = "key",
+                              .made_by = "admin",
+                              .created_ms = 5};
+    struct store_port found[STORE_PORTS_MOST];
+
+    CHECK(new_store() == 0);
+    CHECK(store_port_put(store, &port, &err) < 0 && err.code == ERR_NOT_FOUND);
+    CHECK(add_workspace("w1", "alice") == 0 && store_port_put(store, &port, &err) == 0);
+    CHECK(store_port_by_hash(store, &arena, "aa", &found[0], &err) == 1);
+    CHECK(found[0].port == 8000 && strcmp(found[0].token, "t") == 0 && found[0].created_ms == 5);
+    port.hash = "bb";
+    port.token = "";
+    port.access = "token";
+    CHECK(store_port_put(store, &port, &err) == 0);
+    CHECK(store_port_by_hash(store, &arena, "aa", &found[0], &err) == 0);
+    port.port = 80;
+    CHECK(store_port_put(store, &port, &err) < 0 && err.code == ERR_CONFLICT);
+    port.hash = "cc";
+    CHECK(store_port_put(store, &port, &err) == 0);
+    CHECK(store_ports(store, &arena, "w1", found, &err) == 2);
+    CHECK(found[0].port == 80 && found[1].port == 8000 && strcmp(found[1].access, "token") == 0);
+    CHECK(store_ports(store, &arena, "w2", found, &err) == 0);
+    port.port = 65536;
+    port.hash = "dd";
+    CHECK(store_port_put(store, &port, &err) < 0 && err.code == ERR_INVALID);
+    CHECK(store_port_remove(store, "w1", 80, &err) == 1);
+    CHECK(store_port_remove(store, "w1", 80, &err) == 0);
+    CHECK(number_of("SELECT count(*) FROM ports") == 1);
+    CHECK(run_sql("UPDATE workspaces SET deleted_ms = -1"));
+    CHECK(store_workspace_remove(store, "w1", &err) == 0);
+    CHECK(number_of("SELECT count(*) FROM ports") == 0);
+    return 0;
+}
+
 TEST(lists_of_workspaces_tell_owners_and_the_trash_apart)
 {
     struct store_workspace w;
@@ -500,6 +555,9 @@ TEST(no_list_reads_a_whole_table_or_sorts_one)
     execs("w", "running", NULL, 1);
     execs("w", "ended", NULL, 1);
     CHECK(store_execs_expire(store, 1, note_exec, NULL, &err) == 0);
+    struct store_port ports[STORE_PORTS_MOST];
+    CHECK(store_ports(store, &arena, "w", ports, &err) == 0);
+    CHECK(store_port_by_hash(store, &arena, "aa", ports, &err) == 0);
     for (int i = 0; i < QUERY_COUNT_; i++) {
         sqlite3_stmt *stmt;
         char sql[1000];

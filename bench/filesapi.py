@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Part "filesapi": a workspace's files through `carrel serve`, over HTTP on loopback."""
+
+import json
+import statistics
+
+from daemon import bare_starts, bench_lines, running
+from measure import SEED, machine_time, percentile, table
+from place import Failed
+
+TITLE = "Files over HTTP"
+ABOUT = """\
+- Requests over TCP on loopback by clients that keep their connection, in turns with what they are compared with.
+  The file that is read has 4 KiB, the directory that is listed 100 entries. Reads come from the page cache.
+- asleep: the workspace's sandbox and file server are ended by `POST .../sleep` before each request, outside the
+  measured time.
+- A durable write is answered when content, name and its line in the audit record are on the disk. Bare: a new file,
+  write, fsync, rename, fsync of the directory, by a program that does nothing else. In a batch all files of one request
+  have one sync; the figure is that of one file.
+- Growth: calls on one directory with so many entries; a list is of its first 100."""
+KIB = "x" * 4096
+LEVELS = (10, 1000, 100000)
+BATCH = 1000
+COLUMNS = (("n", "n", "d"), ("p50 ms", "p50_ms", ".3f"), ("p99 ms", "p99_ms", ".3f"), ("× bare", "vs_bare", ".2f"))
+
+
+def url(rest, workspace="w0"):
+    return f"/v1/workspaces/{workspace}/files{rest}"
+
+
+def run_inside(place, daemon, command):
+    bench_lines(place, 1, 1, 0, daemon.http("/v1/workspaces/w0/exec", json.dumps({"command": command})))
+
+
+def result(row, label, wall, bare):
+    return {"row": row, "label": label, "n": len(wall), "p50_ms": statistics.median(wall), "p99_ms": percentile(wall, 0.99),
+            "vs_bare": statistics.median(wall) / statistics.median(bare)}
+
+
+def calls(bench, place, daemon):
+    """What an agent does most, awake and asleep, beside bare starts."""
+    laps, count, slow = (1, 4, 3) if bench.quick else (10 * bench.scale, 200, 20)
+    run_inside(place, daemon, "head -c 4096 /dev/zero > /four; mkdir /hundred && cd /hundred && seq 100 | xargs touch")
+    asked = {"read": ("read of 4 KiB", "GET " + url("/four")), "stat": ("stat", "GET " + url("/four?stat=1")),
+             "ls": ("ls of 100 entries", "GET " + url("/hundred?list=1"))}
+    wall = {"bare": [], **{name + state: [] for state in ("", "-asleep") for name in asked}}
+    blocks = []
+    for lap in range(laps):
+        times, _, rest = bare_starts(place, slow, 0, SEED + lap)
+        wall["bare"] += times
+        blocks += rest
+        for name, (_, path) in asked.items():
+            wall[name] += bench_lines(place, 1, count, 0, daemon.http(path, ""), SEED + lap)[0]
+            words = daemon.http(path, "", before="/v1/workspaces/w0/sleep")
+            wall[name + "-asleep"] += bench_lines(place, 1, slow, 0, words, SEED + lap)[0]
+    found = [result("bare", "posix_spawn of true, no sandbox", wall["bare"], wall["bare"])]
+    found += [result(name, label, wall[name], wall["bare"]) for name, (label, _) in asked.items()]
+    found += [result(name + "-asleep", f"{label}, workspace asleep", wall[name + "-asleep"], wall["bare"])
+              for name, (label, _) in asked.items()]
+    return table(f"{place.name}-calls", f"{place.words}, calls on files", COLUMNS, found, background=machine_time(blocks)[0])
+
+
+def batch_body():
+    return json.dumps({"files": [{"path": f"/many/{n % 20}/{n}", "content": f"file {n}"} for n in range(BATCH)]})
+
+
+def durable(bench, place, daemon):
+    laps, count = (1, 3) if bench.quick else (10 * bench.scale, 50)
+    directory = place.directory(place.base / "durable")
+    run_inside(place, daemon, "mkdir -p /put")
+    wall = {"bare": [], "put": [], "batch": []}
+    for lap in range(laps):
+        lines = place.lines([place.programs / "durablebench", directory, count, len(KIB)])
+        wall["bare"] += [int(line[3]) / 1e6 for line in lines if line[0] == "start" and line[2] != "0"]
+        wall["put"] += bench_lines(place, 1, count, 0, daemon.http("PUT " + url("/put/f@"), KIB, (0, count)), SEED + lap)[0]
+        wall["batch"] += [took / BATCH for took in bench_lines(place, 1, 2, 0, daemon.http(url("-write"), batch_body()))[0]]
+    labels = {"bare": "4 KiB: write, fsync, rename, fsync of the directory", "put": "4 KiB: PUT", "batch": f"one of {BATCH} in one request"}
+    found = [result(name, label, wall[name], wall["bare"]) for name, label in labels.items()]
+    return table(f"{place.name}-durable", f"{place.words}, durable writes", COLUMNS, found)
+
+
+def rates(bench, place, daemon):
+    laps, count = (1, 64) if bench.quick else (5 * bench.scale, 6400)
+    found = []
+    for name, label, path in (("read", "read of 4 KiB", url("/four")), ("stat", "stat", url("/four?stat=1"))):
+        for clients in (1, 64):
+            wall, per_second = [], []
+            for lap in range(laps):
+                own = max(2, count // clients)
+                times, seconds = bench_lines(place, clients, own, 0, daemon.http("GET " + path, ""), SEED + lap)
+                wall += times
+                per_second.append(clients * own / seconds)
+            found.append({"row": f"{name}-{clients}", "label": f"{label}, {clients} connection{'s' if clients > 1 else ''}", "n": len(wall),
+                          "per_s": statistics.median(per_second), "p50_ms": statistics.median(wall), "p99_ms": percentile(wall, 0.99)})
+    columns = (("n", "n", "d"), ("per second", "per_s", ".0f"), ("p50 ms", "p50_ms", ".2f"), ("p99 ms", "p99_ms", ".2f"))
+    return table(f"{place.name}-requests", f"{place.words}, requests per second", columns, found)
+
+
+def growth(bench, place, daemon):
+    laps, count = (1, 3) if bench.quick else (5 * bench.scale, 40)
+    found, first = [], None
+    for entries in LEVELS[:2] if bench.quick else LEVELS:
+        run_inside(place, daemon, f"mkdir /of{entries} && cd /of{entries} && seq {entries} | xargs touch")
+        asked = {"stat": ("GET " + url(f"/of{entries}/5?stat=1"), ""), "ls": ("GET " + url(f"/of{entries}?list=1&limit=100"), ""),
+                 "put": ("PUT " + url(f"/of{entries}/5"), KIB)}
+        wall = {name: [] for name in asked}
+        for lap in range(laps):
+            for name, (path, body) in asked.items():
+                wall[name] += bench_lines(place, 1, count, 0, daemon.http(path, body), SEED + lap)[0]
+        row = {"row": str(entries), "label": f"{entries} entries", **{name: statistics.median(times) for name, times in wall.items()}}
+        first = first or row
+        found.append({**row, **{"x_" + name: row[name] / first[name] for name in asked}})
+    if bench.quick:
+        found.append({"row": "more", "label": f"{LEVELS[-1]} entries", "why": "not measured: --quick"})
+    columns = (("stat ms", "stat", ".3f"), (f"× {LEVELS[0]}", "x_stat", ".2f"), ("ls ms", "ls", ".3f"), (f"× {LEVELS[0]}", "x_ls", ".2f"),
+               ("write ms", "put", ".3f"), (f"× {LEVELS[0]}", "x_put", ".2f"))
+    return table(f"{place.name}-directories", f"{place.words}, median call on a directory that grows", columns, found)
+
+
+def measured_as(bench, place):
+    with running(place, "daemon-files") as daemon:
+        daemon.make_workspaces(0, 1)
+        for words, part in (("calls on files", calls), ("durable writes", durable), ("requests per second", rates),
+                            ("directories that grow", growth)):
+            bench.say(f"{words} over HTTP {place.words}")
+            yield part(bench, place, daemon)
+
+
+def measure(bench):
+    for place in bench.places:
+        try:
+            yield from measured_as(bench, place)
+        except Failed as error:
+            failed = {"row": "failed", "label": "files over HTTP", "why": str(error)}
+            yield table(f"{place.name}-failed", f"{place.words}, the rest", COLUMNS, [failed])

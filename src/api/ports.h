@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ports of workspaces: opened and closed like any resource (ports.c), and the way through the
+ * daemon to the server that listens on one (port_proxy.c). The latter is no route of the interface:
+ * paths and methods below an address are that server's. */
+#pragma once
+
+#include "api/router.h"
+
+/* Whether a request is for a port: by its path, /p/TOKEN/…, or by the name it asks for,
+ * TOKEN.anything. Sets params[0] and rest, which is "" without a slash behind the token. */
+bool port_takes(struct call *call);
+/* Where such a request goes. */
+extern const struct route port_route;
+/* Cuts what is connected to it; port 0: to any of the workspace. */
+void port_cut(struct front *front, const char *workspace, unsigned port);
+
+/* What a setting of the daemon allows of who may reach ports. */
+bool ports_allow(const struct front *front, const char *access);

@@ -1,0 +1,429 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* File servers: a process for each sandbox whose files somebody asks for (src/files/). One is
+ * started ahead, as a start takes longer than a call. The front gets an end of its socket, and the
+ * calls go there without us.
+ *
+ *   spare --(a sandbox that lives)--> joined, ANSWER_FILES --(the sandbox ends, or it dies)--> gone
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "broker/broker.h"
+#include "broker/log.h"
+#include "files/join.h"
+#include "sys/process.h"
+
+enum {
+    SPARE_AFTER_MS = 2, /* not while somebody waits for the one before */
+    LEAVE_MS = 60000,   /* to finish what is under way */
+    REAP_MS = 1000,     /* at the very end, for those that were killed */
+};
+
+struct files {
+    struct files *next; /* of those that leave */
+    char workspace[PROTOCOL_ID + 1];
+    struct broker *broker;
+    struct watch gone;
+    struct timer late;
+    pid_t pid;
+    int pidfd;
+    int socket;
+    struct files_activity *activity; /* what it does, by its own word */
+    uint64_t seen;
+};
+
+/* Who asked for one before it was there. */
+struct files_asker {
+    struct files_asker *next;
+    uint64_t tag;
+    uint64_t generation;
+};
+
+/* In the child of a process with threads: system calls only. */
+static _Noreturn void become_server(const struct broker *b, int socket, pid_t parent)
+{
+    static const char *const argv[] = {"carrel-files", NULL};
+    /* A time zone that is in no file: there, files are somebody else's. */
+    static const char *const env[] = {"PATH=/usr/local/bin:/usr/bin:/bin", "LC_ALL=C.UTF-8",
+                                      "TZ=UTC0", NULL};
+    sigset_t none;
+
+    (void)sigemptyset(&none);
+    (void)pthread_sigmask(SIG_SETMASK, &none, NULL);
+    int program = fcntl(b->files_program, F_DUPFD_CLOEXEC, 64);
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    for (int i = 0; i < 3; i++) { /* our log is not its business */
+        if (dup2(null, i) < 0)
+            _exit(119);
+    }
+    if (program < 0 || dup2(socket, JOIN_SOCKET) < 0 ||
+        process_close_from(JOIN_SOCKET + 1, CLOSE_AT_EXEC) < 0)
+        _exit(120);
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || getppid() != parent)
+        _exit(122);
+    (void)syscall(SYS_execveat, program, "", argv, env, 0x1000 /* AT_EMPTY_PATH */);
+    _exit(123);
+}
+
+/* What is left of one that has been waited for, or never was. */
+static void free_files(struct files *f)
+{
+    if (f->activity)
+        (void)munmap(f->activity, sizeof(*f->activity));
+    scope_close(&f->pidfd);
+    scope_close(&f->socket);
+    free(f);
+}
+
+/* One that hangs in a file, or in a sync, may take long to die: nobody else waits for that. */
+static bool reap(struct files *f)
+{
+    struct broker *b = f->broker;
+    struct files **at = &b->files_leaving;
+
+    if (waitpid(f->pid, NULL, WNOHANG) == 0)
+        return false;
+    while (*at != f)
+        at = &(*at)->next;
+    *at = f->next;
+    events_forget(b->events, &f->gone);
+    timer_stop(b->events, &f->late);
+    free_files(f);
+    return true;
+}
+
+static void has_gone(struct watch *watch, uint32_t what)
+{
+    (void)what;
+    (void)reap((struct files *)(void *)((char *)watch - offsetof(struct files, gone)));
+}
+
+static void is_late(struct timer *timer)
+{
+    const struct files *f = (struct files *)(void *)((char *)timer - offsetof(struct files, late));
+
+    (void)kill(f->pid, SIGKILL);
+}
+
+static void let_go(struct broker *b, struct files *f, bool may_finish)
+{
+    f->broker = b;
+    f->next = b->files_leaving;
+    b->files_leaving = f;
+    scope_close(&f->socket); /* with the front's, its end */
+    f->gone = (struct watch){.ready = has_gone, .fd = -1};
+    f->late = (struct timer){.ring = is_late};
+    if (!may_finish || timer_set(b->events, &f->late, now_ms() + LEAVE_MS) < 0)
+        (void)kill(f->pid, SIGKILL);
+    ignore(events_watch(b->events, &f->gone, f->pidfd, EPOLLIN) == 0); /* then at the end */
+}
+
+void files_end_leaving(struct broker *b, const char *workspace)
+{
+    for (const struct files *f = b->files_leaving; f; f = f->next) {
+        if (strcmp(f->workspace, workspace) == 0)
+            (void)kill(f->pid, SIGKILL);
+    }
+}
+
+static struct files *start_server(struct broker *b)
+{
+    struct files *f = calloc(1, sizeof(*f));
+    int pair[2];
+
+    if (b->files_program < 0 || !f ||
+        socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0) {
+        free(f);
+        return NULL;
+    }
+    f->socket = pair[0];
+    f->pidfd = -1;
+    pid_t parent = getpid();
+    f->pid = fork();
+    if (f->pid == 0)
+        become_server(b, pair[1], parent);
+    (void)close(pair[1]);
+    if (f->pid > 0)
+        f->pidfd = (int)syscall(SYS_pidfd_open, f->pid, 0);
+    if (f->pidfd >= 0)
+        return f;
+    if (f->pid > 0) {
+        (void)kill(f->pid, SIGKILL);
+        (void)waitpid(f->pid, NULL, 0);
+    }
+    free_files(f);
+    return NULL;
+}
+
+static void make_spare(struct timer *timer)
+{
+    struct broker *b =
+        (struct broker *)(void *)((char *)timer - offsetof(struct broker, files_timer));
+
+    if (!b->files_spare && !b->stopping)
+        b->files_spare = start_server(b);
+}
+
+void files_prepare(struct broker *b)
+{
+    b->files_timer.ring = make_spare;
+    ignore(timer_set(b->events, &b->files_timer, now_ms() + SPARE_AFTER_MS) == 0); /* then later */
+}
+
+void files_close(struct broker *b)
+{
+    uint64_t due = now_ms() + REAP_MS;
+
+    timer_stop(b->events, &b->files_timer);
+    if (b->files_spare)
+        let_go(b, b->files_spare, false);
+    b->files_spare = NULL;
+    for (struct files *f = b->files_leaving, *next; f; f = next) {
+        struct pollfd p = {.fd = f->pidfd, .events = POLLIN};
+        uint64_t now = now_ms();
+        next = f->next;
+        (void)kill(f->pid, SIGKILL);
+        (void)poll(&p, 1, now < due ? (int)(due - now) : 0);
+        (void)reap(f);
+    }
+}
+
+/* A memory that it shares with us; its descriptor, or -errno. */
+static int share_activity(struct files *f)
+{
+    /* Sealed: were it made shorter, to look at it would end us. */
+    const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+    int fd = memfd_create("carrel-files", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+    if (fd < 0 || ftruncate(fd, sizeof(*f->activity)) < 0 || fcntl(fd, F_ADD_SEALS, seals) < 0) {
+        int error = errno;
+        scope_close(&fd);
+        return -error;
+    }
+    void *memory = mmap(NULL, sizeof(*f->activity), PROT_READ, MAP_SHARED, fd, 0);
+    if (memory != MAP_FAILED)
+        f->activity = memory;
+    return fd;
+}
+
+bool files_is_busy(struct desk *d)
+{
+    struct files *f = d->files;
+
+    if (!f || !f->activity)
+        return false;
+    uint64_t begun = atomic_load(&f->activity->begun);
+    bool busy = begun != f->seen || begun != atomic_load(&f->activity->ended);
+    f->seen = begun;
+    return busy;
+}
+
+static int send_join(struct files *f, const struct session_join *join)
+{
+    static struct files_join message;
+
+    union {
+        struct cmsghdr align;
+        char room[CMSG_SPACE(4 * sizeof(int))];
+    } control = {0};
+
+    scoped_fd int memory = share_activity(f);
+    int fds[4] = {join->pidfd, memory};
+    size_t count = 2;
+    struct iovec part = {&message, sizeof(message)};
+    struct msghdr msg = {.msg_iov = &part,
+                         .msg_iovlen = 1,
+                         .msg_control = &control,
+                         .msg_controllen = sizeof(control)};
+
+    if (memory < 0)
+        return memory;
+    if (join->filter_length > JOIN_MOST_FILTER)
+        return -E2BIG;
+    message = (struct files_join){.namespaces = join->namespaces,
+                                  .uid = join->uid,
+                                  .gid = join->gid,
+                                  .filter_length = (uint32_t)join->filter_length,
+                                  .has_lease = join->lease >= 0,
+                                  .has_hidden = join->hidden >= 0};
+    if (join->lease >= 0)
+        fds[count++] = join->lease;
+    if (join->hidden >= 0)
+        fds[count++] = join->hidden;
+    memcpy(message.filter, join->filter, join->filter_length * sizeof(message.filter[0]));
+    struct cmsghdr *c = &control.align;
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN(count * sizeof(int));
+    memcpy(CMSG_DATA(c), fds, count * sizeof(int));
+    msg.msg_controllen = CMSG_SPACE(count * sizeof(int));
+    return sendmsg(f->socket, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? -errno : 0;
+}
+
+/* What it says when it has joined, or how it failed. */
+static int hear_join(const struct files *f)
+{
+    int error = EPIPE;
+
+    return recv(f->socket, &error, sizeof(error), MSG_DONTWAIT) == (ssize_t)sizeof(error) ? -error
+                                                                                          : -EPIPE;
+}
+
+static void answer(struct desk *d, struct files_asker *a, const struct err *err)
+{
+    struct broker *b = d->broker;
+    scoped_buf struct buf message;
+
+    buf_init(&message, 4096);
+    if (a->generation == b->generation && err) {
+        link_send_error(b, a->tag, err);
+    } else if (a->generation == b->generation) {
+        protocol_pack_plain(&message, a->tag, &(struct plain_message){.texts = {d->workspace}});
+        link_send(b, ANSWER_FILES, &message, &d->files->socket, 1);
+    }
+    free(a);
+}
+
+static void answer_all(struct desk *d, const struct err *err)
+{
+    while (d->files_askers) {
+        struct files_asker *a = d->files_askers;
+        d->files_askers = a->next;
+        answer(d, a, err);
+    }
+}
+
+static void died(struct watch *watch, uint32_t what)
+{
+    struct desk *d = (struct desk *)(void *)((char *)watch - offsetof(struct desk, files_watch));
+
+    (void)what;
+    log_warning("files_died", "workspace", d->workspace, "then", "the next call starts another",
+                NULL);
+    files_end(d);
+}
+
+static void joined(struct watch *watch, uint32_t what)
+{
+    struct desk *d = (struct desk *)(void *)((char *)watch - offsetof(struct desk, files_watch));
+    struct broker *b = d->broker;
+    struct err err;
+
+    (void)what;
+    events_forget(b->events, watch);
+    int r = hear_join(d->files);
+    if (r == 0) {
+        d->files_joined = true;
+        watch->ready = died;
+        r = events_watch(b->events, watch, d->files->pidfd, EPOLLIN);
+    }
+    if (r == 0) {
+        answer_all(d, NULL);
+        return;
+    }
+    err_set(&err, r == -EINVAL || r == -EBADF ? ERR_KERNEL : ERR_IO, -r,
+            "the workspace's files cannot be served: joining its sandbox failed (Linux 5.8 or "
+            "newer is needed)");
+    answer_all(d, &err);
+    files_end(d);
+}
+
+static int begin(struct desk *d, const struct session_join *join, struct err *err)
+{
+    struct broker *b = d->broker;
+    int r = -EPIPE;
+
+    d->files = b->files_spare;
+    b->files_spare = NULL;
+    files_prepare(b);
+    if (d->files)
+        r = send_join(d->files, join);
+    if (r == -EPIPE) { /* there was none, or it has died meanwhile */
+        if (d->files)
+            let_go(b, d->files, false);
+        d->files = start_server(b);
+        if (!d->files)
+            return err_set(err, ERR_IO, errno, "start a file server");
+        r = send_join(d->files, join);
+    }
+    d->files_watch.ready = joined;
+    if (r == 0)
+        r = events_watch(b->events, &d->files_watch, d->files->socket, EPOLLIN);
+    if (r == 0)
+        return 0;
+    err_set(err, ERR_IO, -r, "tell a file server its sandbox");
+    answer_all(d, err); /* before files_end, which has another reason for them */
+    files_end(d);
+    return -1;
+}
+
+void files_sandbox_lives(struct desk *d)
+{
+    struct session_join join;
+    struct err err;
+
+    if (!d->files_askers || d->files || !session_may_be_joined(d->session, &join))
+        return;
+    if (begin(d, &join, &err) < 0)
+        answer_all(d, &err);
+}
+
+void files_end(struct desk *d)
+{
+    struct err err;
+
+    events_forget(d->broker->events, &d->files_watch);
+    if (d->files) {
+        memcpy(d->files->workspace, d->workspace, sizeof(d->workspace));
+        let_go(d->broker, d->files, d->files_joined && !d->ending && !d->has_image);
+    }
+    d->files = NULL;
+    d->files_joined = false;
+    if (!d->files_askers)
+        return;
+    err_set(&err, ERR_CONFLICT, 0, "the workspace's sandbox has ended; try again");
+    answer_all(d, &err);
+}
+
+void files_request(struct broker *b, uint64_t tag, const struct exec_message *m)
+{
+    struct desk *d = NULL;
+    struct err err;
+
+    if (b->stopping) {
+        err_set(&err, ERR_CONFLICT, 0, "the daemon is stopping");
+        link_send_error(b, tag, &err);
+        return;
+    }
+    int r = desk_find_or_start(b, REQUEST_FILES, m, tag, &d, &err);
+    if (r == 1)
+        return;
+    struct files_asker *a = r == 0 ? calloc(1, sizeof(*a)) : NULL;
+    if (r == 0 && !a)
+        err_set(&err, ERR_LIMIT, ENOMEM, "keep the request");
+    if (!a) {
+        link_send_error(b, tag, &err);
+        return;
+    }
+    *a = (struct files_asker){.tag = tag, .generation = b->generation, .next = d->files_askers};
+    d->files_askers = a;
+    d->busy_ms = now_ms();
+    if (d->files_joined)
+        answer_all(d, NULL);
+    else
+        files_sandbox_lives(d);
+    desk_rearm(d);
+}

@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* JSON out. Names and contents are any bytes: what is no UTF-8 goes as base64 under a key of its
+ * own, so that nothing is ever replaced and two names stay two. */
+#include <string.h>
+#include <time.h>
+
+#include "files/call.h"
+
+enum {
+    SEND_AT = 32768,      /* streamed: so much is gathered */
+    MOST_KEPT = 64 << 20, /* not streamed: the most that one answer has */
+};
+
+void emit_begin(struct emit *e, struct files_call *call, bool streamed, enum files_type type)
+{
+    struct files_head head = {.status = 200, .type = type, .size = FILES_MOST};
+
+    *e = (struct emit){.call = call, .streamed = streamed, .type = type};
+    /* Streamed, one string of 16 MiB can be six times longer when it is escaped. */
+    buf_init(&e->b, streamed ? 2 * MOST_KEPT : MOST_KEPT);
+    if (streamed)
+        (void)answer_begin(call, &head);
+}
+
+static void flush(struct emit *e, size_t at_least)
+{
+    if (!e->streamed || e->b.n < at_least)
+        return;
+    if (!e->b.failed)
+        (void)answer_bytes(e->call, e->b.p, e->b.n);
+    e->b.n = 0;
+}
+
+bool emit_alive(struct emit *e)
+{
+    flush(e, SEND_AT);
+    return !e->call->gone && !e->b.failed;
+}
+
+void emit_raw(struct emit *e, const char *json)
+{
+    buf_str(&e->b, json);
+    if (*json)
+        e->last = json[strlen(json) - 1];
+}
+
+void emit_comma(struct emit *e)
+{
+    if (e->last != '{' && e->last != '[' && e->last != ',' && e->last != '\n' && e->last != '\0')
+        emit_raw(e, ",");
+}
+
+static void key(struct emit *e, const char *name, const char *suffix)
+{
+    emit_comma(e);
+    buf_str(&e->b, "\"");
+    buf_str(&e->b, name);
+    buf_str(&e->b, suffix);
+    buf_str(&e->b, "\":");
+    e->last = ':';
+}
+
+/* Lists are made of little else: the library's printf would take most of the time of one. At least
+ * `digits` of them, to the left of `end`; where they begin. */
+static char *decimal(char *end, uint64_t number, int digits)
+{
+    do {
+        *--end = (char)('0' + number % 10);
+        number /= 10;
+    } while (--digits > 0 || number > 0);
+    return end;
+}
+
+void emit_number(struct emit *e, const char *name, int64_t number)
+{
+    char text_of[24];
+    char *end = text_of + sizeof(text_of);
+    uint64_t size = number < 0 ? 0 - (uint64_t)number : (uint64_t)number;
+
+    key(e, name, "");
+    char *at = decimal(end, size, 1);
+    if (number < 0)
+        *--at = '-';
+    buf_add(&e->b, at, (size_t)(end - at));
+    e->last = '0';
+}
+
+/* The length of the UTF-8 character at `c`, or 0. */
+static size_t character(const unsigned char *c, size_t n)
+{
+    size_t need = c[0] < 0x80 ? 1 : c[0] < 0xc2 ? 0 : c[0] < 0xe0 ? 2 : c[0] < 0xf0 ? 3 : 4;
+
+    if (need == 0 || c[0] > 0xf4 || need > n)
+        return 0;
+    for (size_t i = 1; i < need; i++) {
+        if ((c[i] & 0xc0) != 0x80)
+            return 0;
+    }
+    /* Too long for what they say, halves of pairs, beyond the last. */
+    if ((c[0] == 0xe0 && c[1] < 0xa0) || (c[0] == 0xed && c[1] >= 0xa0) ||
+        (c[0] == 0xf0 && c[1] < 0x90) || (c[0] == 0xf4 && c[1] >= 0x90))
+        return 0;
+    return need;
+}
+
+bool files_is_text(const void *bytes, size_t n)
+{
+    const unsigned char *c = bytes;
+    size_t step;
+
+    for (size_t i = 0; i < n; i += step) {
+        step = c[i] == 0 ? 0 : character(c + i, n - i);
+        if (step == 0)
+            return false;
+    }
+    return true;
+}
+
+static void text(struct emit *e, const unsigned char *c, size_t n)
+{
+    static const char hex[] = "0123456789abcdef";
+    size_t plain = 0;
+
+    buf_str(&e->b, "\"");
+    for (size_t i = 0; i < n; i++) {
+        if (c[i] >= ' ' && c[i] != '"' && c[i] != '\\' && c[i] != 0x7f)
+            continue;
+        buf_add(&e->b, c + plain, i - plain);
+        plain = i + 1;
+        if (c[i] == '\n')
+            buf_str(&e->b, "\\n");
+        else
+            buf_add(&e->b, (char[6]){'\\', 'u', '0', '0', hex[c[i] >> 4], hex[c[i] & 15]}, 6);
+    }
+    buf_add(&e->b, c + plain, n - plain);
+    buf_str(&e->b, "\"");
+}
+
+static void base64(struct emit *e, const unsigned char *c, size_t n)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+    buf_str(&e->b, "\"");
+    for (size_t i = 0; i < n; i += 3) {
+        uint32_t three = (uint32_t)c[i] << 16 | (i + 1 < n ? (uint32_t)c[i + 1] << 8 : 0) |
+                         (i + 2 < n ? c[i + 2] : 0U);
+        char four[4] = {digits[three >> 18], digits[three >> 12 & 63],
+                        i + 1 < n ? digits[three >> 6 & 63] : '=',
+                        i + 2 < n ? digits[three & 63] : '='};
+        buf_add(&e->b, four, 4);
+    }
+    buf_str(&e->b, "\"");
+}
+
+void emit_bytes(struct emit *e, const char *name, const void *bytes, size_t n)
+{
+    bool is_text = files_is_text(bytes, n);
+
+    key(e, name, is_text ? "" : "_b64");
+    if (is_text)
+        text(e, bytes, n);
+    else
+        base64(e, bytes, n);
+    e->last = '"';
+}
+
+void emit_value(struct emit *e, const void *bytes, size_t n)
+{
+    emit_comma(e);
+    if (files_is_text(bytes, n)) {
+        text(e, bytes, n);
+        e->last = '"';
+        return;
+    }
+    emit_raw(e, "{\"b64\":");
+    base64(e, bytes, n);
+    emit_raw(e, "}");
+}
+
+enum {
+    DAY = 86400
+};
+
+/* "2026-01-02", once for all times of that day. */
+static bool name_day(struct emit *e, int64_t day)
+{
+    time_t seconds = day * DAY;
+    struct tm parts;
+
+    if (e->day_n > 0 && e->day == day)
+        return true;
+    e->day = day;
+    e->day_n = gmtime_r(&seconds, &parts)
+                   ? strftime(e->day_name, sizeof(e->day_name), "%Y-%m-%d", &parts)
+                   : 0;
+    return e->day_n > 0;
+}
+
+void emit_time(struct emit *e, const char *name, const struct timespec *t)
+{
+    int64_t day = (t->tv_sec >= 0 ? t->tv_sec : t->tv_sec - DAY + 1) / DAY;
+    uint64_t second = (uint64_t)(t->tv_sec - day * DAY);
+    char clock[] = "T00:00:00.000000000Z\"";
+
+    key(e, name, "");
+    if (!name_day(e, day)) {
+        emit_raw(e, "null"); /* a year that has no name */
+        return;
+    }
+    (void)decimal(clock + 3, second / 3600, 2);
+    (void)decimal(clock + 6, second / 60 % 60, 2);
+    (void)decimal(clock + 9, second % 60, 2);
+    (void)decimal(clock + 19, (uint64_t)t->tv_nsec, 9);
+    buf_str(&e->b, "\"");
+    buf_add(&e->b, e->day_name, e->day_n);
+    buf_add(&e->b, clock, sizeof(clock) - 1);
+    e->last = '"';
+}
+
+static const char *type_of(mode_t mode)
+{
+    return S_ISREG(mode)    ? "file"
+           : S_ISDIR(mode)  ? "directory"
+           : S_ISLNK(mode)  ? "symlink"
+           : S_ISFIFO(mode) ? "fifo"
+           : S_ISSOCK(mode) ? "socket"
+                            : "device";
+}
+
+void emit_entry_members(struct emit *e, const char *path, const struct stat *st,
+                        const char *link_target)
+{
+    const char *type = type_of(st->st_mode);
+    char words[FILES_ETAG];
+
+    emit_bytes(e, "path", path, strlen(path));
+    emit_bytes(e, "type", type, strlen(type));
+    emit_number(e, "size", st->st_size);
+    for (unsigned i = 0; i < 4; i++)
+        words[i] = (char)('0' + (st->st_mode >> (9 - 3 * i) & 7));
+    emit_bytes(e, "mode", words, 4);
+    emit_time(e, "mtime", &st->st_mtim);
+    if (S_ISREG(st->st_mode)) {
+        files_etag(st, words);
+        emit_bytes(e, "etag", words, strlen(words));
+    }
+    if (link_target)
+        emit_bytes(e, "target", link_target, strlen(link_target));
+}
+
+void emit_entry(struct emit *e, const char *path, const struct stat *st, const char *link_target)
+{
+    emit_comma(e);
+    emit_raw(e, "{");
+    emit_entry_members(e, path, st, link_target);
+    emit_raw(e, "}");
+}
+
+void emit_finish(struct emit *e, unsigned status)
+{
+    struct files_head head = {.status = status, .type = e->type, .size = e->b.n};
+
+    if (e->b.failed && !e->streamed && status < 400) {
+        buf_clear(&e->b);
+        answer_error(e->call, 413, "too_large", "the answer is larger than one may be");
+        return;
+    }
+    if (e->b.failed)
+        e->call->gone = true; /* more than an answer holds */
+    if (e->streamed) {
+        flush(e, 1);
+        answer_end(e->call);
+    } else if (!e->call->gone && answer_begin(e->call, &head)) {
+        (void)answer_bytes(e->call, e->b.p, e->b.n);
+    }
+    buf_clear(&e->b);
+}

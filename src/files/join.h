@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The first message to a file server, from the broker: which sandbox it belongs to. Descriptors:
+ * pid 1's pidfd, a memory that both see, and, where there are such, the lease of its uids and the
+ * hidden directory. Answered by one int: 0 or an errno. */
+#pragma once
+
+#include <stdint.h>
+
+enum {
+    JOIN_SOCKET = 3, /* where it is heard */
+    JOIN_MOST_FILTER = 1024,
+    JOIN_MEMORY = 1 << 30 /* bytes, of the server; searches by others have their own */
+};
+
+struct files_join {
+    uint64_t namespaces; /* CLONE_NEW* */
+    uint32_t uid;
+    uint32_t gid;
+    uint32_t filter_length;
+    uint32_t has_lease;
+    uint32_t has_hidden;
+    uint32_t unused;
+    uint64_t filter[JOIN_MOST_FILTER]; /* struct sock_filter */
+};
+
+/* In the memory: whether a sandbox is idle is the broker's question. */
+struct files_activity {
+    _Atomic uint64_t begun; /* calls */
+    _Atomic uint64_t ended;
+};
+
+/* join.c: takes the place of a message; on success this process sees what the commands of the
+ * sandbox see, and has no more rights than they. 0 or -errno. */
+int files_join(int socket, int *ret_hidden, struct files_activity **ret_activity);

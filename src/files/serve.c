@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Calls, each in a thread of its own: all of them wait on the one socket, and the kernel wakes one
+ * for each message. There is always one more than is busy, up to a bound; then calls are refused.
+ * What hangs in a file holds up nobody else. */
+#include "files/serve.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "files/call.h"
+#include "files/join.h"
+#include "files/paths.h"
+
+enum {
+    MOST_THREADS = 256,
+    IDLE_THREADS = 4, /* more go home */
+    STACK_BYTES = 512 << 10,
+    ARENA_BYTES = 1 << 20,
+};
+
+struct server {
+    int socket;
+    int hidden;
+    struct files_activity *activity;
+    atomic_int idle;
+    atomic_int all;
+    atomic_bool is_ending; /* the front and the broker have let go of the socket */
+};
+
+static files_operation *const operations[FILES_OP_COUNT_] = {
+    [FILES_READ] = files_read,
+    [FILES_TEXT] = files_text,
+    [FILES_STAT] = files_stat,
+    [FILES_LIST] = files_list,
+    [FILES_WRITE] = files_write,
+    [FILES_APPEND] = files_append,
+    [FILES_EDIT] = files_edit,
+    [FILES_REMOVE] = files_remove,
+    [FILES_MOVE] = files_move,
+    [FILES_COPY] = files_copy,
+    [FILES_MKDIR] = files_mkdir,
+    [FILES_CHMOD] = files_chmod,
+    [FILES_SYMLINK] = files_symlink,
+    [FILES_GLOB] = files_glob,
+    [FILES_GREP] = files_grep,
+    [FILES_WATCH] = files_watch,
+    [FILES_INVENTORY] = files_inventory,
+    [FILES_BATCH_READ] = files_batch_read,
+    [FILES_BATCH_WRITE] = files_batch_write,
+    [FILES_PACK] = files_pack_tree,
+    [FILES_UNPACK] = files_unpack_tree,
+    [FILES_REPAIR] = files_repair,
+    [FILES_CONNECT] = files_connect,
+};
+
+static void handle(const struct server *server, char *bytes, size_t n, int stream)
+{
+    struct files_message m;
+    struct arena arena;
+
+    arena_init(&arena, ARENA_BYTES);
+    struct files_call call = {.m = &m, .stream = stream, .hidden = server->hidden};
+    if (files_unpack(bytes, n, &arena, &m)) {
+        operations[m.op](&call);
+        if (!call.answered && !call.gone)
+            answer_errno(&call, EIO, m.path);
+    }
+    arena_clear(&arena);
+}
+
+/* One message and its stream. 0: the front and the broker have gone. */
+static ssize_t receive(int socket, char *bytes, int *ret_stream)
+{
+    union {
+        struct cmsghdr align;
+        char room[CMSG_SPACE(sizeof(int))];
+    } control;
+    struct iovec part = {bytes, FILES_MESSAGE};
+    struct msghdr msg = {.msg_iov = &part,
+                         .msg_iovlen = 1,
+                         .msg_control = &control,
+                         .msg_controllen = sizeof(control)};
+    ssize_t n;
+
+    do {
+        n = recvmsg(socket, &msg, MSG_CMSG_CLOEXEC);
+    } while (n < 0 && errno == EINTR);
+    *ret_stream = -1;
+    if (n <= 0)
+        return 0;
+    const struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
+    if (c && c->cmsg_type == SCM_RIGHTS && c->cmsg_len == CMSG_LEN(sizeof(int)))
+        memcpy(ret_stream, CMSG_DATA(c), sizeof(int));
+    return n;
+}
+
+static void *work(void *context);
+
+static bool add_thread(struct server *server)
+{
+    pthread_attr_t attr;
+    pthread_t thread;
+
+    if (atomic_fetch_add(&server->all, 1) >= MOST_THREADS || pthread_attr_init(&attr) != 0) {
+        atomic_fetch_sub(&server->all, 1);
+        return false;
+    }
+    atomic_fetch_add(&server->idle, 1);
+    (void)pthread_attr_setstacksize(&attr, STACK_BYTES);
+    (void)pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+    int r = pthread_create(&thread, &attr, work, server);
+    (void)pthread_attr_destroy(&attr);
+    if (r == 0)
+        return true;
+    atomic_fetch_sub(&server->idle, 1);
+    atomic_fetch_sub(&server->all, 1);
+    return false;
+}
+
+static void refuse(int stream)
+{
+    const struct files_message m = {.path = "/"};
+    struct files_call call = {.m = &m, .stream = stream, .hidden = -1};
+
+    answer_error(&call, 503, "unavailable",
+                 "too many calls on this workspace's files are under way; try again");
+}
+
+/* Whether it is to wait for the next call. Who goes home was never counted as idle: else the last
+ * of those that wait could take a call and not see that nobody is left. */
+static bool stays(struct server *server)
+{
+    int idle = atomic_load(&server->idle);
+
+    do {
+        if (idle >= IDLE_THREADS)
+            return false;
+    } while (!atomic_compare_exchange_weak(&server->idle, &idle, idle + 1));
+    return true;
+}
+
+static void *work(void *context)
+{
+    struct server *server = context;
+    char *bytes = malloc(FILES_MESSAGE);
+    bool idle = bytes != NULL;
+    int stream;
+
+    if (!idle)
+        atomic_fetch_sub(&server->idle, 1);
+    while (idle) {
+        ssize_t n = receive(server->socket, bytes, &stream);
+        if (n == 0) {
+            server->is_ending = true;
+            break;
+        }
+        bool last = atomic_fetch_sub(&server->idle, 1) == 1 && !add_thread(server);
+        atomic_fetch_add(&server->activity->begun, 1);
+        if (stream >= 0 && last)
+            refuse(stream); /* who is to take the next call, and say so, if this one took long? */
+        else if (stream >= 0)
+            handle(server, bytes, (size_t)n, stream);
+        scope_close(&stream);
+        atomic_fetch_add(&server->activity->ended, 1);
+        idle = stays(server) && !server->is_ending;
+    }
+    free(bytes);
+    /* Nobody asks any more. Calls under way are finished, also one that was taken a moment ago and
+     * is not counted as begun: the last thread ends the process. */
+    if (atomic_fetch_sub(&server->all, 1) == 1 && server->is_ending)
+        _exit(0);
+    return NULL;
+}
+
+int files_serve(int socket, int hidden, struct files_activity *activity)
+{
+    static struct server server;
+    struct buf unfinished;
+
+    server = (struct server){.socket = socket, .hidden = hidden, .activity = activity};
+    files_sweep_find(hidden, &unfinished);
+    if (!add_thread(&server))
+        return -ENOMEM;
+    files_sweep(hidden, &unfinished);
+    for (;;)
+        (void)pause();
+}
+
+int files_serve_one_by_one(int socket)
+{
+    const struct server server = {.socket = socket, .hidden = -1};
+    char *bytes = malloc(FILES_MESSAGE);
+    int stream;
+    ssize_t n;
+
+    if (!bytes)
+        return -ENOMEM;
+    while ((n = receive(socket, bytes, &stream)) > 0) {
+        if (stream >= 0)
+            handle(&server, bytes, (size_t)n, stream);
+        scope_close(&stream);
+    }
+    free(bytes);
+    return 0;
+}
