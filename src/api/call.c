@@ -299,7 +299,7 @@ bool call_number(struct call *call, const char *name, uint64_t max, uint64_t fal
 
 bool call_text(struct call *call, const char *name, const char **ret)
 {
-    char text[8192]; /* as much as a request line has: paths, and cursors made of them, are long */
+    char text[HTTP_MAX_TARGET]; /* paths, and cursors made of them, are long */
     int found = http_query(http_request_of(call->x)->query, name, text, sizeof(text));
 
     *ret = NULL;

@@ -282,8 +282,8 @@ static int check_disk(const struct broker *b, struct err *err)
                    "started");
 }
 
-int boundary_check_room(struct broker *b, const struct exec_message *m, bool new_desk,
-                        struct err *err)
+int boundary_check_room(struct broker *b, uint32_t kind, const struct exec_message *m,
+                        bool new_desk, struct err *err)
 {
     uint64_t memory = 0;
     uint64_t pids = 0;
@@ -291,8 +291,8 @@ int boundary_check_room(struct broker *b, const struct exec_message *m, bool new
     if (b->settings.max_execs && b->task_count >= b->settings.max_execs)
         return err_set(err, ERR_LIMIT, 0, "%llu commands run, as many as this host may (max_execs)",
                        (unsigned long long)b->task_count);
-    if (check_disk(b, err) < 0)
-        return -1;
+    if (kind != REQUEST_FILES && check_disk(b, err) < 0)
+        return -1; /* with a full disk, files are what has to be looked through and deleted */
     if (!new_desk)
         return 0;
     if (b->settings.max_sandboxes && b->desk_count >= b->settings.max_sandboxes)

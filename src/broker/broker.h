@@ -282,9 +282,9 @@ struct boundary {
 int boundary_make(struct broker *broker, const struct exec_message *m, struct boundary *ret,
                   struct err *err);
 void boundary_clear(struct boundary *boundary);
-/* Whether there is room for one more sandbox (if `new_desk`) and one more command. */
-int boundary_check_room(struct broker *broker, const struct exec_message *m, bool new_desk,
-                        struct err *err);
+/* Whether there is room for one more sandbox (if `new_desk`) and what was asked for (REQUEST_…). */
+int boundary_check_room(struct broker *broker, uint32_t kind, const struct exec_message *m,
+                        bool new_desk, struct err *err);
 
 /* --- desks.c */
 struct desk *desk_find(const struct broker *broker, const char *workspace);

@@ -220,7 +220,7 @@ int desk_find_or_start(struct broker *b, uint32_t kind, const struct exec_messag
         desk_end(d, "the policy changed");
         return defer(d, kind, m, tag, err);
     }
-    if (boundary_check_room(b, m, d == NULL, err) < 0)
+    if (boundary_check_room(b, kind, m, d == NULL, err) < 0)
         return -1;
     if (!d)
         d = new_desk(b, m, &boundary, err);

@@ -8,10 +8,6 @@
 #include <string.h>
 #include <strings.h>
 
-enum {
-    MAX_TARGET = 8192
-};
-
 #define MAX_LENGTH (UINT64_C(1) << 62)
 
 static const char *const methods[HTTP_METHOD_COUNT_] = {
@@ -100,8 +96,8 @@ static int read_method(const char *name, size_t n, enum http_method *ret, const 
 /* Ends the path and the query with a NUL each. */
 static int read_target(char *target, size_t n, struct http_request *r, const char **ret_why)
 {
-    if (n > MAX_TARGET)
-        return refuse(414, "the target is longer than 8 KiB", ret_why);
+    if (n > HTTP_MAX_TARGET)
+        return refuse(414, "the target is longer than 13 KiB", ret_why);
     if (n == 0 || target[0] != '/')
         return refuse(400, "the target must be a path that begins with /", ret_why);
     for (size_t i = 0; i < n; i++) {

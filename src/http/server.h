@@ -38,6 +38,7 @@ enum http_method {
 enum {
     HTTP_MAX_HEADERS = 64,
     HTTP_MAX_HEAD = 16384,
+    HTTP_MAX_TARGET = 13312, /* the longest path a file can have, each byte of it encoded */
 };
 
 struct http_header {

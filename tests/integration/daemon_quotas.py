@@ -331,6 +331,14 @@ class Output(QuotaTest):
             self.daemon.stop()
             umount(place)
 
+    def test_below_the_disk_floor_files_can_still_be_deleted(self):
+        ws = self.workspace()
+        self.assertEqual(0, self.daemon.execute(ws, "echo much > /much")["exit_code"])
+        self.restart(disk_floor="1000000G")
+        answer = self.daemon.post(f"/v1/workspaces/{ws}/exec", {"argv": ["true"]})
+        self.assertIn("disk_floor", answer.json["error"]["message"])
+        self.assertEqual(204, self.daemon.request("DELETE", f"/v1/workspaces/{ws}/files/much").status)
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=0)

@@ -109,6 +109,13 @@ class HostileNames(FilesTest):
         self.assertEqual(b"here", self.files.get("/a/b").bytes)
         self.assertEqual(b"here", self.raw(f"{at}/%61/%62").bytes)
 
+    def test_the_longest_path_there_is_can_be_asked_for(self):
+        path = "/".join(["\xe9" * 127] * 15) + "/" + "x" * 255  # 4095 bytes with the root, and every one of them encoded
+        path = (path.encode("latin-1") + b"x" * 4095)[:4090]
+        encoded = "".join("/" if byte == 47 else f"%{byte:02x}" for byte in path)
+        self.fails(self.raw(f"{self.files.url}/{encoded}"), 404, "file_not_found")
+        self.assertEqual(414, self.raw(f"{self.files.url}/{'%61' * 5000}").status)
+
     def test_paths_in_json_are_as_strict(self):
         self.files.put("/a/b", b"here")
         bad = ["", "a/b", "../a", "/..", "/a/..", "/a/../b", "/./a", "/a//b", "//a", "/a/b/", "/" + "d/" * 3000, 5, None, ["/a"], {}]
