@@ -17,22 +17,28 @@ POLICY  := $(wildcard src/policy/*.c)
 SANDBOX := $(wildcard src/sandbox/*.c)
 JSON    := $(wildcard src/json/*.c)
 AUDIT   := $(wildcard src/audit/*.c)
+READING := $(filter-out %/writer.c %/record.c,$(AUDIT))
+# carrel-sink has the key that signs heads; carrel-export sends records elsewhere, and has no key.
+SINK    := $(wildcard src/sink/*.c) $(READING) src/audit/record.c
+EXPORT  := $(wildcard src/export/*.c) $(READING)
 STORE   := $(wildcard src/store/*.c)
 HTTP    := $(wildcard src/http/*.c)
 # What sees a workspace's files: joins the sandbox, has no HTTP and reads no JSON.
 FILES   := $(wildcard src/files/*.c)
+# What works on a plan: a short-lived process for each job, with no more than that job needs.
+PLAN    := $(wildcard src/plan/*.c) src/files/glob.c
 # carrel starts commands and is kept small; carrel-full has the verbs and options that need JSON.
 CLI     := $(addprefix src/cli/,main.c run.c options.c common.c) src/policy/units.c
-FULL    := $(addprefix src/cli/,full.c run.c options.c common.c doctor.c) $(JSON)
+FULL    := $(addprefix src/cli/,full.c run.c options.c common.c doctor.c plan.c) $(addprefix src/client/,plan_state.c plan_tool.c) $(JSON)
 LIB     := $(BASE) $(SYS) $(POLICY) $(SANDBOX)
 SMALL   := $(filter-out %/events.c %/pack.c %/state_dir.c,$(BASE))
-LEAN    := $(SMALL) $(SYS) $(filter-out %/explain.c %/doctor.c src/sandbox/session%,$(SANDBOX)) $(CLI)
+LEAN    := $(SMALL) $(filter-out %/landlock.c,$(SYS)) $(filter-out %/explain.c %/doctor.c src/sandbox/session%,$(SANDBOX)) $(CLI)
 INIT    := $(wildcard src/init/*.c) src/sandbox/wire.c $(SMALL) $(addprefix src/sys/,message.c mount.c path.c)
 # The daemon: carrel-serve is the broker and has neither HTTP nor JSON; carrel-front has no privileges.
 SERVE   := $(wildcard src/broker/*.c) $(AUDIT)
 FRONT   := $(wildcard src/front/*.c) $(wildcard src/api/*.c) $(HTTP) $(STORE) $(JSON) \
-  src/broker/protocol.c src/broker/settings.c src/files/protocol.c src/audit/line.c src/audit/verify.c src/audit/reader.c
-CLIENT  := $(wildcard src/client/*.c) src/cli/common.c src/json/encode.c src/files/protocol.c src/audit/line.c src/audit/verify.c src/audit/reader.c
+  src/broker/protocol.c src/broker/settings.c src/files/protocol.c $(READING)
+CLIENT  := $(wildcard src/client/*.c) src/cli/common.c src/json/encode.c src/files/protocol.c $(READING)
 PROBES  := $(patsubst tests/escape/probes/%.c,$(BUILD)/probes/%,$(wildcard tests/escape/probes/*.c))
 UNIT    := $(patsubst tests/unit/%.c,$(BUILD)/unit/%,$(wildcard tests/unit/test_*.c))
 FUZZ    := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c)) $(BUILD)/fuzz/planted
@@ -81,7 +87,7 @@ SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-fra
 .PHONY: all run test test-long test-build bench lint fmt fuzz fuzz-coverage install clean help deps compile
 all: deps
 	@$(MAKE) --no-print-directory compile
-PROGRAMS := carrel carrel-full carrel-init carrel-serve carrel-front carrel-files carrel-client
+PROGRAMS := carrel carrel-full carrel-init carrel-serve carrel-front carrel-files carrel-client carrel-plan carrel-sink carrel-export
 compile: $(addprefix $(BUILD)/,$(PROGRAMS)) $(BUILD)/libcarrel.a $(BUILD)/example
 
 # --- one rule per flavour: plain, weak (controls can be left out; tests only), asan -----------------
@@ -128,12 +134,24 @@ $(BUILD)/carrel-files: $(FILES:%.c=$(BUILD)/obj/%.o) $(BASE:%.c=$(BUILD)/obj/%.o
 	$(CC) $(LINK_PIE) $^ -larchive -lz -lcrypto -o $@
 $(BUILD)/carrel-client: $(CLIENT:%.c=$(BUILD)/obj/%.o) $(BUILD)/libcarrel.a
 	$(CC) $(LINK_PIE) $^ -ljansson -lcurl -lcrypto -o $@
+$(BUILD)/carrel-plan: $(PLAN:%.c=$(BUILD)/obj/%.o) $(BUILD)/libcarrel.a
+	$(CC) $(LINK_PIE) $^ -ljansson -lcrypto -o $@
+$(BUILD)/carrel-sink: $(SINK:%.c=$(BUILD)/obj/%.o) $(BUILD)/libcarrel.a
+	$(CC) $(LINK_PIE) $^ -lcrypto -o $@
+$(BUILD)/carrel-export: $(EXPORT:%.c=$(BUILD)/obj/%.o) $(BUILD)/libcarrel.a
+	$(CC) $(LINK_PIE) $^ -ljansson -lcurl -lz -lcrypto -o $@
+$(BUILD)/asan/carrel-sink: $(sort $(SINK:%.c=$(BUILD)/asan/obj/%.o) $(LIB:%.c=$(BUILD)/asan/obj/%.o))
+	$(CC) $(SANITIZE) $^ -ljansson -lcrypto -o $@
+$(BUILD)/asan/carrel-export: $(sort $(EXPORT:%.c=$(BUILD)/asan/obj/%.o) $(LIB:%.c=$(BUILD)/asan/obj/%.o))
+	$(CC) $(SANITIZE) $^ -ljansson -lcurl -lz -lcrypto -o $@
 $(BUILD)/asan/carrel-serve: $(SERVE:%.c=$(BUILD)/asan/obj/%.o) $(LIB:%.c=$(BUILD)/asan/obj/%.o)
 	$(CC) $(SANITIZE) $^ -ljansson -lcrypto -o $@
 $(BUILD)/asan/carrel-front: $(sort $(FRONT:%.c=$(BUILD)/asan/obj/%.o) $(LIB:%.c=$(BUILD)/asan/obj/%.o))
 	$(CC) $(SANITIZE) $^ -ljansson -lsqlite3 -lcrypto -o $@
 $(BUILD)/asan/carrel-files: $(FILES:%.c=$(BUILD)/asan/obj/%.o) $(BASE:%.c=$(BUILD)/asan/obj/%.o)
 	$(CC) $(SANITIZE) $^ -larchive -lz -lcrypto -o $@
+$(BUILD)/asan/carrel-plan: $(PLAN:%.c=$(BUILD)/asan/obj/%.o) $(LIB:%.c=$(BUILD)/asan/obj/%.o)
+	$(CC) $(SANITIZE) $^ -ljansson -lcrypto -o $@
 $(BUILD)/weak/carrel: $(LEAN:%.c=$(BUILD)/weak/obj/%.o)
 	$(CC) $(LINK_STATIC) $^ -o $@
 $(BUILD)/weak/carrel-init: $(INIT:%.c=$(BUILD)/weak/obj/%.o)
@@ -162,9 +180,10 @@ $(BUILD)/tests/newroot: tests/tools/newroot.c $(BUILD)/libcarrel.a
 	$(CC) -std=gnu17 -D_GNU_SOURCE -O1 -g -Wall -Wextra -Iinclude $< $(BUILD)/libcarrel.a -ljansson -o $@
 # What unit tests and fuzz targets link: all but the verbs of the command line.
 TESTED := $(LIB) $(JSON) $(AUDIT) $(STORE) $(HTTP) src/cli/options.c src/broker/protocol.c \
-  src/broker/oldlinks.c src/broker/settings.c src/front/backlog.c src/front/spool.c src/client/args.c src/client/text.c src/client/table.c \
-  src/client/where.c src/client/place.c src/cli/common.c \
-  $(filter-out %/main.c %/serve.c %/join.c,$(FILES))
+  src/broker/oldlinks.c src/broker/settings.c src/front/backlog.c src/front/record_text.c src/front/spool.c src/front/util.c src/client/args.c src/client/text.c src/client/table.c \
+  src/client/where.c src/client/place.c src/client/plan_tree.c src/cli/common.c \
+  $(filter-out %/main.c %/serve.c %/join.c,$(FILES)) $(filter-out %/main.c src/files/%,$(PLAN)) \
+  $(addprefix src/export/,batch.c bulk.c ecs.c lines.c target.c) src/sink/keep.c
 TESTED_LIBS := -ljansson -lsqlite3 -lcrypto -larchive -lz
 DEPS = -MMD -MP -MF $@.d -MT $@
 $(BUILD)/unit/%: tests/unit/%.c $(TESTED:%.c=$(BUILD)/asan/obj/%.o)
@@ -196,7 +215,7 @@ $(BUILD)/coverage/%: tests/fuzz/%.c $(TESTED:%.c=$(BUILD)/coverage/obj/%.o)
 	$(Q)$(COUNTED) -fsanitize=fuzzer $(DEPS) $< $(filter %.o,$^) $(TESTED_LIBS) -o $@
 
 test-build: compile $(addprefix $(BUILD)/weak/,carrel carrel-full carrel-init) \
-  $(addprefix $(BUILD)/asan/,carrel carrel-full carrel-init carrel-serve carrel-front carrel-files carrel-client) $(PROBES) $(UNIT) $(BUILD)/tests/newroot $(if $(shell command -v clang),$(FUZZ))
+  $(addprefix $(BUILD)/asan/,carrel carrel-full carrel-init carrel-serve carrel-front carrel-files carrel-client carrel-plan carrel-sink carrel-export) $(PROBES) $(UNIT) $(BUILD)/tests/newroot $(if $(shell command -v clang),$(FUZZ))
 deps:
 	@tools/install-deps build
 run:
@@ -242,6 +261,7 @@ install: compile
 	install -Dm644 packaging/completion/_carrel $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_carrel
 	install -Dm644 packaging/completion/carrel.fish \
 	  $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/carrel.fish
+	install -Dm644 packaging/serve.conf $(DESTDIR)$(PREFIX)/share/doc/carrel/serve.conf
 	for unit in carrel.service carrel.socket; do \
 	  sed 's,/usr/local/bin,$(PREFIX)/bin,' packaging/systemd/$$unit | \
 	  install -Dm644 /dev/stdin $(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit; done

@@ -77,7 +77,9 @@ struct carrel_spec {
     bool tty;                 /* a terminal of its own */
     int signal_fd;            /* a signalfd whose signals are forwarded; 0: none */
     int stdin_fd;             /* 0 is the caller's stdin, -1 is /dev/null */
-    const char *init_path;    /* where carrel-init is; NULL: where it was installed */
+    const char *plan;      /* a directory (0700, on the workspace's file system, out of it): what is
+                              changed goes to its upper/, and the workspace stays as it is */
+    const char *init_path; /* where carrel-init is; NULL: where it was installed */
     uint16_t own_ports[CARREL_MAX_PORTS]; /* of this host, out of reach also with its network:
                                              Carrel's; until the first 0; none: 7070 */
 };
@@ -139,7 +141,8 @@ struct carrel_result {
     size_t denial_count;
     unsigned denials_dropped; /* beyond CARREL_MAX_DENIALS kinds */
     const char *disk_method; /* how the disk limit was kept: "quota", "image", "polling"; or NULL */
-    char note[376];          /* why the command could not be executed (126, 127); "" otherwise */
+    bool plan_privileged; /* marks in the plan's upper/ are trusted.overlay.*, not user.overlay.* */
+    char note[376];       /* why the command could not be executed (126, 127); "" otherwise */
 };
 
 enum carrel_error_code {

@@ -82,13 +82,53 @@ _carrel_daemon() {
         kill) words='--signal --json --state --help' ;;
         key) words='create ls revoke --owner --scope --name --json --state --help' ;;
         events) words='--json --state --help' ;;
-        audit) words='tail verify --follow --workspace --operation --actor --head --json --state --help' ;;
+        audit) words='tail verify key export --follow --workspace --operation --actor --result --from --to --after --until --head --key --remote --pem --index --auth --ca --gzip --spool --json --state --help' ;;
         esac
         mapfile -t COMPREPLY < <(compgen -W "$words" -- "$3")
         case $1,$3 in
         *,-* | serve,* | key,* | audit,*) ;;
         *) _carrel_add "$3" "" < <(_carrel_ids) ;;
         esac
+        ;;
+    esac
+}
+
+# Plans: $1 the word before, $2 the word. What to do comes first, then the workspace (or --dir), then the plan.
+_carrel_plan() {
+    local i words=() where=()
+    for ((i = 2; i < COMP_CWORD; i++)); do
+        case ${COMP_WORDS[i]} in
+        --dir) where=(--dir "${COMP_WORDS[i + 1]}") && i=$((i + 1)) ;;
+        --plan | --cwd | --env | --timeout | --user | --stdin | --in-state | --path | --check | --hash | --comment | --operation | --state | -c)
+            i=$((i + 1))
+            ;;
+        -*) ;;
+        *) words+=("${COMP_WORDS[i]}") ;;
+        esac
+    done
+    if ((${#where[@]} == 0 && ${#words[@]} > 1)); then
+        where=("${words[1]}")
+        words=("${words[0]}" "${words[@]:2}")
+    fi
+    case $1,$2 in
+    --dir,* | --state,*) mapfile -t COMPREPLY < <(compgen -d -- "$2") ;;
+    --stdin,*) mapfile -t COMPREPLY < <(compgen -f -- "$2") ;;
+    --user,*) mapfile -t COMPREPLY < <(compgen -W 'user root' -- "$2") ;;
+    --in-state,*) mapfile -t COMPREPLY < <(compgen -W 'open closed pending approved rejected expired queued applying applied undone stale failed' -- "$2") ;;
+    --cwd,* | --env,* | --timeout,* | --path,* | --check,* | --hash,* | --comment,* | --operation,* | -c,*) ;;
+    *,-*) mapfile -t COMPREPLY < <(compgen -W '--dir --plan --keep-open --cwd --env --timeout --user --stdin --in-state --all --diff --path --check --hash --comment --operation --keep-going --async --force --json --state --help -c --' -- "$2") ;;
+    *)
+        if ((${#words[@]} == 0)); then
+            mapfile -t COMPREPLY < <(compgen -W 'run submit list show verify approve reject apply undo close discard cancel' -- "$2")
+        elif ((${#where[@]} == 0)); then
+            _carrel_add "$2" "" < <(_carrel_ids)
+        elif [[ $1 == --plan || ${words[0]} != @(run|submit|list) ]] && ((${#words[@]} == 1)); then
+            _carrel_add "$2" "" < <("${COMP_WORDS[0]}" plan list "${where[@]}" 2>/dev/null | while read -r id rest; do
+                [[ $id == PLAN || -z $rest ]] || printf '%s\n' "$id"
+            done)
+        else
+            mapfile -t COMPREPLY < <(compgen -f -- "$2")
+        fi
         ;;
     esac
 }
@@ -109,7 +149,7 @@ _carrel() {
         front=${COMP_WORDS[COMP_CWORD - 2]}: prev=${COMP_WORDS[COMP_CWORD - 3]}
     fi
     if ((COMP_CWORD == 1)); then
-        mapfile -t COMPREPLY < <(compgen -W 'run doctor serve ws exec shell ps logs kill ls cat put get edit rm mv cp mkdir stat grep glob watch tree key events audit help version --help --version' -- "$cur")
+        mapfile -t COMPREPLY < <(compgen -W 'run doctor serve ws exec shell ps logs kill ls cat put get edit rm mv cp mkdir stat grep glob watch tree plan key events audit help version --help --version' -- "$cur")
         return
     fi
     case $verb in
@@ -121,7 +161,7 @@ _carrel() {
         return
         ;;
     ls | cat | put | get | edit | rm | mv | cp | mkdir | stat | grep | glob | watch | tree) _carrel_files "$verb" "$prev" "$cur" "$front" && return ;;
-    run | exec) ;;
+    run | exec | plan) ;;
     serve | ws | shell | ps | logs | kill | key | events | audit) _carrel_daemon "$verb" "$prev" "$cur" && return ;;
     *) return ;;
     esac
@@ -132,6 +172,7 @@ _carrel() {
             return
         fi
     done
+    [[ $verb != plan ]] || { _carrel_plan "$prev" "$cur" && return; }
     [[ $verb == run ]] || { _carrel_daemon "$verb" "$prev" "$cur" && return; }
     case $prev in
     --workspace | --at | --cwd) mapfile -t COMPREPLY < <(compgen -d -- "$cur") ;;
@@ -139,11 +180,11 @@ _carrel() {
     --level) mapfile -t COMPREPLY < <(compgen -W 'auto ns dir' -- "$cur") ;;
     --net) mapfile -t COMPREPLY < <(compgen -W 'none host' -- "$cur") ;;
     --user) mapfile -t COMPREPLY < <(compgen -W 'user root' -- "$cur") ;;
-    --env | --timeout | --tmp-size | --max-output | --memory | --pids | --cpu | --io | --disk | --files | -c) ;;
+    --env | --timeout | --tmp-size | --max-output | --memory | --pids | --cpu | --io | --disk | --files | --plan-id | -c) ;;
     *)
         mapfile -t COMPREPLY < <(compgen -W '--workspace --create --at --level --net --ro --rw --env --cwd --user
             --timeout --tmp-size --stdin --tty --no-tty --max-output
-            --memory --pids --cpu --io --disk --files --policy --json --explain --help -c --' -- "$cur")
+            --memory --pids --cpu --io --disk --files --policy --plan --plan-id --keep-open --json --explain --help -c --' -- "$cur")
         ;;
     esac
 }

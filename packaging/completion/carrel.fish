@@ -11,6 +11,34 @@ end
 function __carrel_ids
     carrel ws ls 2>/dev/null | tail -n +2 | string replace -r ' .*' ''
 end
+# What `carrel plan` wants next: what to do, the workspace (or --dir), the plan.
+function __carrel_plan_next
+    set -l where
+    set -l words
+    set -l skip 0
+    for word in (commandline -opc)[3..-1]
+        if test $skip -eq 1
+            set skip 0
+            set -q where[1]; and test "$where[1]" = --dir; and not set -q where[2]; and set -a where $word
+        else if contains -- $word --plan --cwd --env --timeout --user --stdin --in-state --path --check --hash --comment --operation --state --dir -c
+            set skip 1
+            test $word = --dir; and set where --dir
+        else if not string match -q -- '-*' $word
+            set -a words $word
+        end
+    end
+    if not set -q words[1]
+        string split ' ' 'run submit list show verify approve reject apply undo close discard cancel'
+    else if not set -q where[1]; and not set -q words[2]
+        __carrel_ids
+    else if not contains $words[1] run submit list
+        set -q where[1]; or begin
+            set where $words[2]
+            set -e words[2]
+        end
+        set -q words[2]; or carrel plan list $where 2>/dev/null | tail -n +2 | string replace -r ' .*' ''
+    end
+end
 # WS:/path, or a path here.
 function __carrel_places
     set -l word (commandline -ct)
@@ -52,6 +80,7 @@ complete -c carrel -n __carrel_no_verb -a grep -d 'lines in which a text is foun
 complete -c carrel -n __carrel_no_verb -a glob -d 'files whose path matches'
 complete -c carrel -n __carrel_no_verb -a watch -d 'what happens to files'
 complete -c carrel -n __carrel_no_verb -a tree -d 'draw what is below a directory'
+complete -c carrel -n __carrel_no_verb -a plan -d 'what a command would change'
 complete -c carrel -n __carrel_no_verb -a key -d 'keys for the daemon'
 complete -c carrel -n __carrel_no_verb -a events -d 'what happens, as it happens'
 complete -c carrel -n __carrel_no_verb -a audit -d 'the record of what was done'
@@ -84,10 +113,37 @@ complete -c carrel -n '__carrel_verb run' -l io -x -d 'bytes a second'
 complete -c carrel -n '__carrel_verb run' -l disk -x -d 'bytes it may add'
 complete -c carrel -n '__carrel_verb run' -l files -x -d 'files it may add'
 complete -c carrel -n '__carrel_verb run' -l policy -r -F -d 'policy file'
+complete -c carrel -n '__carrel_verb run' -l plan -d 'change nothing, make a plan of what would be'
+complete -c carrel -n '__carrel_verb run' -l plan-id -x -d 'go on with an open plan'
+complete -c carrel -n '__carrel_verb run' -l keep-open -d 'leave the plan open'
 complete -c carrel -n '__carrel_verb run' -l json -d 'print one JSON object'
 complete -c carrel -n '__carrel_verb run' -l explain -d 'print the setup and run nothing'
 complete -c carrel -n '__carrel_verb run' -l help -d 'print a short usage'
 complete -c carrel -n '__carrel_verb run' -s c -x -d 'run a shell line'
+complete -c carrel -n '__carrel_verb plan' -a '(__carrel_plan_next)'
+complete -c carrel -n '__carrel_verb plan' -l dir -x -a '(__fish_complete_directories)' -d 'the plans of a directory'
+complete -c carrel -n '__carrel_verb plan' -l plan -x -d 'go on with an open plan'
+complete -c carrel -n '__carrel_verb plan' -l keep-open -d 'leave the plan open'
+complete -c carrel -n '__carrel_verb plan' -l cwd -x -d 'where the command starts'
+complete -c carrel -n '__carrel_verb plan' -l env -x -d 'add to the environment'
+complete -c carrel -n '__carrel_verb plan' -l timeout -x -d 'deadline of the command'
+complete -c carrel -n '__carrel_verb plan' -l user -x -a 'user root' -d 'who the command is inside'
+complete -c carrel -n '__carrel_verb plan' -l stdin -r -F -d 'standard input from a file'
+complete -c carrel -n '__carrel_verb plan' -l in-state -x -a 'open closed pending approved rejected expired queued applying applied undone stale failed' -d 'those in this state'
+complete -c carrel -n '__carrel_verb plan' -l all -d 'every change'
+complete -c carrel -n '__carrel_verb plan' -l diff -d 'the differences in text'
+complete -c carrel -n '__carrel_verb plan' -l path -x -d 'of one file'
+complete -c carrel -n '__carrel_verb plan' -l check -x -d 'a line that must succeed in the planned view'
+complete -c carrel -n '__carrel_verb plan' -l hash -x -d 'the plan as it was looked at'
+complete -c carrel -n '__carrel_verb plan' -l comment -x -d 'what is kept with the decision'
+complete -c carrel -n '__carrel_verb plan' -l operation -x -d 'only this one'
+complete -c carrel -n '__carrel_verb plan' -l keep-going -d 'leave out what cannot be done'
+complete -c carrel -n '__carrel_verb plan' -l async -d 'in the background'
+complete -c carrel -n '__carrel_verb plan' -l force -d 'also what has been changed since'
+complete -c carrel -n '__carrel_verb plan' -l json -d 'print JSON'
+complete -c carrel -n '__carrel_verb plan' -l state -x -a '(__fish_complete_directories)' -d 'the daemon of this state directory'
+complete -c carrel -n '__carrel_verb plan' -l help -d 'print a short usage'
+complete -c carrel -n '__carrel_verb plan' -s c -x -d 'run a shell line'
 complete -c carrel -n '__carrel_verb serve' -l state -x -a '(__fish_complete_directories)' -d 'where everything is kept'
 complete -c carrel -n '__carrel_verb serve' -l listen -x -d 'address and port'
 complete -c carrel -n '__carrel_verb serve' -l socket -r -F -d 'the Unix socket'
@@ -145,12 +201,25 @@ complete -c carrel -n '__carrel_verb key' -l help -d 'print a short usage'
 complete -c carrel -n '__carrel_verb events' -l json -d 'print JSON'
 complete -c carrel -n '__carrel_verb events' -l state -x -a '(__fish_complete_directories)' -d 'the daemon of this state directory'
 complete -c carrel -n '__carrel_verb events' -l help -d 'print a short usage'
-complete -c carrel -n '__carrel_verb audit' -a 'tail verify'
+complete -c carrel -n '__carrel_verb audit' -a 'tail verify key export'
 complete -c carrel -n '__carrel_verb audit' -s f -l follow -d 'go on with new records'
 complete -c carrel -n '__carrel_verb audit' -l workspace -x -d 'of one workspace'
 complete -c carrel -n '__carrel_verb audit' -l operation -x -d 'of one kind'
 complete -c carrel -n '__carrel_verb audit' -l actor -x -d 'of one actor'
-complete -c carrel -n '__carrel_verb audit' -l head -x -d 'a head printed before'
+complete -c carrel -n '__carrel_verb audit' -l result -x -d 'that ended so'
+complete -c carrel -n '__carrel_verb audit' -l from -x -d 'not before this time'
+complete -c carrel -n '__carrel_verb audit' -l to -x -d 'before this time; or where to export to'
+complete -c carrel -n '__carrel_verb audit' -l after -x -d 'with a larger number'
+complete -c carrel -n '__carrel_verb audit' -l until -x -d 'up to this number'
+complete -c carrel -n '__carrel_verb audit' -l head -r -d 'heads kept elsewhere, or a hash'
+complete -c carrel -n '__carrel_verb audit' -l key -r -d 'the public key, or a file with it'
+complete -c carrel -n '__carrel_verb audit' -l remote -d 'ask the daemon, read no files'
+complete -c carrel -n '__carrel_verb audit' -l pem -d 'the key as openssl reads it'
+complete -c carrel -n '__carrel_verb audit' -l index -x -d 'index or data stream'
+complete -c carrel -n '__carrel_verb audit' -l auth -r -d 'file with credentials'
+complete -c carrel -n '__carrel_verb audit' -l ca -r -d 'file with a certificate authority'
+complete -c carrel -n '__carrel_verb audit' -l gzip -d 'compress what is sent'
+complete -c carrel -n '__carrel_verb audit' -l spool -x -a '(__fish_complete_directories)' -d 'where to remember what was sent'
 complete -c carrel -n '__carrel_verb audit' -l json -d 'print JSON'
 complete -c carrel -n '__carrel_verb audit' -l state -x -a '(__fish_complete_directories)' -d 'the daemon of this state directory'
 complete -c carrel -n '__carrel_verb audit' -l help -d 'print a short usage'

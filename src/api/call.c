@@ -10,6 +10,7 @@
 
 #include "api/router.h"
 #include "broker/protocol.h"
+#include "front/record_text.h"
 
 enum {
     PAGE_DEFAULT = 100,
@@ -121,13 +122,20 @@ void call_fail(struct call *call, const struct err *err)
     };
 
     char text[512];
+    struct err said = *err;
     enum err_code code = (unsigned)err->code < ERR_CODE_COUNT_ ? err->code : ERR_IO;
     bool full =
         err->os_errno == ENOSPC || err->os_errno == EDQUOT || err->os_errno == EFBIG; /* ulimit */
 
-    err_text(err, text, sizeof(text));
-    call_error(call, full ? 507 : table[code].status, full ? "disk_full" : table[code].code, "%s",
-               text);
+    bool busy = err->code == ERR_CONFLICT && err->os_errno == EBUSY;
+    if (busy)
+        said.os_errno = 0; /* our own word, not the system's */
+    err_text(&said, text, sizeof(text));
+    call_error(call, full ? 507 : table[code].status,
+               full   ? "disk_full"
+               : busy ? "workspace_busy"
+                      : table[code].code,
+               "%s", text);
 }
 
 void call_bad_field(struct call *call, const char *field, const char *expected)
@@ -220,11 +228,7 @@ int answer_check(struct answer *answer, struct err *ret)
 void call_record(struct call *call, const char *workspace, const char *operation,
                  const char *result, json_t *details, call_heard *heard)
 {
-    char *text = details ? json_dumps(details, JSON_COMPACT | JSON_ENSURE_ASCII) : NULL;
-    if (text && strlen(text) > DETAILS_MAX) {
-        free(text);
-        text = strdup("{\"omitted\":\"too long for the record\"}");
-    }
+    char *text = record_text(details, DETAILS_MAX);
     struct record_message m = {.actor = call->actor.name,
                                .workspace = workspace,
                                .request = call->id,
@@ -237,7 +241,6 @@ void call_record(struct call *call, const char *workspace, const char *operation
     protocol_pack_record(&b, call_expect(call, heard), &m);
     call->records = true;
     link_send(call->front->link, REQUEST_RECORD, &b);
-    json_decref(details);
     free(text);
 }
 

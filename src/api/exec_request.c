@@ -290,14 +290,16 @@ static bool apply_policy(struct call *call, struct carrel_spec *spec, struct exe
     m->workspace = call->workspace.id;
     m->actor = call->actor.name;
     m->request = call->id;
+    m->plan = "";
     return true;
 }
 
 bool exec_wish_read(struct call *call, struct exec_wish *ret)
 {
     static const char *const known[] = {
-        "command", "argv",       "cwd",    "env", "stdin",  "stdin_b64",  "stdin_open",
-        "user",    "timeout_ms", "limits", "pty", "stream", "background", NULL};
+        "command",    "argv", "cwd",        "env",       "stdin", "stdin_b64",
+        "stdin_open", "user", "timeout_ms", "limits",    "pty",   "stream",
+        "background", "mode", "plan",       "keep_open", NULL};
     struct carrel_spec spec = {0};
 
     *ret = (struct exec_wish){.message = {.cwd = "/"}};
@@ -305,15 +307,20 @@ bool exec_wish_read(struct call *call, struct exec_wish *ret)
         !field_text(call, call->body, "cwd", 4096, &ret->message.cwd) ||
         !read_env(call, &ret->message) || !read_terminal(call, &ret->message) ||
         !read_input(call, ret) || !read_answer(call, ret) || !read_user(call, &spec) ||
-        !read_limits(call, &spec) || !apply_policy(call, &spec, ret))
+        !read_limits(call, &spec) || !plan_wish_read(call, &ret->plan) ||
+        !apply_policy(call, &spec, ret))
         return false;
+    ret->message.plan = ret->plan.id;
     ret->shown = json_object();
-    static const char *const kept[] = {"command", "argv", "cwd", "pty", "background", "timeout_ms"};
+    static const char *const kept[] = {"command",    "argv",       "cwd", "pty",
+                                       "background", "timeout_ms", "mode"};
     for (size_t i = 0; i < sizeof(kept) / sizeof(kept[0]); i++) {
         json_t *value = json_object_get(call->body, kept[i]);
         if (value)
             json_object_set(ret->shown, kept[i], value);
     }
+    if (ret->plan.is_plan)
+        json_object_set_new(ret->shown, "plan", json_string(ret->plan.id));
     return true;
 }
 
@@ -333,7 +340,10 @@ struct quota_wish exec_wish_quota(const struct call *call, const struct exec_wis
 {
     const struct exec_message *m = &wish->message;
 
-    return (struct quota_wish){.workspace = m->workspace,
+    /* The sandbox of a plan is another one than the workspace's. */
+    const char *name = wish->plan.is_plan ? wish->plan.quota_name : m->workspace;
+
+    return (struct quota_wish){.workspace = name,
                                .owner = call->workspace.owner,
                                .memory_bytes = m->boundary.limits.memory_bytes,
                                .pids = m->boundary.limits.pids};

@@ -4,6 +4,7 @@
 
 #include "api/call.h"
 #include "api/follow.h"
+#include "api/plans.h"
 #include "broker/protocol.h"
 #include "front/quota.h"
 
@@ -17,6 +18,7 @@ struct exec_wish {
     enum follow_format format;
     bool own;                    /* Carrel's own: the answer is its output, whole or cut off */
     void (*then)(struct call *); /* called when it runs; NULL: nobody */
+    struct plan_wish plan;       /* what it writes becomes a plan */
     uint64_t output_bytes;       /* bound on the output; 0: none */
     json_t *shown;               /* what was asked, for the row and for listings */
 };

@@ -97,6 +97,8 @@ static json_t *whole_result(struct job *job)
     json_t *object = result_json(&result, true);
     /* The denials were encoded when they came. */
     json_object_set(object, "denials", json_object_get(job->result_json, "denials"));
+    if (json_object_get(job->result_json, "plan"))
+        json_object_set(object, "plan", json_object_get(job->result_json, "plan"));
     json_object_set_new(object, "exec_id", json_string(job->id));
     return object;
 }
@@ -179,6 +181,10 @@ static void answer_started(struct asking *asking)
         let_go(asking);
     } else if (asking->wish.background) {
         json_t *object = running_json(job);
+        if (asking->wish.plan.is_plan)
+            json_object_set_new(
+                object, "plan",
+                json_pack("{s:s, s:s}", "id", asking->wish.plan.id, "state", "open"));
         let_go(asking);
         call_json(call, 202, object);
     } else if (asking->wish.streamed) {
@@ -198,6 +204,7 @@ static void exec_started(struct follower *follower, const struct err *failed)
     asking->waiting = false;
     if (failed) {
         asking->job = NULL; /* freed by whoever tells */
+        plan_wish_fail(call, &asking->wish.plan);
         let_go(asking);
         call_fail(call, failed);
     } else if (job_keep_row(job, call->actor.name, asking->wish.shown) < 0) {
@@ -266,12 +273,18 @@ static bool is_agreed(const struct buf *b, struct arena *arena)
 }
 
 /* Nothing of it has reached the broker. */
-static void give_up(struct call *call, struct asking *asking)
+static void drop_wish(struct call *call, struct asking *asking)
 {
     json_decref(asking->wish.shown);
     asking->wish.shown = NULL;
     call->context = NULL;
     call->abandoned = NULL;
+}
+
+static void give_up(struct call *call, struct asking *asking)
+{
+    drop_wish(call, asking);
+    plan_wish_fail(call, &asking->wish.plan);
     call_error(call, 400, "invalid_request",
                "command, environment, mounts or working directory are larger than a command may "
                "have (32768 arguments, 4096 variables, paths of 4095 bytes, 4 MB in all)");
@@ -285,6 +298,12 @@ static void ask(struct call *call, struct asking *asking)
     struct buf b;
 
     make_id('x', id);
+    if (asking->wish.plan.is_plan
+            ? !plan_wish_begin(call, &asking->wish.plan, id, asking->wish.shown)
+            : (!asking->wish.own || asking->wish.then) && plan_locks_base(call)) {
+        drop_wish(call, asking);
+        return;
+    }
     asking->wish.message.exec = id;
     asking->wish.message.quiet =
         !asking->wish.background && !asking->wish.streamed && !asking->wish.then;
@@ -304,6 +323,8 @@ static void ask(struct call *call, struct asking *asking)
         return;
     }
     job->most_output = asking->wish.output_bytes;
+    if (asking->wish.plan.is_plan)
+        plan_holds_job(job, asking->wish.plan.id, asking->wish.plan.keep_open);
     asking->job = job;
     asking->waiting = true;
     call->pending++;

@@ -12,6 +12,7 @@
 
 enum {
     SMALL = 65536,         /* answered in one piece */
+    COLLECTED = 32768,     /* ... that comes by so many bytes: of a list of 100 entries, one */
     PATHS_RECORDED = 32768 /* bytes of the paths of one record, as they are there */
 };
 
@@ -174,7 +175,7 @@ static ssize_t pull(void *context, char *bytes, size_t size)
 static void collect(struct file_call *f)
 {
     struct call *call = f->call;
-    char bytes[16384];
+    char bytes[COLLECTED];
     char headers[384];
     ssize_t n;
 
@@ -354,7 +355,7 @@ bool file_call_begin(struct call *call, const struct files_message *m, const cha
         call_error(call, 409, "conflict", "the workspace is in the trash; undelete it first");
         return false;
     }
-    if (!exec_wish_own(call, argv, &f->wish)) {
+    if ((operation && plan_locks_base(call)) || !exec_wish_own(call, argv, &f->wish)) {
         free(f);
         return false;
     }

@@ -2,6 +2,7 @@
 /* How the daemon is: health, readiness, metrics, and its own description. */
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "api/call.h"
@@ -161,6 +162,59 @@ static void put_file_counters(struct buf *b, const struct counters *c)
             (double)c->file_bytes_out);
 }
 
+/* How far the record was exported; nothing where it is not. */
+static void put_export(struct buf *b)
+{
+    char text[4096];
+    ssize_t n = path_read_small("export/status.json", text, sizeof(text));
+    json_t *status = n > 0 ? json_loadb(text, (size_t)n, 0, NULL) : NULL;
+
+    static const struct {
+        const char *member;
+        const char *name;
+        const char *type;
+        const char *help;
+    } rows[] = {
+        {"seq", "carrel_audit_exported_sequence", "gauge", "The last record that was exported."},
+        {"sent", "carrel_audit_exported_total", "counter", "Records that were exported."},
+        {"dead", "carrel_audit_dead_letters_total", "counter", "Records that were not taken."},
+        {"retries", "carrel_audit_export_retries_total", "counter", "Tries that failed."},
+    };
+
+    if (!json_is_object(status)) {
+        json_decref(status);
+        return;
+    }
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        put_one(b, rows[i].name, rows[i].type, rows[i].help,
+                (double)json_integer_value(json_object_get(status, rows[i].member)));
+    json_int_t since = json_integer_value(json_object_get(status, "behind_since"));
+    double now = (double)time(NULL);
+    put_one(b, "carrel_audit_export_lag_seconds", "gauge",
+            "How long the oldest record that is not exported waits.",
+            since > 0 && now > (double)since ? now - (double)since : 0);
+    json_decref(status);
+}
+
+static void put_plan_counters(struct buf *b, const struct counters *c)
+{
+    const struct {
+        const char *outcome;
+        uint64_t n;
+    } outcomes[] = {{"made", c->plans_made},
+                    {"applied", c->plans_applied},
+                    {"undone", c->plans_undone},
+                    {"refused", c->plans_refused},
+                    {"stale", c->plans_stale}};
+
+    put(b, "carrel_plans_total", "counter", "Plans by what became of them.");
+    for (size_t i = 0; i < sizeof(outcomes) / sizeof(outcomes[0]); i++)
+        buf_printf(b, "carrel_plans_total{outcome=\"%s\"} %ju\n", outcomes[i].outcome,
+                   (uintmax_t)outcomes[i].n);
+    put_one(b, "carrel_plan_steps_total", "counter", "Steps of plans that were carried out.",
+            (double)c->plan_steps);
+}
+
 void metrics_get(struct call *call)
 {
     struct front *front = call->front;
@@ -173,6 +227,7 @@ void metrics_get(struct call *call)
     buf_printf(&b, "carrel_build_info{version=\"%s\"} 1\n", CARREL_VERSION);
     put_counters(&b, &front->count);
     put_file_counters(&b, &front->count);
+    put_plan_counters(&b, &front->count);
     put(&b, "carrel_sandboxes", "gauge", "Sandboxes by state.");
     buf_printf(&b, "carrel_sandboxes{state=\"live\"} %zu\n", front->awake_count);
     put_one(&b, "carrel_execs", "gauge", "Commands that run.", (double)front->job_count);
@@ -185,6 +240,7 @@ void metrics_get(struct call *call)
             (double)front->queued);
     put_one(&b, "carrel_http_refused_total", "counter", "Requests that were malformed or too slow.",
             (double)http.refused);
+    put_export(&b);
     put_one(&b, "process_resident_memory_bytes", "gauge", "Memory of the front.",
             (double)resident_bytes());
     if (buf_done(&b) < 0)

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "api/plans.h"
 #include "api/ports.h"
 #include "broker/protocol.h"
 
@@ -20,6 +21,8 @@
 #define EXEC  "/v1/workspaces/{ws}/exec"
 #define FILES "/v1/workspaces/{ws}/files"
 #define PORTS "/v1/workspaces/{ws}/ports"
+#define PLANS "/v1/workspaces/{ws}/plans"
+#define JUDGE (ANYONE | SCOPE_APPROVE) /* also for who only looks and decides */
 
 const struct route routes[] = {
     {HTTP_GET, "/healthz", 0, 0, false, health_get},
@@ -68,7 +71,23 @@ const struct route routes[] = {
     {HTTP_GET, PORTS, ANYONE, 0, false, ports_list},
     {HTTP_POST, PORTS "/{port}", ANYONE, BODY_SMALL, false, ports_open},
     {HTTP_DELETE, PORTS "/{port}", ANYONE, 0, false, ports_close},
+    {HTTP_GET, "/v1/plans", JUDGE, 0, false, plans_list_all},
+    {HTTP_POST, PLANS, ANYONE, BODY_FILES, true, plans_submit},
+    {HTTP_GET, PLANS, JUDGE, 0, false, plans_list},
+    {HTTP_GET, PLANS "/{plan}", JUDGE, 0, false, plans_get},
+    {HTTP_GET, PLANS "/{plan}/diff", JUDGE, 0, false, plans_diff},
+    {HTTP_DELETE, PLANS "/{plan}", ANYONE, 0, false, plans_discard},
+    {HTTP_POST, PLANS "/{plan}/close", ANYONE, BODY_SMALL, true, plans_close},
+    {HTTP_POST, PLANS "/{plan}/verify", ANYONE, BODY_SMALL, false, plans_verify},
+    {HTTP_POST, PLANS "/{plan}/approve", JUDGE, BODY_EXEC, false, plans_approve},
+    {HTTP_POST, PLANS "/{plan}/reject", JUDGE, BODY_SMALL, false, plans_reject},
+    {HTTP_POST, PLANS "/{plan}/apply", ANYONE, BODY_SMALL, false, plans_apply},
+    {HTTP_POST, PLANS "/{plan}/undo", ANYONE, BODY_FILES, false, plans_undo},
+    {HTTP_POST, PLANS "/{plan}/cancel", ANYONE, BODY_SMALL, true, plans_cancel},
     {HTTP_GET, "/v1/audit", ANYONE, 0, false, records_list},
+    {HTTP_GET, "/v1/audit/raw", SCOPE_ADMIN, 0, false, records_raw},
+    {HTTP_GET, "/v1/audit/heads", SCOPE_ADMIN, 0, false, records_heads},
+    {HTTP_GET, "/v1/audit/keys", SCOPE_ADMIN, 0, false, records_keys},
     {HTTP_GET, "/v1/events", ANYONE, 0, false, events_follow},
 };
 const size_t route_count = sizeof(routes) / sizeof(routes[0]);
@@ -204,6 +223,10 @@ static bool find_workspace(struct call *call)
         return false;
     }
     if (found == 1 && actor_may_see(&call->actor, call->workspace.owner))
+        return true;
+    /* Who judges plans sees them, and nothing else of the workspace. */
+    if (found == 1 && (call->route->scopes & SCOPE_APPROVE) &&
+        actor_may_review(call, &call->workspace))
         return true;
     call_error(call, 404, "not_found", "there is no workspace '%s'", call->params[0]);
     return false;

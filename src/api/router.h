@@ -7,7 +7,7 @@
 
 struct route {
     enum http_method method;
-    const char *path; /* {ws}, {exec} and {key} stand for ids, {port} for a number */
+    const char *path; /* {ws}, {exec}, {plan} and {key} stand for ids, {port} for a number */
     unsigned scopes;  /* any of these; 0: open to everybody */
     int64_t body;     /* most bytes; 0: none is read; HTTP_BODY_STREAM: handled as it comes */
     bool raw;         /* the body is not JSON */

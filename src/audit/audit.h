@@ -47,6 +47,10 @@ bool audit_sync_here(struct audit *audit);
 /* Puts it into the file, without waiting for the disk: where there is no room for it, that is known
  * now. */
 void audit_write_here(struct audit *audit);
+/* What is added from now on goes into a new segment, unless the newest is empty. */
+void audit_rotate(struct audit *audit);
+/* The number of the newest segment. */
+uint32_t audit_segment(struct audit *audit);
 /* Readable whenever more has become durable, or writing failed; audit_synced empties it. */
 int audit_fd(const struct audit *audit);
 /* Everything up to this sequence number is on disk. Many records share one sync. */
@@ -56,18 +60,42 @@ bool audit_has_failed(struct audit *audit, struct err *err);
 
 struct audit_report {
     uint64_t records;
+    uint64_t first_seq; /* above 1: what was before it has been put away; 0: no record */
     uint64_t last_seq;
     char head[65];     /* hash of the last line */
     char problem[256]; /* "" : the chain is whole */
     char file[256];    /* where the problem is */
     uint64_t line;
     uint64_t torn; /* bytes of a last line without an end, when that is all: a daemon was killed */
+    uint64_t anchored_seq; /* of the newest signed head that the chain agrees with; 0: none */
+    char anchored_time[28];
 };
 
 /* 0 also when a problem was found; -1 when the files cannot be read. With `expected_head` (a hash
  * kept elsewhere; or NULL) a chain that was cut off after it, or rewritten, is a problem too. */
 int audit_verify(const char *dir, const char *expected_head, struct audit_report *ret,
                  struct err *err);
+
+/* What else a chain is held against. */
+struct audit_anchors;
+
+struct audit_wanted {
+    const char *hash;                    /* as expected_head; or NULL */
+    const struct audit_anchors *anchors; /* signed heads (audit/head.h), sorted; or NULL */
+};
+
+int audit_verify_with(const char *dir, const struct audit_wanted *wanted, struct audit_report *ret,
+                      struct err *err);
+
+/* The same for lines that come one by one, from another host, say. Its `file` is "record", its
+ * `line` the number that the record has or should have. */
+struct audit_stream;
+int audit_stream_open(struct audit_stream **ret, const struct audit_wanted *wanted,
+                      struct err *err);
+/* 1: there is a problem, more lines change nothing. */
+int audit_stream_line(struct audit_stream *stream, const char *line, size_t n, struct err *err);
+/* Ends it. */
+void audit_stream_close(struct audit_stream *stream, struct audit_report *ret);
 
 /* Reading: lines in order, from the first with seq > after. */
 struct audit_reader;
@@ -77,3 +105,5 @@ int audit_reader_open(struct audit_reader **ret, const char *dir, uint64_t after
 int audit_reader_next(struct audit_reader *reader, const char **ret_line, size_t *ret_n,
                       struct err *err);
 void audit_reader_close(struct audit_reader *reader);
+/* The number of the file that the last line is in. */
+uint32_t audit_reader_segment(const struct audit_reader *reader);

@@ -84,18 +84,32 @@ void audit_lines_seek(struct audit_lines *lines, off_t offset);
 /* 1 a line, 0 none for now, or -errno; -EMSGSIZE when it is longer than any of ours. */
 int audit_lines_next(struct audit_lines *lines, const char **ret_line, size_t *ret_n);
 
+/* --- retain.c --- */
+
+/* The record of what was put away: `through` is the number of the last record that is gone, `hash`
+ * its hash. Its details are exactly these, so that nobody else's record passes for one. */
+struct audit_checkpoint {
+    uint64_t through;
+    char hash[AUDIT_HEX];
+};
+
+#define AUDIT_RETENTION "audit.retention"
+/* Whether the line is such a record of the broker's. */
+bool audit_checkpoint_parse(const char *line, size_t n, struct audit_checkpoint *ret);
+
 /* --- verify.c --- */
 
 struct audit_check {
     int dir;
     const struct audit_segments *segments;
     size_t from; /* the first segment to look at; what was before it is taken on trust */
-    const char *expected_head; /* or NULL */
-    bool may_begin_late;       /* the oldest segments may have been put away */
-    struct audit_chain chain;  /* where the last line leaves it */
-    uint32_t last_line;        /* the number of lines in the newest segment */
-    off_t whole;               /* the bytes of the newest segment that are whole lines */
-    size_t torn;               /* the bytes behind them */
+    const char *expected_head;           /* or NULL */
+    const struct audit_anchors *anchors; /* or NULL */
+    bool may_begin_late;      /* the oldest segments may be missing, whatever the rest says */
+    struct audit_chain chain; /* where the last line leaves it */
+    uint32_t last_line;       /* the number of lines in the newest segment */
+    off_t whole;              /* the bytes of the newest segment that are whole lines */
+    size_t torn;              /* the bytes behind them */
 };
 
 /* 0 also when ret->problem says something. A torn last line is not a problem here. */

@@ -178,3 +178,8 @@ void audit_reader_close(struct audit_reader *reader)
     scope_close(&reader->dir);
     free(reader);
 }
+
+uint32_t audit_reader_segment(const struct audit_reader *reader)
+{
+    return reader->number;
+}

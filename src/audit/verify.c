@@ -7,8 +7,10 @@
 #include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "audit/head.h"
 #include "base/fd.h"
 
 enum {
@@ -25,10 +27,19 @@ struct walk {
     struct audit_check *check;
     struct audit_report *report;
     struct place here;
-    struct place before; /* the line before it */
-    bool is_first;       /* nothing has been read yet */
-    bool is_trusting;    /* and what it should follow is not here */
-    bool has_expected;   /* the hash kept elsewhere was met */
+    struct place before;  /* the line before it */
+    bool is_first;        /* nothing has been read yet */
+    bool is_trusting;     /* and what it should follow is not here */
+    bool has_expected;    /* the hash kept elsewhere was met */
+    size_t anchor;        /* the next signed head to come by */
+    struct place suspect; /* the first line that no signed head vouches for */
+    bool is_suspect_next; /* ... is the next one */
+    /* A line that is not what was signed, until the next one says whether only it was changed. */
+    bool is_contradicted;
+    struct audit_anchor contradiction;
+    /* The last line that is missing at the beginning, and whether its going is on record. */
+    struct audit_checkpoint missing;
+    bool is_put_away;
     /* A line whose `prev` was wrong, until the line after it says which of the two was changed. */
     bool is_in_doubt;
     struct place doubted;
@@ -43,9 +54,86 @@ __attribute__((format(printf, 3, 4))) static void problem(struct walk *walk, str
     va_start(args, format);
     vsnprintf(walk->report->problem, sizeof(walk->report->problem), format, args);
     va_end(args);
-    audit_segment_name(where.segment, walk->report->file);
+    if (where.segment)
+        audit_segment_name(where.segment, walk->report->file);
+    else
+        snprintf(walk->report->file, sizeof(walk->report->file), "record");
     walk->report->line = where.line;
 }
+
+/* --- signed heads --- */
+
+/* The chain is whole up to here and yet not what was signed: it was hashed anew after a change.
+ * Where the change is nobody can say; the last head that agrees says where it is not. */
+static void judge_contradiction(struct walk *walk)
+{
+    uint64_t good = walk->report->anchored_seq;
+
+    walk->is_contradicted = false;
+    problem(walk, walk->suspect,
+            "written anew: record %ju is not the one that was signed at %s; nothing after record "
+            "%ju, the last that a signed head agrees with, can be believed",
+            (uintmax_t)walk->contradiction.seq, walk->contradiction.time, (uintmax_t)good);
+}
+
+/* The last line is taken in, and has the hash in chain.head. */
+static void hold_against_anchors(struct walk *walk)
+{
+    const struct audit_anchors *anchors = walk->check->anchors;
+    const struct audit_chain *chain = &walk->check->chain;
+
+    for (; anchors && walk->anchor < anchors->count; walk->anchor++) {
+        const struct audit_anchor *one = &anchors->items[walk->anchor];
+        if (one->seq > chain->seq)
+            return;
+        if (one->seq < chain->seq) /* of what was put away */
+            continue;
+        if (!audit_anchor_is(one, chain->head)) {
+            if (!walk->is_contradicted)
+                walk->contradiction = *one;
+            walk->is_contradicted = true;
+        } else if (!walk->is_contradicted) {
+            walk->report->anchored_seq = one->seq;
+            memcpy(walk->report->anchored_time, one->time, sizeof(one->time));
+            walk->is_suspect_next = true;
+        }
+    }
+}
+
+/* The first line of all says what hash the one before it had: a head may say otherwise. */
+static void hold_beginning(struct walk *walk)
+{
+    const struct audit_anchors *anchors = walk->check->anchors;
+
+    for (size_t i = 0; anchors && i < anchors->count; i++)
+        if (anchors->items[i].seq == walk->missing.through &&
+            !audit_anchor_is(&anchors->items[i], walk->missing.hash)) {
+            problem(walk, walk->here,
+                    "does not follow record %ju, which was put away, as that was signed at %s",
+                    (uintmax_t)walk->missing.through, anchors->items[i].time);
+            return;
+        }
+}
+
+static void find_cut(struct walk *walk)
+{
+    const struct audit_anchors *anchors = walk->check->anchors;
+
+    if (walk->is_contradicted && !walk->report->problem[0])
+        judge_contradiction(walk);
+    if (!anchors || !anchors->count || walk->report->problem[0])
+        return;
+    const struct audit_anchor *last = &anchors->items[anchors->count - 1];
+    if (last->seq <= walk->check->chain.seq)
+        return;
+    walk->here.line++;
+    problem(walk, walk->here,
+            "missing: the record ends with %ju, but record %ju was signed at %s: it was cut off, "
+            "or the state directory is an earlier one put back",
+            (uintmax_t)walk->check->chain.seq, (uintmax_t)last->seq, last->time);
+}
+
+/* --- lines --- */
 
 /* A changed line no longer has the hash that the next one holds. So does a next one whose hash was
  * changed, but then the line after that does not fit either. */
@@ -69,6 +157,13 @@ static void judge_line(struct walk *walk, const char *bytes, size_t n)
         judge_doubt(walk, is_record ? &line : NULL);
         return;
     }
+    /* This line goes on with one that is not the signed one: it was made to. */
+    if (walk->is_contradicted && is_record && line.seq == chain->seq + 1 &&
+        memcmp(line.prev, chain->head, AUDIT_HEX - 1) == 0) {
+        judge_contradiction(walk);
+        return;
+    }
+    walk->is_contradicted = false; /* only that line was changed: told below */
     bool is_taken_on_trust = walk->is_first && walk->is_trusting;
     if (!is_record) {
         problem(walk, walk->here, "not a record");
@@ -89,8 +184,26 @@ static void judge_line(struct walk *walk, const char *bytes, size_t n)
     }
     if (walk->report->problem[0])
         return;
+    if (is_taken_on_trust) {
+        walk->missing.through = line.seq - 1;
+        memcpy(walk->missing.hash, line.prev, AUDIT_HEX - 1);
+        hold_beginning(walk);
+    }
     chain->seq = line.seq;
     memcpy(chain->time, line.time, AUDIT_TIME - 1);
+}
+
+/* Records are missing at the beginning. That is in order when a later one, of the chain itself,
+ * says so; where it says up to the very one, also with which hash. */
+static void look_for_checkpoint(struct walk *walk, const char *bytes, size_t n)
+{
+    struct audit_checkpoint said;
+
+    if (!walk->missing.through || walk->is_put_away || !audit_checkpoint_parse(bytes, n, &said) ||
+        said.through < walk->missing.through)
+        return;
+    walk->is_put_away = said.through > walk->missing.through ||
+                        memcmp(said.hash, walk->missing.hash, AUDIT_HEX - 1) == 0;
 }
 
 /* Takes one line into account; -1 when there is no memory. */
@@ -100,12 +213,19 @@ static int take_line(struct walk *walk, const char *bytes, size_t n, struct err 
     const char *expected = walk->check->expected_head;
 
     walk->here.line++;
+    if (walk->is_first || walk->is_suspect_next)
+        walk->suspect = walk->here;
+    walk->is_suspect_next = false;
     judge_line(walk, bytes, n);
     if (walk->report->problem[0])
         return 0;
+    look_for_checkpoint(walk, bytes, n);
+    if (walk->is_first)
+        walk->report->first_seq = chain->seq;
     if (audit_hash(bytes, n, chain->head) < 0)
         return err_set(err, ERR_LIMIT, ENOMEM, "hash a line");
     walk->has_expected |= expected && strcmp(chain->head, expected) == 0;
+    hold_against_anchors(walk);
     walk->is_first = false;
     walk->before = walk->here;
     walk->report->records++;
@@ -177,33 +297,53 @@ static void find_expected(struct walk *walk)
                 "the hash kept elsewhere is not in the chain: it was cut off or written anew");
 }
 
+/* What can be said only when all lines were seen. */
+static void conclude(struct walk *walk)
+{
+    if (walk->is_in_doubt)
+        judge_doubt(walk, NULL);
+    if (walk->missing.through && !walk->is_put_away && !walk->check->may_begin_late &&
+        !walk->report->problem[0])
+        problem(walk, (struct place){walk->here.segment ? 1 : 0, 1},
+                "the file is missing: the record begins with %ju, and nothing in it says that what "
+                "was before was put away",
+                (uintmax_t)walk->missing.through + 1);
+    find_cut(walk);
+    find_expected(walk);
+    walk->report->last_seq = walk->check->chain.seq;
+    memcpy(walk->report->head, walk->check->chain.head, sizeof(walk->report->head));
+}
+
+static void begin(struct walk *walk, struct audit_check *check, struct audit_report *ret)
+{
+    *walk = (struct walk){
+        .check = check, .report = ret, .is_first = true, .here = {1, 0}, .suspect = {1, 1}};
+    *ret = (struct audit_report){0};
+    audit_chain_init(&check->chain);
+    /* Nothing at all is a chain too, and this is its head. */
+    walk->has_expected =
+        check->expected_head && strcmp(check->chain.head, check->expected_head) == 0;
+}
+
 int audit_check_run(struct audit_check *check, struct audit_report *ret, struct err *err)
 {
     const struct audit_segments *segments = check->segments;
-    struct walk walk = {.check = check, .report = ret, .is_first = true, .here = {1, 0}};
+    struct walk walk;
 
-    *ret = (struct audit_report){0};
+    begin(&walk, check, ret);
     walk.is_trusting = check->from > 0 || (segments->count && segments->numbers[0] != 1);
-    audit_chain_init(&check->chain);
-    /* Nothing at all is a chain too, and this is its head. */
-    walk.has_expected =
-        check->expected_head && strcmp(check->chain.head, check->expected_head) == 0;
     for (size_t i = check->from; i < segments->count && !ret->problem[0]; i++) {
-        uint32_t wanted = i ? segments->numbers[i - 1] + 1 : 1;
-        if (segments->numbers[i] != wanted && (i || !check->may_begin_late)) {
+        if (i && segments->numbers[i] != segments->numbers[i - 1] + 1) {
             if (walk.is_in_doubt)
                 judge_doubt(&walk, NULL);
             else
-                problem(&walk, (struct place){wanted, 1}, "the file is missing");
+                problem(&walk, (struct place){segments->numbers[i - 1] + 1, 1},
+                        "the file is missing");
         } else if (walk_segment(&walk, segments->numbers[i], i + 1 == segments->count, err) < 0) {
             return -1;
         }
     }
-    if (walk.is_in_doubt)
-        judge_doubt(&walk, NULL);
-    find_expected(&walk);
-    ret->last_seq = check->chain.seq;
-    memcpy(ret->head, check->chain.head, sizeof(ret->head));
+    conclude(&walk);
     return 0;
 }
 
@@ -212,20 +352,30 @@ static bool is_hash(const char *text)
     return strlen(text) == AUDIT_HEX - 1 && strspn(text, "0123456789abcdef") == AUDIT_HEX - 1;
 }
 
-int audit_verify(const char *dir, const char *expected_head, struct audit_report *ret,
-                 struct err *err)
+static int check_wanted(const struct audit_wanted *wanted, struct err *err)
+{
+    if (wanted->hash && !is_hash(wanted->hash))
+        return err_set(err, ERR_INVALID, 0, "the hash to find is not 64 digits of lower-case hex");
+    return 0;
+}
+
+int audit_verify_with(const char *dir, const struct audit_wanted *wanted, struct audit_report *ret,
+                      struct err *err)
 {
     struct audit_segments segments;
 
-    if (expected_head && !is_hash(expected_head))
-        return err_set(err, ERR_INVALID, 0, "the hash to find is not 64 digits of lower-case hex");
+    if (check_wanted(wanted, err) < 0)
+        return -1;
     scoped_fd int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return err_set(err, errno == ENOENT ? ERR_NOT_FOUND : ERR_IO, errno,
                        "open the audit record '%s'", dir);
     if (audit_list(fd, &segments, err) < 0)
         return -1;
-    struct audit_check check = {.dir = fd, .segments = &segments, .expected_head = expected_head};
+    struct audit_check check = {.dir = fd,
+                                .segments = &segments,
+                                .expected_head = wanted->hash,
+                                .anchors = wanted->anchors};
     struct audit_report report;
     int rc = audit_check_run(&check, &report, err);
     if (rc == 0 && check.torn && !report.problem[0]) {
@@ -242,4 +392,56 @@ int audit_verify(const char *dir, const char *expected_head, struct audit_report
     if (rc == 0)
         *ret = report;
     return rc;
+}
+
+int audit_verify(const char *dir, const char *expected_head, struct audit_report *ret,
+                 struct err *err)
+{
+    return audit_verify_with(dir, &(struct audit_wanted){.hash = expected_head}, ret, err);
+}
+
+/* --- lines that come one by one --- */
+
+struct audit_stream {
+    struct audit_check check;
+    struct audit_report report;
+    struct walk walk;
+};
+
+int audit_stream_open(struct audit_stream **ret, const struct audit_wanted *wanted, struct err *err)
+{
+    struct audit_stream *stream = check_wanted(wanted, err) < 0 ? NULL : malloc(sizeof(*stream));
+
+    if (!stream)
+        return err->code == ERR_INVALID ? -1 : err_set(err, ERR_LIMIT, ENOMEM, "verify a record");
+    stream->check =
+        (struct audit_check){.dir = -1, .expected_head = wanted->hash, .anchors = wanted->anchors};
+    begin(&stream->walk, &stream->check, &stream->report);
+    stream->walk.here = (struct place){0, 0};
+    stream->walk.suspect = (struct place){0, 1};
+    *ret = stream;
+    return 0;
+}
+
+int audit_stream_line(struct audit_stream *stream, const char *line, size_t n, struct err *err)
+{
+    struct walk *walk = &stream->walk;
+    struct audit_line first;
+
+    if (stream->report.problem[0])
+        return 1;
+    if (walk->is_first && audit_parse(line, n, &first) && first.seq > 1) {
+        walk->is_trusting = true;
+        walk->here.line = first.seq - 1;
+    }
+    if (take_line(walk, line, n, err) < 0)
+        return -1;
+    return stream->report.problem[0] != '\0';
+}
+
+void audit_stream_close(struct audit_stream *stream, struct audit_report *ret)
+{
+    conclude(&stream->walk);
+    *ret = stream->report;
+    free(stream);
 }

@@ -55,6 +55,7 @@ struct audit {
     uint64_t synced;      /* on the disk */
     uint64_t took_ns;     /* the last sync */
     bool is_pushed;
+    bool is_rotating; /* the next line begins a segment */
     bool is_writing;
     bool is_ending;
     bool has_failed;
@@ -83,7 +84,7 @@ static int open_segment(struct audit *audit, uint32_t number, struct err *err)
         return err_set(err, ERR_IO, errno, "sync the directory of the audit record");
     scope_close(&audit->fd);
     audit->fd = take_fd(&fd);
-    audit->number = number;
+    __atomic_store_n(&audit->number, number, __ATOMIC_RELAXED); /* audit_segment looks at it */
     audit->written = 0;
     return 0;
 }
@@ -114,14 +115,15 @@ static int next_segment(struct audit *audit, struct err *err)
 }
 
 /* What is in the batch, which may be nothing, and then, if asked, to the disk. */
-static int write_batch(struct audit *audit, bool sync, struct err *err)
+static int write_batch(struct audit *audit, bool sync, bool rotate, struct err *err)
 {
     const char *p = audit->batch.p;
     size_t n = audit->batch.n;
 
     if (check_alone(audit, err) < 0)
         return -1;
-    if (audit->written >= audit->segment_bytes && next_segment(audit, err) < 0)
+    bool is_full = audit->written >= audit->segment_bytes || (rotate && n && audit->written);
+    if (is_full && next_segment(audit, err) < 0)
         return -1;
     while (n) {
         ssize_t done = write(audit->fd, p, n);
@@ -177,10 +179,12 @@ static void write_queue(struct audit *audit, bool sync)
     audit->batch = taken;
     if (sync)
         audit->is_pushed = false;
+    bool rotate = audit->is_rotating;
+    audit->is_rotating = rotate && !taken.n;
     audit->is_writing = true;
     pthread_mutex_unlock(&audit->lock);
     uint64_t began = now_ns();
-    int rc = write_batch(audit, sync, &err);
+    int rc = write_batch(audit, sync, rotate, &err);
     uint64_t took = now_ns() - began;
     empty(&audit->batch);
     pthread_mutex_lock(&audit->lock);
@@ -432,6 +436,18 @@ void audit_write_here(struct audit *audit)
 {
     if (!write_here(audit, false))
         audit_push(audit); /* somebody is at it, and goes on with this */
+}
+
+void audit_rotate(struct audit *audit)
+{
+    pthread_mutex_lock(&audit->lock);
+    audit->is_rotating = true;
+    pthread_mutex_unlock(&audit->lock);
+}
+
+uint32_t audit_segment(struct audit *audit)
+{
+    return __atomic_load_n(&audit->number, __ATOMIC_RELAXED);
 }
 
 int audit_fd(const struct audit *audit)

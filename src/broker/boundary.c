@@ -11,6 +11,7 @@
 #include "base/fd.h"
 #include "base/pack.h"
 #include "broker/broker.h"
+#include "broker/plans.h"
 #include "policy/units.h"
 #include "sys/path.h"
 
@@ -89,7 +90,7 @@ static int add_policy_mount(const struct broker *b, struct boundary *to, const c
                        "the mount '%.200s' is not below one of the directories that the setting "
                        "mount_roots allows, or does not exist",
                        source);
-    return add_mount(to, &fd, three[1], strcmp(three[2], "rw") == 0, err);
+    return add_mount(to, &fd, three[1], strcmp(three[2], "rw") == 0 && !to->spec.plan, err);
 }
 
 /* A path inside that the workspace's links name: "a/b", without surprises. */
@@ -152,7 +153,7 @@ static int add_links(const struct broker *b, struct boundary *to, const struct e
     const char *target = arena_printf(&to->arena, "/%s", *place ? place : boundary->ticket_at);
     if (!target)
         return err_set(err, ERR_LIMIT, ENOMEM, "keep a mount");
-    return add_mount(to, &fd, target, boundary->ticket_writable, err);
+    return add_mount(to, &fd, target, boundary->ticket_writable && !to->spec.plan, err);
 }
 
 static int check_allowed(const struct broker *b, const struct boundary_message *m, struct err *err)
@@ -164,6 +165,26 @@ static int check_allowed(const struct broker *b, const struct boundary_message *
         return err_set(err, ERR_DENIED, 0,
                        "the policy says network host, which the setting allow_net_host forbids");
     return 0;
+}
+
+/* What a plan's command writes goes to the plan's layer, and nothing anywhere else: what lies
+ * beside the tree is only read. */
+static int use_layer(const struct broker *b, struct boundary *to, const struct exec_message *m,
+                     struct err *err)
+{
+    struct plan_place at;
+    char path[PATH_ROOM];
+
+    snprintf(at.bucket, sizeof(at.bucket), "%s", m->bucket);
+    snprintf(at.workspace, sizeof(at.workspace), "%s", m->workspace);
+    snprintf(at.plan, sizeof(at.plan), "%s", m->plan);
+    scoped_fd int fd = plan_open_dir(b, &at, true, err);
+    if (fd < 0)
+        return -1;
+    plan_path(b, m->bucket, m->workspace, m->plan, path, sizeof(path));
+    to->spec.plan = arena_copy(&to->arena, path, strlen(path));
+    to->spec.pool = NULL;
+    return to->spec.plan ? 0 : err_set(err, ERR_LIMIT, ENOMEM, "keep the plan's path");
 }
 
 int boundary_make(struct broker *b, const struct exec_message *m, struct boundary *ret,
@@ -198,6 +219,8 @@ int boundary_make(struct broker *b, const struct exec_message *m, struct boundar
     listen_ports(b, ret->spec.own_ports);
     if (!ret->spec.workspace || !ret->spec.mounts)
         return err_set(err, ERR_LIMIT, ENOMEM, "keep the policy");
+    if (*m->plan && use_layer(b, ret, m, err) < 0)
+        return -1;
     for (size_t i = 0; boundary->mounts && boundary->mounts[i]; i += 3) {
         if (add_policy_mount(b, ret, boundary->mounts + i, err) < 0)
             return -1;
@@ -227,6 +250,7 @@ int tree_points(struct broker *b, const struct plain_message *m, struct buf *ans
 {
     struct exec_message first = {.bucket = m->texts[0],
                                  .workspace = m->texts[1],
+                                 .plan = "",
                                  .boundary = {.skills_user = "",
                                               .skills_at = ".solven/skills",
                                               .ticket = "",

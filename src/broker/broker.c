@@ -81,6 +81,7 @@ static void tidy(struct broker *b)
         desk_sweep(b);
         journal_commit(b);
     } while (b->sweep);
+    anchor_look(b);
 }
 
 static int turn(struct broker *b, struct err *err)
@@ -105,7 +106,7 @@ static bool front_is_gone(const struct broker *b)
 
 static bool all_is_told(const struct broker *b)
 {
-    return b->desk_count == 0 && tasks_are_told(b);
+    return b->desk_count == 0 && tasks_are_told(b) && plans_are_over(b);
 }
 
 /* Before it waits: what is on disk by then may have been the last thing to wait for. */
@@ -151,6 +152,7 @@ static int end_everything(struct broker *b, struct err *err)
 
     listen_notify("STOPPING=1");
     desk_end_all(b, "daemon stopped");
+    plans_end_all(b);
     desk_sweep(b);
     int r = turn_until(b, all_is_told, began + TELL_MS, err);
     if (r == 0 && !all_is_told(b))
@@ -170,7 +172,11 @@ static int end_everything(struct broker *b, struct err *err)
                                               .details = ""},
                        NULL);
     all = journal_flush(b) && all;
+    plans_close(b);
+    uint64_t last = b->audit ? audit_synced(b->audit) : 0;
     journal_close(b);
+    anchor_stop(b, last);
+    export_stop(b);
     tasks_clear(b);
     listen_close(b);
     state_close(b, all);

@@ -10,10 +10,15 @@
  *   desks.c     a sandbox for each workspace that is awake
  *   tasks.c     the commands in them, and what is told of them
  *   files.c     the processes that serve their files
+ *   plans.c     what is done with plans: plans.h
+ *   locks.c     who may use a workspace's tree
+ *   copy.c      a copy of a plan's layer, to be looked at
  *   idle.c      ends those that do nothing
  *   boundary.c  what a policy says -> what the engine is told
  *   trees.c     the workspaces' directories
  *   journal.c   the record, and who waits for the disk
+ *   anchor.c    its signed heads, rotation and retention    export.c  who sends it elsewhere
+ *   helper.c    the processes for both
  *   unfinished.c  ends in it for what a killed daemon had begun
  *   state.c     DIR: its layout, lock and key
  */
@@ -28,6 +33,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/events.h"
+#include "broker/helper.h"
 #include "broker/protocol.h"
 #include "broker/settings.h"
 #include "carrel.h"
@@ -55,6 +61,8 @@ struct desk {
     struct broker *broker;
     char workspace[PROTOCOL_ID + 1];
     char bucket[PROTOCOL_ID + 1];
+    char plan[PROTOCOL_EXEC_ID + 1]; /* whose layer takes what is written; "": the tree does */
+    char ticket[PROTOCOL_ID + 1];    /* another workspace, whose tree appears in it; "" */
     struct session *session;
     struct watch watch;
     struct timer timer;
@@ -171,6 +179,7 @@ struct broker {
     struct watch audit_watch;
     bool audit_added;         /* since the last commit */
     bool audit_awaited;       /* ... and somebody wants to be told soon */
+    uint64_t audit_commit_ms; /* the last */
     struct timer audit_timer; /* when the patience of the others ends */
     struct waiter *first_waiter;
     struct waiter *last_waiter;
@@ -181,6 +190,28 @@ struct broker {
     struct kept *last_kept;
     size_t kept_count;
     struct timer kept_timer;
+
+    /* anchor.c, export.c */
+    int sink_program; /* open on carrel-sink */
+    int export_program;
+    uid_t sink_uid;
+    uid_t export_uid;
+    struct helper sink;
+    struct helper exporter;
+    struct timer anchor_timer;
+    uint64_t anchored; /* the newest record that a signed head is of */
+    uint64_t exported; /* the newest record that was acknowledged */
+    uint64_t anchor_answers;
+    uint32_t anchor_status;  /* of the last; enum sink_status */
+    uint32_t anchor_segment; /* the newest, when last looked */
+    bool anchor_asked;
+    uint64_t anchor_asked_ms;
+    bool anchor_complained;
+    char anchor_why[480];
+    struct waiter retain_wait;
+    uint64_t retain_through;
+    uint32_t retain_last;
+    bool retaining;
 
     /* files.c */
     int files_program; /* open on carrel-files */
@@ -197,6 +228,13 @@ struct broker {
 
     /* trees.c */
     struct removal *removals;
+
+    /* plans.c */
+    int plan_program; /* open on carrel-plan */
+    struct plan_job *plan_jobs;
+    size_t plan_job_count;
+
+    struct tree_lock *locks;
 
     bool stopping; /* nothing new is begun */
 };
@@ -265,6 +303,18 @@ void journal_dir(const struct broker *broker, char *path, size_t size);
 /* A text as JSON, at most `most` bytes of it. */
 void journal_text(struct buf *b, const char *text, size_t most);
 
+/* --- anchor.c */
+/* Once the record is open. An error when it is not the one that was signed before. */
+int anchor_start(struct broker *broker, struct err *err);
+/* Signs for all up to `last`, once that is on disk and nothing more is written. */
+void anchor_stop(struct broker *broker, uint64_t last);
+/* Once in each turn of the loop: whether a segment was begun. */
+void anchor_look(struct broker *broker);
+
+/* --- export.c */
+void export_start(struct broker *broker);
+void export_stop(struct broker *broker);
+
 /* --- unfinished.c */
 /* What the daemon before this one had begun when it was killed ended with it: adds that to the
  * record. To be called before the start of this one is in it. */
@@ -287,7 +337,12 @@ int boundary_check_room(struct broker *broker, uint32_t kind, const struct exec_
                         bool new_desk, struct err *err);
 
 /* --- desks.c */
+/* The one that writes to the workspace's tree. */
 struct desk *desk_find(const struct broker *broker, const char *workspace);
+/* The one of a plan; "": as above. */
+struct desk *desk_find_plan(const struct broker *broker, const char *workspace, const char *plan);
+/* Any of the workspace's. */
+struct desk *desk_find_any(const struct broker *broker, const char *workspace);
 /* 1: the sandbox is ending, and the message, of that kind, was kept for later. */
 int desk_find_or_start(struct broker *broker, uint32_t kind, const struct exec_message *m,
                        uint64_t tag, struct desk **ret, struct err *err);
@@ -315,6 +370,47 @@ void files_end(struct desk *desk);
 void files_end_leaving(struct broker *broker, const char *workspace);
 /* Whether its files were asked for since the last time, or are being. */
 bool files_is_busy(struct desk *desk);
+/* Whether a call on them is being done. */
+bool files_under_way(const struct desk *desk);
+bool files_are_leaving(const struct broker *broker, const char *workspace);
+
+/* --- locks.c: the table of who has a workspace's tree alone */
+/* 0, or -1 with EBUSY: somebody else has it. From now on nothing new is begun in it. */
+int lock_take(struct broker *broker, const char *workspace, const void *holder, struct err *err);
+/* From whoever has it to another; nothing happens when nobody does. */
+void lock_pass(struct broker *broker, const char *workspace, const void *holder);
+/* What waited goes on. Nothing happens for one that does not have it. */
+void lock_release(struct broker *broker, const char *workspace, const void *holder);
+bool lock_is_held(const struct broker *broker, const char *workspace);
+/* 0: it may begin; 1: it is kept for later; -1: too many are. */
+int lock_defer(struct broker *broker, uint32_t kind, const struct exec_message *m, uint64_t tag,
+               struct err *err);
+/* Puts what lives in it to sleep. 0: nothing does; 1: not yet; -1 with EBUSY: commands run.
+ * `patient`: calls on files may finish first. */
+int lock_settle(struct broker *broker, const char *workspace, bool patient, struct err *err);
+
+/* --- plans.c, plan_dirs.c; more in plans.h */
+struct plan_message;
+void plan_request(struct broker *broker, uint64_t tag, const struct plan_message *m);
+void plan_cancel(struct broker *broker, uint64_t tag);
+/* Whether something other than reading is done with it. */
+bool plan_is_worked_on(const struct broker *broker, const char *plan);
+/* Whether anything is done with any of the workspace's. */
+bool plans_use(const struct broker *broker, const char *workspace);
+/* A sandbox has gone: who waited for that may begin. */
+void plans_look(struct broker *broker);
+/* What a daemon that was killed had half done is taken back, before anybody uses those trees.
+ * -1: one may be left that is not known of. */
+int plans_recover_all(struct broker *broker, struct err *err);
+void plans_front_died(struct broker *broker);
+/* Those that change nothing. */
+void plans_end_all(struct broker *broker);
+bool plans_are_over(const struct broker *broker);
+void plans_close(struct broker *broker);
+/* The names of all that have a directory, packed as a list. */
+int plan_scan(const struct broker *broker, const char *bucket, struct buf *names, struct err *err);
+/* The directory above those of all workspaces of a bucket; -errno. */
+int plan_open_workspaces(const struct broker *broker, const char *bucket);
 
 /* --- idle.c */
 /* Looks again and again until it ends it. */
@@ -354,6 +450,15 @@ void tree_make(struct broker *broker, uint64_t tag, const struct plain_message *
 void tree_trash(struct broker *broker, uint64_t tag, const struct plain_message *m);
 void tree_back(struct broker *broker, uint64_t tag, const struct plain_message *m);
 void tree_purge(struct broker *broker, uint64_t tag, const struct plain_message *m);
+/* Whether what is in it is in an image beside it, and not in the directory itself. */
+bool tree_has_image(const struct broker *broker, const char *bucket, const char *workspace);
+/* Makes a copy of a plan's layer, as another plan. */
+void tree_copy_plan(struct broker *broker, uint64_t tag, const struct plain_message *m);
+/* Copies the layer in one plan's directory to another's, both below `dir`; for a process of its
+ * own. 0 or -errno. */
+int tree_copy(int dir, const char *name, const char *copy);
+/* Removes a plan's directory. */
+void tree_drop_plan(struct broker *broker, uint64_t tag, const struct plain_message *m);
 void trees_close(struct broker *broker);
 /* Removes `name` below `dir` with all that is in it; for a process of its own. 0 or -errno. */
 int tree_remove(int dir, const char *name);

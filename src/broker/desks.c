@@ -13,6 +13,7 @@
 
 enum {
     MOST_DEFERRED = 64, /* commands that wait for one sandbox to end */
+    NAME_ROOM = PROTOCOL_ID + 8,
 };
 
 /* A request that is looked at again when the sandbox is over. */
@@ -30,7 +31,21 @@ struct sleeper {
     uint64_t generation;
 };
 
+struct desk *desk_find_plan(const struct broker *b, const char *workspace, const char *plan)
+{
+    struct desk *d = b->desks[broker_slot(workspace)];
+
+    while (d && (strcmp(d->workspace, workspace) != 0 || strcmp(d->plan, plan) != 0))
+        d = d->next;
+    return d;
+}
+
 struct desk *desk_find(const struct broker *b, const char *workspace)
+{
+    return desk_find_plan(b, workspace, "");
+}
+
+struct desk *desk_find_any(const struct broker *b, const char *workspace)
 {
     struct desk *d = b->desks[broker_slot(workspace)];
 
@@ -118,11 +133,20 @@ static int start(struct desk *d, const struct exec_message *m, struct err *err)
     return 0;
 }
 
+/* How the front knows it: by its workspace, or as that of a plan. */
+static const char *name_of(const struct desk *d, char name[NAME_ROOM])
+{
+    snprintf(name, NAME_ROOM, "%s%s", *d->plan ? "plan:" : "", *d->plan ? d->plan : d->workspace);
+    return name;
+}
+
 void desk_tell(const struct desk *d, uint32_t kind, uint64_t tag)
 {
     char memory[24];
     char pids[24];
-    struct plain_message m = {.texts = {d->workspace, memory, pids}, .number = d->since_ms};
+    char name[NAME_ROOM];
+    struct plain_message m = {.texts = {name_of(d, name), memory, pids, d->workspace},
+                              .number = d->since_ms};
 
     snprintf(memory, sizeof(memory), "%llu", (unsigned long long)d->memory_bytes);
     snprintf(pids, sizeof(pids), "%llu", (unsigned long long)d->pids);
@@ -148,6 +172,8 @@ static struct desk *new_desk(struct broker *b, const struct exec_message *m, str
     d->busy_ms = now_ms();
     snprintf(d->workspace, sizeof(d->workspace), "%s", m->workspace);
     snprintf(d->bucket, sizeof(d->bucket), "%s", m->bucket);
+    snprintf(d->plan, sizeof(d->plan), "%s", m->plan);
+    snprintf(d->ticket, sizeof(d->ticket), "%s", m->boundary.ticket);
     if (start(d, m, err) < 0) {
         free_desk(d);
         return NULL;
@@ -164,7 +190,7 @@ static struct desk *new_desk(struct broker *b, const struct exec_message *m, str
                                               .workspace = m->workspace,
                                               .request = m->request,
                                               .operation = "sandbox.start",
-                                              .result = "ok",
+                                              .result = *m->plan ? "plan" : "ok",
                                               .details = ""},
                        NULL);
     if (b->resumed)
@@ -203,12 +229,17 @@ static void pack_boundary(struct buf *b, const struct exec_message *m)
 int desk_find_or_start(struct broker *b, uint32_t kind, const struct exec_message *m, uint64_t tag,
                        struct desk **ret, struct err *err)
 {
-    struct desk *d = desk_find(b, m->workspace);
+    struct desk *d = desk_find_plan(b, m->workspace, m->plan);
     scoped_buf struct buf boundary;
+    int locked = lock_defer(b, kind, m, tag, err);
 
     pack_boundary(&boundary, m);
+    if (locked != 0)
+        return locked;
     if (buf_done(&boundary) < 0)
         return err_set(err, ERR_LIMIT, ENOMEM, "keep the policy");
+    if (*m->plan && plan_is_worked_on(b, m->plan))
+        return err_set(err, ERR_CONFLICT, 0, "the plan is being closed");
     if (d && (d->ending || d->over))
         return defer(d, kind, m, tag, err);
     if (d && (d->boundary.n != boundary.n || memcmp(d->boundary.p, boundary.p, boundary.n) != 0)) {
@@ -277,10 +308,12 @@ static void end_written(struct broker *b, struct waiter *waiter, bool written)
     struct desk *d = (struct desk *)(void *)((char *)waiter - offsetof(struct desk, end_wait));
     struct deferred *deferred = d->deferred;
 
+    char name[NAME_ROOM];
+
     (void)written;
     if (b->resumed)
         link_send_plain(b, EVENT_SANDBOX_ENDED, 0,
-                        &(struct plain_message){.texts = {d->workspace, d->why}});
+                        &(struct plain_message){.texts = {name_of(d, name), d->why}});
     while (d->sleepers) {
         struct sleeper *sleeper = d->sleepers;
         d->sleepers = sleeper->next;
@@ -297,6 +330,7 @@ static void end_written(struct broker *b, struct waiter *waiter, bool written)
         free(deferred);
         deferred = next;
     }
+    plans_look(b);
 }
 
 static void record_end(struct desk *d)

@@ -231,6 +231,24 @@ bool files_is_busy(struct desk *d)
     return busy;
 }
 
+bool files_under_way(const struct desk *d)
+{
+    const struct files *f = d->files;
+
+    return d->files_askers ||
+           (f && f->activity &&
+            atomic_load(&f->activity->begun) != atomic_load(&f->activity->ended));
+}
+
+bool files_are_leaving(const struct broker *b, const char *workspace)
+{
+    for (const struct files *f = b->files_leaving; f; f = f->next) {
+        if (strcmp(f->workspace, workspace) == 0)
+            return true;
+    }
+    return false;
+}
+
 static int send_join(struct files *f, const struct session_join *join)
 {
     static struct files_join message;

@@ -140,6 +140,7 @@ static bool reap(struct broker *b)
     b->front_pid = 0;
     link_hear_out(b);
     link_close(b);
+    plans_front_died(b);
     say_died(b, status);
     return true;
 }

@@ -19,10 +19,10 @@ enum {
     LAST_RETRY_MS = 60000,
     FLUSH_MS = 5000,
     PATIENT_MS = 5,    /* what nobody waits for goes with what somebody does, or after this */
+    GATHER_FROM = 3,   /* commands that somebody waits for ... */
+    GATHER_MS = 3,     /* ... go to the disk together, once in so long */
     MOST_KEPT = 16384, /* records that wait until they can be written */
 };
-
-#define SEGMENT_BYTES (64ULL << 20)
 
 /* Who is told may have the record opened anew, and others wait for that then: so how things stand
  * is asked for each of them. */
@@ -75,7 +75,7 @@ int journal_open(struct broker *b, struct err *err)
 
     journal_dir(b, path, sizeof(path));
     int64_t group = b->front_uid != geteuid() ? (int64_t)b->front_gid : -1;
-    if (audit_open(&b->audit, path, group, SEGMENT_BYTES, err) < 0) {
+    if (audit_open(&b->audit, path, group, b->settings.audit_segment_bytes, err) < 0) {
         b->audit = NULL;
         return err_wrap(err, "open the audit");
     }
@@ -178,12 +178,29 @@ static void patience_ends(struct timer *timer)
     b->audit_awaited = true; /* journal_commit comes next */
 }
 
+/* Where many commands are on their way, and end one soon after the other, the disk takes the ends
+ * of several as fast as that of one, and the processors are better used for the commands. Whether
+ * those that wait wait a moment more. */
+static bool is_gathering(struct broker *b)
+{
+    uint64_t due = b->audit_commit_ms + GATHER_MS;
+
+    if (b->awaited_tasks < GATHER_FROM || now_ms() >= due)
+        return false;
+    b->audit_timer.ring = patience_ends;
+    return (b->audit_timer.due_ms && b->audit_timer.due_ms <= due) ||
+           timer_set(b->events, &b->audit_timer, due) == 0;
+}
+
 /* Who is told may add records, and wait for them. With no command on its way that somebody waits
  * for, the loop has nothing better to do than to wait for the disk itself. */
 void journal_commit(struct broker *b)
 {
     while (b->audit && b->audit_awaited) {
+        if (is_gathering(b))
+            return;
         b->audit_awaited = b->audit_added = false;
+        b->audit_commit_ms = now_ms();
         timer_stop(b->events, &b->audit_timer);
         if (b->awaited_tasks > 0 || !audit_sync_here(b->audit)) {
             audit_push(b->audit);
@@ -301,6 +318,7 @@ int journal_note(struct broker *b, const struct audit_record *record, struct wai
         return -1;
     }
     kept->waiter.done = note_done;
+    kept->waiter.patient = !waiter || waiter->patient; /* else the loop would wait for the disk */
     /* In their order: what is new waits behind what is kept. */
     if (!b->kept && journal_add(b, &kept->record, &kept->waiter, &err) == 0) {
         kept->outer = waiter;

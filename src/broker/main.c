@@ -29,6 +29,8 @@
 enum {
     FAILED = 125,
     NOBODY_ELSE = 0x6ffffffe, /* a uid far from any that is given out */
+    SINK_ELSE = NOBODY_ELSE - 1,
+    EXPORT_ELSE = NOBODY_ELSE - 2,
     POOL_IDLE_MS = 600000,
 };
 
@@ -130,6 +132,49 @@ static int read_settings(struct settings *s, struct options *options, char **arg
     return 0;
 }
 
+/* As root whoever the setting names, or nobody else's uid; rootless us. Never root, and never two
+ * of them the same: what one may, another may not. */
+static int choose_helper(const struct broker *b, const char *user, const char *setting,
+                         uid_t otherwise, uid_t *ret, struct err *err)
+{
+    uint64_t number;
+
+    *ret = geteuid() == 0 ? otherwise : geteuid();
+    if (!*user)
+        return 0;
+    if (geteuid() != 0)
+        return err_set(err, ERR_DENIED, 0, "only root can use the setting '%s'", setting);
+    if (units_parse_count(user, UINT32_MAX - 1, &number) == 0) {
+        *ret = (uid_t)number;
+    } else {
+        const struct passwd *found =
+            getpwnam(user); /* no threads yet; NOLINT(concurrency-mt-unsafe) */
+        if (!found)
+            return err_set(err, ERR_NOT_FOUND, 0, "there is no user '%s' (setting '%s')", user,
+                           setting);
+        *ret = found->pw_uid;
+    }
+    if (*ret == 0 || *ret == b->front_uid)
+        return err_set(err, ERR_DENIED, 0,
+                       "the setting '%s' must name a user that is neither root nor the front's",
+                       setting);
+    return 0;
+}
+
+static int choose_helpers(struct broker *b, struct err *err)
+{
+    const struct settings *s = &b->settings;
+
+    if (choose_helper(b, s->audit_sink_user, "audit_sink_user", SINK_ELSE, &b->sink_uid, err) < 0 ||
+        choose_helper(b, s->export_user, "export_user", EXPORT_ELSE, &b->export_uid, err) < 0)
+        return -1;
+    if (geteuid() == 0 && b->sink_uid == b->export_uid)
+        return err_set(err, ERR_DENIED, 0,
+                       "'audit_sink_user' and 'export_user' must be two: one has the key, the "
+                       "other talks to the network");
+    return 0;
+}
+
 /* As root the front is somebody else; rootless it is us. */
 static int choose_front(struct broker *b, struct err *err)
 {
@@ -221,23 +266,33 @@ static int find_part(const char *name, char *path, size_t size)
     return -1;
 }
 
+/* Opened now: the user that it runs as may not be able to reach it. */
+static int open_part(const char *name, int *ret, struct err *err)
+{
+    char path[4096];
+
+    if (find_part(name, path, sizeof(path)) < 0)
+        return err_set(err, ERR_NOT_FOUND, 0, "%s, a part of Carrel, is missing; reinstall Carrel",
+                       name);
+    *ret = open(path, O_RDONLY | O_CLOEXEC);
+    return *ret < 0 ? err_set(err, ERR_IO, errno, "open '%s'", path) : 0;
+}
+
 static int find_parts(struct broker *b, struct err *err)
 {
-    char path[sizeof(b->init_path)];
+    const struct {
+        const char *name;
+        int *to;
+    } parts[] = {{"carrel-front", &b->front_program},
+                 {"carrel-files", &b->files_program},
+                 {"carrel-plan", &b->plan_program},
+                 {"carrel-sink", &b->sink_program},
+                 {"carrel-export", &b->export_program}};
 
-    if (find_part("carrel-front", path, sizeof(path)) < 0)
-        return err_set(err, ERR_NOT_FOUND, 0,
-                       "carrel-front, a part of Carrel, is missing; reinstall Carrel");
-    /* Opened now: the front's user may not be able to reach it. */
-    b->front_program = open(path, O_RDONLY | O_CLOEXEC);
-    if (b->front_program < 0)
-        return err_set(err, ERR_IO, errno, "open '%s'", path);
-    if (find_part("carrel-files", path, sizeof(path)) < 0)
-        return err_set(err, ERR_NOT_FOUND, 0,
-                       "carrel-files, a part of Carrel, is missing; reinstall Carrel");
-    b->files_program = open(path, O_RDONLY | O_CLOEXEC);
-    if (b->files_program < 0)
-        return err_set(err, ERR_IO, errno, "open '%s'", path);
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        if (open_part(parts[i].name, parts[i].to, err) < 0)
+            return -1;
+    }
     (void)find_part("carrel-init", b->init_path, sizeof(b->init_path)); /* else the engine looks */
     return 0;
 }
@@ -305,7 +360,7 @@ static int serve(struct broker *b, const struct options *options, struct err *er
     bool may_go_beyond = b->settings.insecure_listen || (options->listen && has_key(b));
 
     /* The parts are found by where this program is, which a chroot that was left does not tell. */
-    if (choose_front(b, err) < 0 || find_parts(b, err) < 0)
+    if (choose_front(b, err) < 0 || choose_helpers(b, err) < 0 || find_parts(b, err) < 0)
         return -1;
     leave_chroot_if_need_be();
     /* As root also the front's user is kept out. Rootless the engine needs its own /proc files. */
@@ -319,16 +374,19 @@ static int serve(struct broker *b, const struct options *options, struct err *er
     int r = events_open(&b->events);
     if (r < 0)
         return err_set(err, ERR_IO, -r, "make a loop");
-    if (journal_open(b, err) < 0 || record_start(b, err) < 0)
+    if (journal_open(b, err) < 0 || anchor_start(b, err) < 0 || record_start(b, err) < 0)
         return -1;
     if (b->was_killed)
         log_warning("previous_was_killed", "then", "its sandboxes ended with it", NULL);
     session_sweep();
     open_pool(b);
+    if (plans_recover_all(b, err) < 0)
+        return -1;
     say_listening(b);
     if (front_start(b, err) < 0)
         return -1;
     files_prepare(b);
+    export_start(b);
     r = broker_run(b, err);
     files_close(b);
     if (b->pool)
@@ -344,6 +402,9 @@ int main(int argc, char **argv)
                                    .socket = -1,
                                    .front_program = -1,
                                    .files_program = -1,
+                                   .sink_program = -1,
+                                   .export_program = -1,
+                                   .plan_program = -1,
                                    .front_watch = {.fd = -1},
                                    .socket_watch = {.fd = -1},
                                    .audit_watch = {.fd = -1}};

@@ -173,6 +173,7 @@ void protocol_pack_exec(struct buf *b, uint64_t tag, const struct exec_message *
     put(b, m->bucket);
     put(b, m->workspace);
     put(b, m->exec);
+    put(b, m->plan);
     put(b, m->actor);
     put(b, m->request);
     put_boundary(b, &m->boundary);
@@ -197,6 +198,9 @@ bool protocol_unpack_exec(char *bytes, size_t n, struct arena *arena, uint64_t *
     ret->bucket = get_id(&u, false);
     ret->workspace = get_id(&u, false);
     ret->exec = get_exec_id(&u);
+    ret->plan = get(&u, PROTOCOL_EXEC_ID);
+    if (*ret->plan && !protocol_plan_id_is_valid(ret->plan))
+        u.failed = true;
     ret->actor = get(&u, PROTOCOL_TEXT);
     ret->request = get(&u, PROTOCOL_TEXT);
     get_boundary(&u, arena, &ret->boundary);
@@ -211,6 +215,31 @@ bool protocol_unpack_exec(char *bytes, size_t n, struct arena *arena, uint64_t *
     ret->columns = unpack_upto(&u, LARGEST_TERMINAL);
     ret->limits = get_limits(&u);
     return unpack_done(&u) && ret->argv && ret->argv[0];
+}
+
+void protocol_pack_plan(struct buf *b, uint64_t tag, const struct plan_message *m)
+{
+    pack_u64(b, tag);
+    put(b, m->bucket);
+    put(b, m->workspace);
+    put(b, m->plan);
+    put(b, m->actor);
+    put(b, m->request);
+    pack_u64(b, m->verb);
+}
+
+bool protocol_unpack_plan(char *bytes, size_t n, uint64_t *ret_tag, struct plan_message *ret)
+{
+    struct unpack u = {.at = bytes, .end = bytes + n};
+
+    *ret_tag = unpack_u64(&u);
+    ret->bucket = get_id(&u, false);
+    ret->workspace = get_id(&u, false);
+    ret->plan = get(&u, PROTOCOL_EXEC_ID);
+    ret->actor = get(&u, PROTOCOL_TEXT);
+    ret->request = get(&u, PROTOCOL_TEXT);
+    ret->verb = unpack_upto(&u, PLAN_VERB_COUNT_ - 1);
+    return unpack_done(&u) && protocol_plan_id_is_valid(ret->plan);
 }
 
 static void put_usage(struct buf *b, const struct carrel_usage *usage)
@@ -339,7 +368,7 @@ void protocol_pack_record(struct buf *b, uint64_t tag, const struct record_messa
 /* One object on one line, as far as can be seen without parsing it: every bracket closed, and the
  * first one at the very end. What is inside may be nonsense, but it stays inside: it cannot pass
  * for other fields of the record, or for another record. */
-static bool details_are_sane(const char *details)
+bool protocol_details_are_sane(const char *details)
 {
     uint64_t braces = 0; /* of what is open, innermost last: 1 is a brace */
     unsigned depth = 0;
@@ -382,7 +411,7 @@ bool protocol_unpack_record(char *bytes, size_t n, uint64_t *ret_tag, struct rec
     ret->operation = get_id(&u, false);
     ret->result = get(&u, PROTOCOL_TEXT);
     ret->details = get(&u, PROTOCOL_DETAILS);
-    return unpack_done(&u) && details_are_sane(ret->details);
+    return unpack_done(&u) && protocol_details_are_sane(ret->details);
 }
 
 void protocol_pack_error(struct buf *b, uint64_t tag, const struct err *err)
@@ -442,15 +471,25 @@ bool protocol_id_is_valid(const char *id)
     return n <= PROTOCOL_ID;
 }
 
-bool protocol_exec_id_is_valid(const char *id)
+static bool is_made_id(char letter, const char *id)
 {
     size_t n = 1;
 
-    if (id[0] != 'x')
+    if (id[0] != letter)
         return false;
     for (; id[n] && n <= PROTOCOL_EXEC_ID; n++) {
         if (!(id[n] >= 'a' && id[n] <= 'z') && !(id[n] >= '2' && id[n] <= '7'))
             return false;
     }
     return n == PROTOCOL_EXEC_ID;
+}
+
+bool protocol_exec_id_is_valid(const char *id)
+{
+    return is_made_id('x', id);
+}
+
+bool protocol_plan_id_is_valid(const char *id)
+{
+    return is_made_id('p', id);
 }

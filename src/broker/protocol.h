@@ -49,6 +49,18 @@ enum request_kind {
     REQUEST_PONG,  /* number: of the EVENT_PING that it answers. No answer */
     REQUEST_FILES, /* struct exec_message, of which the boundary counts: wakes the workspace. */
     /* ANSWER_FILES: workspace; + a socket to its file server, see files/protocol.h */
+    /* struct plan_message: a short-lived process that does one thing with a plan (carrel-plan).
+     * ANSWER_PLAN when it runs, ANSWER_PLAN_STEPS now and then, ANSWER_PLAN_ENDED at last; or one
+     * ANSWER_ERROR, when it could not be begun: with EBUSY while commands run in the workspace. */
+    REQUEST_PLAN_JOB,
+    /* number: the tag of a REQUEST_PLAN_JOB that is to end early, if it changes nothing or has not
+     * begun. No answer of its own. */
+    REQUEST_PLAN_CANCEL,
+    REQUEST_PLAN_DROP, /* bucket, workspace, plan: its directory is removed */
+    /* bucket, workspace, plan, copy: a plan of that id whose layer is a copy of this one's, for a
+     * command that looks at what is planned. */
+    REQUEST_PLAN_VIEW,
+    REQUEST_PLAN_SCAN, /* bucket: all plans that have a directory. ANSWER_NAMES: "workspace/plan" */
     REQUEST_COUNT_,
 };
 
@@ -72,6 +84,12 @@ enum answer_kind {
     ANSWER_STARTED,
     ANSWER_NAMES, /* a list */
     ANSWER_FILES,
+    ANSWER_PLAN,       /* plan; number 1: its layer's marks are root's; + where to write its job */
+    ANSWER_PLAN_STEPS, /* plan; number: so many steps of it are done */
+    /* plan, why ("": by itself, "timeout", "cancelled"); number: how much it has answered, its exit
+     * status from bit 48 on (255: it was killed); + the answer, a file. What is to be on record of
+     * it is on disk. */
+    ANSWER_PLAN_ENDED,
     /* Without being asked, tag 0. */
     EVENT_ENDED,         /* struct ended_message; not to be told to anybody before EVENT_SETTLED */
     EVENT_SETTLED,       /* exec; number: 0: what is to be on record is on disk. Else an errno: the
@@ -98,6 +116,34 @@ enum link_kind {
     LINK_COUNT_,
 };
 
+/* What can be done with a plan: the verbs of carrel-plan. */
+enum plan_verb {
+    PLAN_DERIVE, /* ends the plan's sandbox first */
+    PLAN_SUBMIT,
+    PLAN_SHOW,
+    PLAN_DIFF,
+    PLAN_VERIFY,
+    PLAN_APPLY, /* this one and the next two have the workspace to themselves */
+    PLAN_UNDO,
+    PLAN_RECOVER,
+    PLAN_VERB_COUNT_,
+};
+
+enum {
+    PLAN_STATUS_SHIFT = 48,
+    PLAN_KILLED = 255,
+    PLAN_ANSWER_BYTES = 64 << 20, /* most of an answer */
+};
+
+struct plan_message {
+    const char *bucket;
+    const char *workspace;
+    const char *plan;
+    const char *actor;
+    const char *request;
+    uint64_t verb;
+};
+
 /* The boundary of a workspace, decided by its policy. */
 struct boundary_message {
     uint64_t level; /* enum carrel_level and so on */
@@ -120,6 +166,7 @@ struct exec_message {
     const char *bucket;
     const char *workspace;
     const char *exec;    /* chosen by the front */
+    const char *plan;    /* its writes go to this one's layer; "": to the tree */
     const char *actor;   /* for the record */
     const char *request; /* likewise: the id of the HTTP request */
     struct boundary_message boundary;
@@ -157,6 +204,8 @@ struct record_message {
 void protocol_pack_exec(struct buf *b, uint64_t tag, const struct exec_message *m);
 bool protocol_unpack_exec(char *bytes, size_t n, struct arena *arena, uint64_t *ret_tag,
                           struct exec_message *ret);
+void protocol_pack_plan(struct buf *b, uint64_t tag, const struct plan_message *m);
+bool protocol_unpack_plan(char *bytes, size_t n, uint64_t *ret_tag, struct plan_message *ret);
 void protocol_pack_ended(struct buf *b, const struct ended_message *m);
 /* result.denials is in `arena`. */
 bool protocol_unpack_ended(char *bytes, size_t n, struct arena *arena, struct ended_message *ret);
@@ -176,6 +225,11 @@ struct plain_message {
 void protocol_pack_plain(struct buf *b, uint64_t tag, const struct plain_message *m);
 bool protocol_unpack_plain(char *bytes, size_t n, uint64_t *ret_tag, struct plain_message *ret);
 
+/* One JSON object on one line, as far as can be seen without parsing it, or "". */
+bool protocol_details_are_sane(const char *details);
+
 /* 1 to 64 of A-Z a-z 0-9 . _ -, beginning with a letter or digit: also a safe file name. */
 bool protocol_id_is_valid(const char *id);
 bool protocol_exec_id_is_valid(const char *id);
+/* 'p' and 26 characters of base 32. */
+bool protocol_plan_id_is_valid(const char *id);

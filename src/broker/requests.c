@@ -98,12 +98,15 @@ static bool handle_kill(struct broker *b, uint64_t tag, const struct plain_messa
     return true;
 }
 
+/* All of the workspace's, the plans' too; it is told when the first of them is over. */
 static bool handle_sleep(struct broker *b, uint64_t tag, const struct plain_message *m)
 {
     struct desk *d = desk_find(b, m->texts[0]);
 
     if (!protocol_id_is_valid(m->texts[0]))
         return false;
+    if (!d)
+        d = desk_find_any(b, m->texts[0]);
     if (!d) {
         answer_unknown(b, tag, "sandbox");
         return true;
@@ -111,7 +114,10 @@ static bool handle_sleep(struct broker *b, uint64_t tag, const struct plain_mess
     struct err err;
     if (desk_await_end(d, tag, &err) < 0)
         link_send_error(b, tag, &err);
-    desk_end(d, *m->texts[1] ? m->texts[1] : "asked to");
+    for (struct desk *each = b->desks[broker_slot(m->texts[0])]; each; each = each->next) {
+        if (strcmp(each->workspace, m->texts[0]) == 0)
+            desk_end(each, *m->texts[1] ? m->texts[1] : "asked to");
+    }
     return true;
 }
 
@@ -242,6 +248,58 @@ static bool handle_files(struct broker *b, char *bytes, size_t n)
     return good;
 }
 
+static bool handle_plan_job(struct broker *b, char *bytes, size_t n)
+{
+    struct plan_message m;
+    uint64_t tag = 0;
+
+    if (!protocol_unpack_plan(bytes, n, &tag, &m) || tag == 0)
+        return false;
+    plan_request(b, tag, &m);
+    return true;
+}
+
+static bool handle_plan_cancel(struct broker *b, uint64_t tag, const struct plain_message *m)
+{
+    (void)tag;
+    plan_cancel(b, m->number);
+    return true;
+}
+
+static bool handle_plan_drop(struct broker *b, uint64_t tag, const struct plain_message *m)
+{
+    if (!protocol_id_is_valid(m->texts[0]) || !protocol_id_is_valid(m->texts[1]) ||
+        !protocol_plan_id_is_valid(m->texts[2]))
+        return false;
+    tree_drop_plan(b, tag, m);
+    return true;
+}
+
+static bool handle_plan_view(struct broker *b, uint64_t tag, const struct plain_message *m)
+{
+    if (!protocol_id_is_valid(m->texts[0]) || !protocol_id_is_valid(m->texts[1]) ||
+        !protocol_plan_id_is_valid(m->texts[2]) || !protocol_plan_id_is_valid(m->texts[3]))
+        return false;
+    tree_copy_plan(b, tag, m);
+    return true;
+}
+
+static bool handle_plan_scan(struct broker *b, uint64_t tag, const struct plain_message *m)
+{
+    scoped_buf struct buf names;
+    struct err err;
+
+    buf_init(&names, 2UL << 20);
+    if (!protocol_id_is_valid(m->texts[0]))
+        return false;
+    pack_u64(&names, tag);
+    if (plan_scan(b, m->texts[0], &names, &err) < 0)
+        link_send_error(b, tag, &err);
+    else
+        link_send(b, ANSWER_NAMES, &names, NULL, 0);
+    return true;
+}
+
 struct told {
     struct waiter waiter;
     uint64_t tag;
@@ -266,9 +324,10 @@ static void record_written(struct broker *b, struct waiter *waiter, bool written
 static bool is_the_brokers(const char *operation)
 {
     return strncmp(operation, "daemon.", 7) == 0 || strncmp(operation, "front.", 6) == 0 ||
-           strcmp(operation, "sandbox.start") == 0 || strcmp(operation, "exec.start") == 0 ||
-           strcmp(operation, "sandbox.end") == 0 || strcmp(operation, "exec.end") == 0 ||
-           strcmp(operation, "denial") == 0;
+           strncmp(operation, "audit.", 6) == 0 || strcmp(operation, "sandbox.start") == 0 ||
+           strcmp(operation, "exec.start") == 0 || strcmp(operation, "sandbox.end") == 0 ||
+           strcmp(operation, "exec.end") == 0 || strcmp(operation, "denial") == 0 ||
+           strcmp(operation, "plan.step") == 0 || strcmp(operation, "plan.recover") == 0;
 }
 
 /* Says last, where readers look, that the front has said so. */
@@ -342,9 +401,14 @@ static const struct {
     [REQUEST_TREE_POINTS] = {"tree_points", .plain = handle_tree_points},
     [REQUEST_PONG] = {"pong", .plain = handle_pong, .early = true},
     [REQUEST_FILES] = {"files", .raw = handle_files},
+    [REQUEST_PLAN_JOB] = {"plan_job", .raw = handle_plan_job},
+    [REQUEST_PLAN_CANCEL] = {"plan_cancel", .plain = handle_plan_cancel},
+    [REQUEST_PLAN_DROP] = {"plan_drop", .plain = handle_plan_drop},
+    [REQUEST_PLAN_VIEW] = {"plan_view", .plain = handle_plan_view},
+    [REQUEST_PLAN_SCAN] = {"plan_scan", .plain = handle_plan_scan},
 };
 
-_Static_assert(REQUEST_COUNT_ == REQUEST_FILES + 1, "every request is in the table");
+_Static_assert(REQUEST_COUNT_ == REQUEST_PLAN_SCAN + 1, "every request is in the table");
 
 void request_refuse(struct broker *b, uint32_t kind, const char *why)
 {

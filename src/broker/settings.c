@@ -71,6 +71,31 @@ static const struct key {
      "a front that answers nothing is replaced after it; 0: never"},
     {"insecure_listen", YES_NO, KEY(insecure_listen), "no",
      "listen beyond this host without further questions"},
+    {"audit_segment", SIZE, KEY(audit_segment_bytes), "64M", "size of a file of the record"},
+    {"audit_segment_age", DURATION, KEY(audit_segment_age_ms), "1d",
+     "age at which the next one is begun; 0: any"},
+    {"audit_keep", DURATION, KEY(audit_keep_ms), "0",
+     "age at which whole files of the record go; 0: never"},
+    {"audit_keep_bytes", SIZE, KEY(audit_keep_bytes), "0",
+     "size of the record beyond which the oldest go; 0: any"},
+    {"audit_hold", SIZE, KEY(audit_hold), "8G",
+     "size of the record up to which it waits for 'export'"},
+    {"audit_heads", DURATION, KEY(audit_heads_ms), "1m",
+     "how often a head of the record is signed; 0: at rotation and stop"},
+    {"audit_sink_user", TEXT, KEY(audit_sink_user), "",
+     "as root: who has the key; empty: uid 1879048189"},
+    {"audit_sink_file", TEXT, KEY(audit_sink_file), "",
+     "a file of that user's that heads are added to"},
+    {"audit_sink_url", TEXT, KEY(audit_sink_url), "", "where heads are sent by HTTP POST"},
+    {"audit_sink_auth", TEXT, KEY(audit_sink_auth), "", "file with the credentials for that"},
+    {"export", TEXT, KEY(export), "",
+     "where records are sent: https://HOST:9200, file:PATH, syslog:"},
+    {"export_index", TEXT, KEY(export_index), "logs-carrel.audit-default",
+     "index or data stream there"},
+    {"export_auth", TEXT, KEY(export_auth), "", "file with 'ApiKey ...' or 'user:password'"},
+    {"export_ca", TEXT, KEY(export_ca), "", "file with the certificate authority of that host"},
+    {"export_gzip", YES_NO, KEY(export_gzip), "no", "compress what is sent"},
+    {"export_user", TEXT, KEY(export_user), "", "as root: who sends it; empty: uid 1879048188"},
 #undef KEY
 };
 
@@ -323,6 +348,34 @@ int settings_read_file(struct settings *s, const char *path, struct err *err)
     return settings_parse(s, text, path, err);
 }
 
+static bool begins_with_any(const char *text, const char *const *beginnings)
+{
+    for (; *beginnings; beginnings++) {
+        if (strncmp(text, *beginnings, strlen(*beginnings)) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Carrel-export knows more; but what cannot be is told when the daemon starts. */
+static int check_targets(const struct settings *s, struct err *err)
+{
+    static const char *const records[] = {
+        "https://",      "http://",       "file:/",        "syslog:",
+        "syslog+tcp://", "syslog+unix:/", "syslog+udp://", NULL};
+    static const char *const heads[] = {"https://", "http://", NULL};
+
+    if (*s->export && !begins_with_any(s->export, records))
+        return err_set(err, ERR_INVALID, 0,
+                       "'export' must be https://HOST:PORT, http://HOST:PORT, file:/PATH, syslog:, "
+                       "syslog+unix:/PATH, syslog+udp://HOST:PORT or syslog+tcp://HOST:PORT");
+    if (*s->audit_sink_url && !begins_with_any(s->audit_sink_url, heads))
+        return err_set(err, ERR_INVALID, 0, "'audit_sink_url' must begin with https:// or http://");
+    if (*s->audit_sink_file && *s->audit_sink_file != '/')
+        return err_set(err, ERR_INVALID, 0, "'audit_sink_file' must be an absolute path");
+    return 0;
+}
+
 int settings_complete(struct settings *s, struct err *err)
 {
     if (s->state[0] == '\0')
@@ -330,6 +383,10 @@ int settings_complete(struct settings *s, struct err *err)
     if (strcmp(s->ports, "off") != 0 && strcmp(s->ports, "key") != 0 &&
         strcmp(s->ports, "token") != 0)
         return err_set(err, ERR_INVALID, 0, "'ports' must be off, key or token");
+    if (s->audit_segment_bytes == 0)
+        return err_set(err, ERR_INVALID, 0, "'audit_segment' must not be 0");
+    if (check_targets(s, err) < 0)
+        return -1;
     if (settings_is_given(s, "socket"))
         return 0;
     int n = snprintf(s->socket, sizeof(s->socket), "%s/carrel.sock", s->state);

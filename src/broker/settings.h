@@ -41,7 +41,23 @@ struct settings {
     uint64_t pool;              /* sandboxes prepared ahead */
     uint64_t front_watchdog_ms; /* a front that answers nothing is replaced after it; 0: never */
     bool insecure_listen;
-    uint64_t given; /* which were set, by their place in the table */
+    uint64_t audit_segment_bytes;  /* of the record; then the next is begun */
+    uint64_t audit_segment_age_ms; /* likewise; 0: never */
+    uint64_t audit_keep_ms;        /* after which whole segments go; 0: never */
+    uint64_t audit_keep_bytes;     /* likewise */
+    uint64_t audit_hold;           /* bytes that are kept for an exporter that is behind */
+    uint64_t audit_heads_ms;       /* between signed heads; 0: at rotation and stop alone */
+    char audit_sink_user[64];      /* as root: whom the sink runs as */
+    char audit_sink_file[1024];    /* where heads go besides DIR; "" : nowhere */
+    char audit_sink_url[1024];
+    char audit_sink_auth[1024]; /* a file */
+    char export[1024];          /* where records go; "" : nowhere */
+    char export_index[256];
+    char export_auth[1024]; /* a file */
+    char export_ca[1024];
+    bool export_gzip;
+    char export_user[64]; /* as root */
+    uint64_t given;       /* which were set, by their place in the table */
 };
 
 enum {

@@ -5,6 +5,8 @@
  *   DIR                  root, 0711                    ours, 0700
  *   DIR/db, DIR/execs    the front's, 0700             ours, 0700
  *   DIR/audit            root, group the front's, 0750 ours, 0700
+ *   DIR/heads, export    the sink's, the exporter's, group the front's, 0750
+ *   DIR/sink             the sink's, 0700              ours, 0700
  *   DIR/<bucket>         root, 0711                    ours, 0700
  *   .../threads, .carrel root, 0700                    ours, 0700
  *   .../skills           root, 0755                    ours, 0700
@@ -39,10 +41,17 @@ static bool has_two_users(const struct broker *b)
     return b->front_uid != geteuid();
 }
 
+enum whose {
+    OURS,
+    FRONTS,
+    SINKS,
+    EXPORTERS,
+};
+
 struct place {
     const char *name;
     mode_t shared; /* as root */
-    bool fronts;
+    enum whose whose;
     bool group; /* only its group is the front's */
 };
 
@@ -50,10 +59,14 @@ struct place {
  * is taken away. */
 static int set_rights(const struct broker *b, int fd, const struct place *place, bool made)
 {
-    uid_t uid = place->fronts ? b->front_uid : geteuid();
-    gid_t gid = place->fronts || place->group ? b->front_gid : getegid();
+    const uid_t uids[] = {[OURS] = geteuid(),
+                          [FRONTS] = b->front_uid,
+                          [SINKS] = b->sink_uid,
+                          [EXPORTERS] = b->export_uid};
+    uid_t uid = uids[place->whose];
+    gid_t gid = place->whose != OURS || place->group ? b->front_gid : getegid();
     mode_t mode = has_two_users(b) ? place->shared : 0700;
-    bool exactly = made || place->fronts || place->group;
+    bool exactly = made || place->whose != OURS || place->group;
     struct stat st;
 
     if (fstat(fd, &st) < 0)
@@ -83,11 +96,11 @@ static int open_dir(const struct broker *b, int above, const struct place *place
 
 int state_make_bucket(const struct broker *b, const char *bucket, struct err *err)
 {
-    static const struct place threads = {"threads", 0700, false, false};
-    static const struct place skills = {"skills", 0755, false, false};
-    static const struct place own = {".carrel", 0700, false, false};
-    static const struct place trash = {"trash", 0700, false, false};
-    struct place place = {bucket, 0711, false, false};
+    static const struct place threads = {"threads", 0700, OURS, false};
+    static const struct place skills = {"skills", 0755, OURS, false};
+    static const struct place own = {".carrel", 0700, OURS, false};
+    static const struct place trash = {"trash", 0700, OURS, false};
+    struct place place = {bucket, 0711, OURS, false};
     scoped_fd int top = open_dir(b, b->state, &place, err);
     scoped_fd int threads_fd = top < 0 ? -1 : open_dir(b, top, &threads, err);
     scoped_fd int skills_fd = threads_fd < 0 ? -1 : open_dir(b, top, &skills, err);
@@ -279,7 +292,9 @@ static int open_top(struct broker *b, struct err *err)
 int state_open(struct broker *b, struct err *err)
 {
     static const struct place places[] = {
-        {"db", 0700, true, false}, {"execs", 0700, true, false}, {"audit", 0750, false, true}};
+        {"db", 0700, FRONTS, false},  {"execs", 0700, FRONTS, false},
+        {"audit", 0750, OURS, true},  {"heads", 0750, SINKS, false},
+        {"sink", 0700, SINKS, false}, {"export", 0750, EXPORTERS, false}};
     struct stat st;
 
     if (open_top(b, err) < 0 || check_top(b, &st, err) < 0 || take_lock(b, err) < 0)

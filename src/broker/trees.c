@@ -19,6 +19,7 @@
 #include "base/pack.h"
 #include "broker/broker.h"
 #include "broker/log.h"
+#include "broker/plans.h"
 #include "sys/path.h"
 #include "sys/process.h"
 
@@ -334,8 +335,11 @@ void tree_trash(struct broker *b, uint64_t tag, const struct plain_message *m)
     struct err err;
     int r;
 
-    if (desk_find(b, m->texts[1]))
+    if (desk_find_any(b, m->texts[1]))
         r = err_set(&err, ERR_CONFLICT, 0, "the workspace is awake; let it sleep first");
+    else if (plans_use(b, m->texts[1]))
+        r = err_set(&err, ERR_CONFLICT, 0,
+                    "a plan of the workspace is being worked on; wait until that is over");
     else
         r = open_both(b, m, &p, &err);
     files_end_leaving(b, m->texts[1]);
@@ -403,9 +407,9 @@ static void finish_removal(struct removal *removal, int status)
     int r = 0;
 
     if (!WIFEXITED(status))
-        r = err_set(&err, ERR_IO, 0, "removing the workspace was interrupted");
+        r = err_set(&err, ERR_IO, 0, "removing or copying files was interrupted");
     else if (WEXITSTATUS(status) != 0)
-        r = err_set(&err, ERR_IO, WEXITSTATUS(status), "remove the workspace");
+        r = err_set(&err, ERR_IO, WEXITSTATUS(status), "remove or copy files");
     if (r < 0)
         log_err("purge_failed", NULL, &err);
     if (removal->generation == b->generation)
@@ -430,35 +434,51 @@ static void removed(struct watch *watch, uint32_t what)
 
 enum {
     KEPT_FD = 3, /* what the child works with; before it are stdin, stdout and stderr */
+    PLANS_FD = 4,
 };
 
 /* In the child: only system calls, as other threads of the broker may have held locks. It lets go
  * of all that is the broker's: the lock, and the pipes of commands, which would not see their end
  * while it holds them. */
-static int leave_broker(int trash, pid_t broker)
+static int leave_broker(int dir, int plans, pid_t broker)
 {
-    if (trash != KEPT_FD && dup3(trash, KEPT_FD, O_CLOEXEC) < 0)
+    int copy = plans < 0 ? 0 : fcntl(plans, F_DUPFD_CLOEXEC, PLANS_FD + 1);
+
+    if (copy < 0 || (dir != KEPT_FD && dup3(dir, KEPT_FD, O_CLOEXEC) < 0) ||
+        (copy && dup3(copy, PLANS_FD, O_CLOEXEC) < 0))
         return -errno;
-    if (process_close_from(KEPT_FD + 1, CLOSE_NOW) < 0 ||
+    if (process_close_from(copy ? PLANS_FD + 1 : PLANS_FD, CLOSE_NOW) < 0 ||
         prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0)
         return -errno;
     return getppid() == broker ? 0 : -ESRCH; /* it died before we could hear of that */
 }
 
-static _Noreturn void remove_here(const struct two_places *p, pid_t broker)
+/* What is removed below a directory; an image is a file. */
+struct remains {
+    int dir;
+    const char *name;
+    const char *image; /* or NULL */
+    const char *copy;  /* not removed, but copied to this one; or NULL */
+    int plans;         /* of all workspaces; -1 */
+    const char *workspace;
+};
+
+static _Noreturn void remove_here(const struct remains *p, pid_t broker)
 {
-    int r = leave_broker(p->trash, broker);
+    int r = leave_broker(p->dir, p->plans, broker);
+
+    if (r == 0 && p->plans >= 0) /* before the row goes, which is all that leads to them */
+        r = tree_remove(PLANS_FD, p->workspace);
     if (r == 0)
-        r = tree_remove(KEPT_FD, p->trashed);
-    if (r == 0 && unlinkat(KEPT_FD, p->trashed_image, 0) < 0 && errno != ENOENT)
+        r = p->copy ? tree_copy(KEPT_FD, p->name, p->copy) : tree_remove(KEPT_FD, p->name);
+    if (r == 0 && p->image && unlinkat(KEPT_FD, p->image, 0) < 0 && errno != ENOENT)
         r = -errno;
     if (r == 0 && fsync(KEPT_FD) < 0)
         r = -errno;
     _exit(r < 0 && -r < 256 ? -r : r < 0 ? EIO : 0);
 }
 
-static int start_removal(struct broker *b, uint64_t tag, const struct two_places *p,
-                         struct err *err)
+static int start_removal(struct broker *b, uint64_t tag, const struct remains *p, struct err *err)
 {
     struct removal *removal = calloc(1, sizeof(*removal));
 
@@ -494,12 +514,67 @@ void tree_purge(struct broker *b, uint64_t tag, const struct plain_message *m)
     struct two_places p;
     struct err err;
     int r = open_both(b, m, &p, &err);
+    scoped_fd int plans = r < 0 ? -1 : plan_open_workspaces(b, m->texts[0]);
+    struct remains remains = {.dir = p.trash,
+                              .name = p.trashed,
+                              .image = p.trashed_image,
+                              .plans = plans,
+                              .workspace = p.name};
 
+    if (r == 0 && plans < 0 && plans != -ENOENT)
+        r = err_set(&err, ERR_IO, -plans, "open the directory of the workspace's plans");
     if (r == 0)
-        r = start_removal(b, tag, &p, &err);
+        r = start_removal(b, tag, &remains, &err);
     if (r < 0)
         link_send_error(b, tag, &err);
     close_both(&p);
+}
+
+bool tree_has_image(const struct broker *b, const char *bucket, const char *workspace)
+{
+    struct err err;
+    scoped_fd int threads = open_place(b, bucket, "threads", &err);
+    char image[NAME_ROOM + 16];
+
+    snprintf(image, sizeof(image), "%s" IMAGE_SUFFIX, workspace);
+    return threads >= 0 && is_there(threads, image, S_IFREG);
+}
+
+void tree_copy_plan(struct broker *b, uint64_t tag, const struct plain_message *m)
+{
+    struct plan_place at = {.plan = ""};
+    struct err err;
+
+    snprintf(at.bucket, sizeof(at.bucket), "%s", m->texts[0]);
+    snprintf(at.workspace, sizeof(at.workspace), "%s", m->texts[1]);
+    snprintf(at.plan, sizeof(at.plan), "%s", m->texts[3]);
+    scoped_fd int plans = plan_open_parent(b, m->texts[0], m->texts[1], &err);
+    scoped_fd int made = plans < 0 ? -1 : plan_open_dir(b, &at, true, &err);
+    struct remains remains = {.dir = plans, .name = m->texts[2], .copy = at.plan, .plans = -1};
+
+    if (made < 0 || start_removal(b, tag, &remains, &err) < 0)
+        link_send_error(b, tag, &err);
+}
+
+void tree_drop_plan(struct broker *b, uint64_t tag, const struct plain_message *m)
+{
+    struct err err;
+    struct desk *d = desk_find_plan(b, m->texts[1], m->texts[2]);
+    scoped_fd int plans = plan_open_parent(b, m->texts[0], m->texts[1], &err);
+    struct remains remains = {.dir = plans, .name = m->texts[2], .plans = -1};
+
+    if (plans < 0) { /* nothing of it is there, which is what was asked for */
+        answer(b, tag, err.code == ERR_NOT_FOUND ? 0 : -1, &err);
+        return;
+    }
+    if (d)
+        desk_end(d, "the plan was discarded");
+    if (d || plan_is_worked_on(b, m->texts[2])) {
+        err_set(&err, ERR_CONFLICT, 0, "something of the plan still runs; try again");
+        link_send_error(b, tag, &err);
+    } else if (start_removal(b, tag, &remains, &err) < 0) {
+        link_send_error(b, tag, &err);
+    }
 }
 
 void trees_close(struct broker *b)

@@ -25,6 +25,9 @@ struct run_options {
     const char *shell_line;
     const char *policy_path;
     const char *stdin_path;
+    const char *plan_id; /* that goes on */
+    bool plan;
+    bool keep_open; /* ... so that another command can go on with it */
     bool json;
     bool explain;
     bool help;

@@ -7,12 +7,16 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/plan.h"
 #include "policy/policy.h"
 #include "json/result.h"
 
-static int print_json(const struct carrel_result *result)
+static int print_json(const struct carrel_result *result, json_t *plan)
 {
     json_t *object = result_json(result, true);
+
+    if (plan)
+        json_object_set(object, "plan", plan);
     char *text = json_dumps(object, JSON_REAL_PRECISION(6));
     json_decref(object);
     if (!text)
@@ -46,32 +50,70 @@ static int load_policy(struct run_options *options, struct err *err)
     return policy_apply(policy, &options->arena, &options->spec, err);
 }
 
-int cli_run_full(struct run_options *options, char **argv)
+static int fail(const struct err *err)
 {
     char text[512];
-    struct err err = {0};
+
+    return cli_fail(err_text(err, text, sizeof(text)));
+}
+
+/* The plan may be NULL. */
+static int run_it(struct run_options *options, struct cli_plan *plan)
+{
     struct carrel_result result;
+    struct err err = {0};
+    json_t *told = NULL;
+    int status = cli_call(options, &result);
+
+    if (status != 0) {
+        if (plan)
+            cli_plan_abandon(plan);
+        return status;
+    }
+    if (plan && cli_plan_end(plan, &result, &told, &err) < 0)
+        status = fail(&err); /* what the command has written is told all the same */
+    int written = options->json ? print_json(&result, told) : 0;
+    if (!options->json)
+        cli_print_end(&result);
+    if (told && !options->json)
+        cli_plan_say(plan, told);
+    json_decref(told);
+    if (status == 0)
+        status = written ? written : result.exit_code;
+    carrel_result_clear(&result);
+    return status;
+}
+
+static int run_planned(struct run_options *options)
+{
+    static struct cli_plan plan;
+    struct err err = {0};
+    int status;
+
+    if (cli_plan_begin(&plan, options, &err) < 0) {
+        cli_plan_abandon(&plan);
+        status = fail(&err);
+    } else {
+        status = options->explain ? explain_it(options) : run_it(options, &plan);
+    }
+    cli_plan_clear(&plan);
+    return status;
+}
+
+int cli_run_full(struct run_options *options, char **argv)
+{
+    struct err err = {0};
 
     (void)argv;
     if (options->policy_path && load_policy(options, &err) < 0)
-        return cli_fail(err_text(&err, text, sizeof(text)));
+        return fail(&err);
     int status = cli_open_files(options);
     if (status != 0)
         return status;
-    if (options->explain)
-        return explain_it(options);
-    options->spec.capture = options->json;
-    status = cli_call(options, &result);
-    if (status != 0)
-        return status;
-    int written = 0;
-    if (options->json)
-        written = print_json(&result);
-    else
-        cli_print_end(&result);
-    status = written ? written : result.exit_code;
-    carrel_result_clear(&result);
-    return status;
+    options->spec.capture = options->json && !options->explain;
+    if (options->plan)
+        return run_planned(options);
+    return options->explain ? explain_it(options) : run_it(options, NULL);
 }
 
 int main(int argc, char **argv)

@@ -47,6 +47,8 @@ static const struct {
     {"watch", NULL, "carrel-client", "what happens to files, as it happens"},
     {"tree", NULL, "carrel-client", "draw all that is below a directory"},
     {"port", NULL, "carrel-client", "the address of a server that listens inside"},
+    {"plan", NULL, "carrel-client",
+     "what a command would change: run, show, approve, apply, undo, ..."},
     {"key", NULL, "carrel-client", "keys for the daemon: create, ls, revoke"},
     {"events", NULL, "carrel-client", "what happens, as it happens"},
     {"audit", NULL, "carrel-client", "the record of what was done: tail, verify"},

@@ -198,6 +198,12 @@ static int take_policy(struct run_options *o, char *value, struct err *err)
     return 0;
 }
 
+static int take_plan_id(struct run_options *o, char *value, struct err *err)
+{
+    o->plan_id = value;
+    return *value ? 0 : bad(err, "--plan-id", value, "name a plan");
+}
+
 static int take_shell_line(struct run_options *o, char *value, struct err *err)
 {
     (void)err;
@@ -234,6 +240,9 @@ static const struct option_rule {
     {"--tty", NULL, offsetof(struct run_options, spec.tty)},
     {"--no-tty", NULL, offsetof(struct run_options, no_tty)},
     {"--policy", take_policy, 0},
+    {"--plan", NULL, offsetof(struct run_options, plan)},
+    {"--plan-id", take_plan_id, 0},
+    {"--keep-open", NULL, offsetof(struct run_options, keep_open)},
     {"--json", NULL, offsetof(struct run_options, json)},
     {"--explain", NULL, offsetof(struct run_options, explain)},
     {"--help", NULL, offsetof(struct run_options, help)},
@@ -304,6 +313,12 @@ static int check_together(const struct run_options *o, struct err *err)
     if (o->spec.at && o->spec.workspace)
         return err_set(err, ERR_INVALID, 0,
                        "--at goes without --workspace: a workspace always appears at /");
+    if ((o->plan_id || o->keep_open) && !o->plan)
+        return err_set(err, ERR_INVALID, 0, "%s goes with --plan",
+                       o->plan_id ? "--plan-id" : "--keep-open");
+    if (o->plan && o->spec.create)
+        return err_set(err, ERR_INVALID, 0,
+                       "--plan is for a directory that is there; make it first, without --create");
     if (o->spec.tty && o->no_tty)
         return err_set(err, ERR_INVALID, 0, "--tty and --no-tty exclude each other");
     if (o->spec.tty && o->json)

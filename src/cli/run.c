@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* carrel run: options -> spec -> libcarrel -> exit status. What needs JSON (--json, --policy,
- * --explain) goes to carrel-full, so that a plain run starts fast. */
+ * --explain, --plan) goes to carrel-full, so that a plain run starts fast. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -42,6 +42,10 @@ static const char help[] =
     "  --stdin FILE       read standard input from FILE\n"
     "  --tty, --no-tty    give the command a terminal (default: when you are on one)\n"
     "  --policy FILE      keep to the JSON policy in FILE; options can only narrow it\n"
+    "  --plan             change nothing: what would be changed is kept beside DIR as a\n"
+    "                     plan, to be looked at and applied (carrel plan --help)\n"
+    "  --plan-id ID       go on with the open plan ID\n"
+    "  --keep-open        leave the plan open for another command\n"
     "  --json             print one JSON object with output, exit code, usage\n"
     "  --explain          print everything that would be done, and do nothing\n"
     "\n"
@@ -192,7 +196,7 @@ int cli_run(int argc, char **argv)
         status = cli_fail(err_text(&err, text, sizeof(text)));
     else if (options.help)
         status = cli_put(help);
-    else if (options.json || options.explain || options.policy_path)
+    else if (options.json || options.explain || options.policy_path || options.plan)
         status = cli_run_full(&options, argv);
     else
         status = run_plainly(&options);

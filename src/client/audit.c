@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* carrel audit: the record of everything that was done. */
-#include "audit/audit.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "audit/retain.h"
 #include "cli/cli.h"
+#include "client/audit_verify.h"
 #include "client/client.h"
 #include "client/lines.h"
 #include "client/text.h"
+#include "policy/units.h"
 
 enum {
     MOST_TAIL = 100000,
@@ -17,48 +19,63 @@ enum {
 };
 
 static const char help[] =
-    "usage: carrel audit tail [-f] [-n N] [--workspace ID] [--operation NAME] [--actor ACTOR]\n"
-    "       carrel audit verify [--head HASH]\n"
+    "usage: carrel audit tail [-f] [-n N] [FILTER]...\n"
+    "       carrel audit verify [--head FILE|URL|HASH] [--key KEY|FILE] [--remote]\n"
+    "       carrel audit key [--pem] [--remote]\n"
+    "       carrel audit export --to TARGET [-f] [--index NAME] [--auth FILE] [--ca FILE] "
+    "[--gzip]\n"
+    "                           [--spool DIR]\n"
     "\n"
-    "tail prints the last records; verify reads the files in the state directory, without\n"
-    "the daemon, and says whether every record is there and as it was written. Keep the\n"
-    "hash of the head elsewhere: with it verify also sees records cut off at the end.\n"
+    "tail prints the last records. verify reads the files in the state directory, without the\n"
+    "daemon, and says whether every record is there and as it was written, holding them\n"
+    "against the signed heads: those beside the record, and those kept elsewhere (--head).\n"
+    "key prints the public key. export sends the record somewhere once, or as it goes on.\n"
     "\n"
     "  -f, --follow      go on with new records\n"
     "  -n N              how many of the last (default 20)\n"
     "  --workspace ID    of one workspace\n"
-    "  --operation NAME  of one kind, such as exec.start\n"
+    "  --operation NAME  of one kind, such as exec.start, or 'exec.*'\n"
     "  --actor ACTOR     of one key, such as key:kabcdefgh\n"
-    "  --head HASH       a head printed before, which must still be in the chain\n"
+    "  --result RESULT   that ended so, such as ok or denied\n"
+    "  --from TIME       not before: 2026-01-02, 2026-01-02T03:04:05Z, or 2h: two hours ago\n"
+    "  --to TIME         before that; for export, the target\n"
+    "  --after SEQ       with a larger number\n"
+    "  --until SEQ       up to this number\n"
+    "  --head WHAT       heads kept elsewhere, as a file or address; or the hash of a record\n"
+    "  --key KEY         the public key that signed them, or a file with it\n"
+    "  --remote          ask the daemon for record, heads and key instead of reading files\n"
+    "  --pem             the key as openssl reads it\n"
+    "  --index NAME      of Elasticsearch or OpenSearch\n"
+    "  --auth FILE       with 'ApiKey ...', 'Bearer ...' or 'user:password'\n"
+    "  --ca FILE         with the certificate authority of the target\n"
+    "  --gzip            compress what is sent\n"
+    "  --spool DIR       where to remember what was sent (default: export in the state "
+    "directory)\n"
     "  --json            one JSON object a line\n"
     "  --state DIR       the state directory\n"
     "\n"
     "Exit status of verify: 0 whole, 1 broken, 125 cannot be read.\n"
     "\n"
     "examples:\n"
-    "  carrel audit tail -f --workspace desk\n"
-    "  carrel audit verify --state /var/lib/carrel\n";
-
-struct audit_options {
-    struct args_common common;
-    bool follow;
-    const char *count;
-    const char *workspace;
-    const char *operation;
-    const char *actor;
-    const char *head;
-};
+    "  carrel audit tail -f --workspace desk --operation 'file.*'\n"
+    "  carrel audit verify --head /var/log/carrel-heads.jsonl --key heads.key\n"
+    "  carrel audit export --to file:/tmp/records.jsonl\n";
 
 struct trail {
     struct daemon *daemon;
     const struct audit_options *o;
+    uint64_t least; /* no record up to this one */
 };
 
 static void make_path(const struct trail *t, struct buf *path, uint64_t after, const char *rest)
 {
     const char *const filters[][2] = {{"&workspace=", t->o->workspace},
                                       {"&operation=", t->o->operation},
-                                      {"&actor=", t->o->actor}};
+                                      {"&actor=", t->o->actor},
+                                      {"&result=", t->o->result},
+                                      {"&until=", t->o->until},
+                                      {"&from=", t->o->from},
+                                      {"&to=", t->o->to}};
 
     buf_init(path, 16384);
     buf_printf(path, "/v1/audit?after=%llu%s", (unsigned long long)after, rest);
@@ -181,12 +198,12 @@ static int last_records(const struct trail *t, uint64_t last, size_t count, json
 
     for (;;) {
         json_t *all = json_array();
-        uint64_t after = last > window ? last - window : 0;
+        uint64_t after = last > window + t->least ? last - window : t->least;
         if (collect(t, after, count, false, all, err) < 0) {
             json_decref(all);
             return -1;
         }
-        if (json_array_size(all) >= count || after == 0) {
+        if (json_array_size(all) >= count || after == t->least) {
             *ret = all;
             return 0;
         }
@@ -205,6 +222,15 @@ static int take_line(void *context, char *line)
     return status;
 }
 
+/* --after: where the search for the last ones ends. */
+static int first_wanted(const struct audit_options *o, uint64_t *ret)
+{
+    char *end = NULL;
+
+    *ret = o->after ? strtoull(o->after, &end, 10) : 0;
+    return end && (o->after[0] < '0' || o->after[0] > '9' || *end) ? -1 : 0;
+}
+
 static int tail(const struct audit_options *o, struct daemon *daemon, struct err *err)
 {
     struct trail t = {.daemon = daemon, .o = o};
@@ -219,6 +245,8 @@ static int tail(const struct audit_options *o, struct daemon *daemon, struct err
 
     if (end && (o->count[0] < '0' || o->count[0] > '9' || *end || count > MOST_TAIL))
         return cli_fail("-n: write a number from 0 to 100000");
+    if (first_wanted(o, &t.least) < 0)
+        return cli_fail("--after: write the number of a record");
     if (find_last(&t, &last, err) < 0 ||
         (count > 0 && last_records(&t, last, count, &records, err) < 0))
         return client_fail(err);
@@ -238,41 +266,64 @@ static int tail(const struct audit_options *o, struct daemon *daemon, struct err
     return status;
 }
 
-static int verify(const struct audit_options *o, struct err *err)
+/* "2h" is two hours ago; times go as they are, and the daemon judges them. */
+static void resolve_time(const char **text, char ret[AUDIT_TIME])
+{
+    uint64_t ms;
+
+    if (!*text || units_parse_duration(*text, &ms) < 0)
+        return;
+    audit_time_ago(ms, ret);
+    *text = ret;
+}
+
+/* Becomes carrel-export, on the files of the state directory. */
+static int export_records(const struct audit_options *o, struct err *err)
 {
     char dir[WHERE_PATH];
-    char place[WHERE_PATH + 8];
-    struct audit_report report = {0};
-    char text[1024];
+    char program[WHERE_PATH];
+    char record[WHERE_PATH + 8];
+    char spool[WHERE_PATH + 8];
+    const char *argv[24] = {"carrel-export", "--record", record, "--spool", spool};
+    const char *const pairs[][2] = {
+        {"--to", o->to}, {"--index", o->index}, {"--auth", o->auth}, {"--ca", o->ca}};
+    size_t n = 5;
 
+    if (!o->to)
+        return cli_fail("say where to: carrel audit export --to TARGET");
     if (where_state(o->common.state, dir, sizeof(dir), err) < 0)
         return client_fail(err);
-    snprintf(place, sizeof(place), "%s/audit", dir);
-    if (audit_verify(place, o->head, &report, err) < 0)
-        return client_fail(err);
-    bool whole = report.problem[0] == '\0';
-    if (o->common.json) {
-        json_t *object = json_pack("{s:b,s:I,s:I,s:s}", "whole", (int)whole, "records",
-                                   (json_int_t)report.records, "last_seq",
-                                   (json_int_t)report.last_seq, "head", report.head);
-        if (!whole)
-            json_object_set_new(object, "problem",
-                                json_pack("{s:s,s:s,s:I,s:I}", "what", report.problem, "file",
-                                          report.file, "line", (json_int_t)report.line,
-                                          "torn_bytes", (json_int_t)report.torn));
-        int status = client_print(object);
-        return status ? status : !whole;
+    if (!cli_find("carrel-export", program, sizeof(program)))
+        return cli_fail("carrel-export, a part of Carrel, is missing; reinstall Carrel");
+    snprintf(record, sizeof(record), "%s/audit", dir);
+    snprintf(spool, sizeof(spool), "%s%s", o->spool ? o->spool : dir, o->spool ? "" : "/export");
+    for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
+        if (!pairs[i][1])
+            continue;
+        argv[n++] = pairs[i][0];
+        argv[n++] = pairs[i][1];
     }
-    snprintf(text, sizeof(text), "records  %llu\nhead     %s\n", (unsigned long long)report.records,
-             report.head);
-    int status = cli_put(text);
-    if (whole)
-        return status ? status : cli_put("the chain is whole\n");
-    snprintf(text, sizeof(text), "%s: %s, line %llu: %s",
-             report.torn ? "the chain is whole but for its end" : "the chain is broken",
-             report.file, (unsigned long long)report.line, report.problem);
-    cli_say(text);
-    return 1;
+    if (o->gzip)
+        argv[n++] = "--gzip";
+    if (!o->follow)
+        argv[n++] = "--once";
+    execv(program, (char *const *)(uintptr_t)argv);
+    return cli_fail("carrel-export cannot be started");
+}
+
+static int tail_records(struct audit_options *o, struct err *err)
+{
+    static char from[AUDIT_TIME];
+    static char to[AUDIT_TIME];
+    struct daemon daemon = {0};
+
+    resolve_time(&o->from, from);
+    resolve_time(&o->to, to);
+    if (daemon_open(&daemon, o->common.state, err) < 0)
+        return client_fail(err);
+    int status = tail(o, &daemon, err);
+    daemon_close(&daemon);
+    return status;
 }
 
 int client_audit(char **argv)
@@ -285,24 +336,36 @@ int client_audit(char **argv)
         {"--workspace", ARGS_TEXT, &o.workspace},
         {"--operation", ARGS_TEXT, &o.operation},
         {"--actor", ARGS_TEXT, &o.actor},
+        {"--result", ARGS_TEXT, &o.result},
+        {"--from", ARGS_TEXT, &o.from},
+        {"--to", ARGS_TEXT, &o.to},
+        {"--after", ARGS_TEXT, &o.after},
+        {"--until", ARGS_TEXT, &o.until},
         {"--head", ARGS_TEXT, &o.head},
+        {"--key", ARGS_TEXT, &o.key},
+        {"--remote", ARGS_FLAG, &o.remote},
+        {"--pem", ARGS_FLAG, &o.pem},
+        {"--index", ARGS_TEXT, &o.index},
+        {"--auth", ARGS_TEXT, &o.auth},
+        {"--ca", ARGS_TEXT, &o.ca},
+        {"--gzip", ARGS_FLAG, &o.gzip},
+        {"--spool", ARGS_TEXT, &o.spool},
         {NULL, ARGS_FLAG, NULL},
     };
     const char *words[2] = {NULL};
-    struct daemon daemon = {0};
     struct err err = {0};
 
     if (args_all(argv + 1, rules, &o.common, words, 1, &err) < 0)
         return client_fail(&err);
     if (o.common.help)
         return cli_put(help);
+    if (words[0] && strcmp(words[0], "tail") == 0)
+        return tail_records(&o, &err);
     if (words[0] && strcmp(words[0], "verify") == 0)
-        return verify(&o, &err);
-    if (!words[0] || strcmp(words[0], "tail") != 0)
-        return cli_fail("say what to do: carrel audit tail or carrel audit verify");
-    if (daemon_open(&daemon, o.common.state, &err) < 0)
-        return client_fail(&err);
-    int status = tail(&o, &daemon, &err);
-    daemon_close(&daemon);
-    return status;
+        return audit_verify_verb(&o, &err);
+    if (words[0] && strcmp(words[0], "key") == 0)
+        return audit_key_verb(&o, &err);
+    if (words[0] && strcmp(words[0], "export") == 0)
+        return export_records(&o, &err);
+    return cli_fail("say what to do: carrel audit tail, verify, key or export");
 }

@@ -120,8 +120,7 @@ int exec_request(const struct exec_options *o, json_t **ret, struct err *err)
 }
 
 /* One question, one answer: what was to be read comes with it. */
-static int ask(const struct exec_options *o, struct daemon *daemon, json_t *request,
-               struct err *err)
+int exec_ask(const struct exec_options *o, struct daemon *daemon, json_t *request, struct err *err)
 {
     json_t *answer = NULL;
     struct buf path;
@@ -214,7 +213,7 @@ static int finish(const struct session *s)
 }
 
 int exec_stream(const struct exec_options *o, struct daemon *daemon, json_t *request,
-                struct err *err)
+                json_t **ret_end, struct err *err)
 {
     static struct session s;
     int r = session_open(&s, daemon, o->workspace, err);
@@ -234,6 +233,8 @@ int exec_stream(const struct exec_options *o, struct daemon *daemon, json_t *req
         r = session_run(&s, err);
     terminal_restore();
     status = r < 0 ? client_fail(err) : finish(&s);
+    if (ret_end)
+        *ret_end = json_incref(s.end);
     session_close(&s);
     return status;
 }
@@ -292,8 +293,8 @@ int client_exec(char **argv)
         return client_fail(&err);
     }
     int status = options.common.json || options.background
-                     ? ask(&options, &daemon, request, &err)
-                     : exec_stream(&options, &daemon, request, &err);
+                     ? exec_ask(&options, &daemon, request, &err)
+                     : exec_stream(&options, &daemon, request, NULL, &err);
     daemon_close(&daemon);
     return status;
 }

@@ -72,7 +72,7 @@ int client_shell(char **argv)
         json_decref(request);
         return client_fail(&err);
     }
-    int status = exec_stream(&options, &daemon, request, &err);
+    int status = exec_stream(&options, &daemon, request, NULL, &err);
     daemon_close(&daemon);
     return status;
 }

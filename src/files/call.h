@@ -13,6 +13,7 @@
 #include <sys/types.h>
 
 #include "base/buf.h"
+#include "files/glob.h"
 #include "files/protocol.h"
 
 struct files_call {
@@ -52,9 +53,15 @@ void answer_empty(struct files_call *call);
  * unknown size, pieces by these and answer_end. False: the client has gone. */
 bool answer_begin(struct files_call *call, const struct files_head *head);
 bool answer_bytes(struct files_call *call, const void *bytes, size_t n);
+/* Head and all of its body, head->size bytes, at once. */
+bool answer_whole(struct files_call *call, const struct files_head *head, const void *bytes);
 /* Of a regular file, n bytes from `from`, by the kernel where it can. A file that has become
  * shorter cuts the answer off. */
 bool answer_file(struct files_call *call, int fd, uint64_t from, uint64_t n);
+/* The head, and so many bytes of a file as it says; a small one at once, or, when it has become
+ * shorter, not at all. */
+bool answer_whole_file(struct files_call *call, const struct files_head *head, int fd,
+                       uint64_t from);
 void answer_end(struct files_call *call);
 
 /* --- JSON out (emit.c): gathers, and sends what is gathered when there is much of it */
@@ -75,7 +82,6 @@ void emit_raw(struct emit *e, const char *json);                    /* as it is 
 void emit_number(struct emit *e, const char *name, int64_t number); /* "name":number */
 /* "name":"text" where the bytes are UTF-8 without NUL; else "name_b64":"…" */
 void emit_bytes(struct emit *e, const char *name, const void *bytes, size_t n);
-void emit_time(struct emit *e, const char *name, const struct timespec *t); /* RFC 3339, UTC, ns */
 /* The same as a value without a key: "text", or {"b64":"…"}. */
 void emit_value(struct emit *e, const void *bytes, size_t n);
 /* Between members: a comma unless an object or list has just begun. Called by all of the above
@@ -143,15 +149,6 @@ int files_new_commit(struct files_call *call, struct files_new *new, struct dirt
 void files_new_abort(struct files_new *new);
 struct dirty *dirty_new(void);
 int dirty_sync(struct dirty *dirs); /* and frees it */
-
-/* glob.c, pure. "**" spans directories, "*" and "?" do not; [a-z], [!a]; {a,b}, nested. Bytes, not
- * characters. NULL: malformed, *ret_why says it. */
-struct glob;
-struct glob *glob_make(const char *pattern, const char **ret_why);
-bool glob_match(const struct glob *glob, const char *path); /* relative, without a leading / */
-/* Whether anything below this directory could still match: else a walk need not go there. */
-bool glob_may_match_below(const struct glob *glob, const char *directory);
-void glob_free(struct glob *glob);
 
 /* walk.c: every entry below a directory, directories before what is in them, in the order of their
  * bytes, following nothing, iteratively with few descriptors, however deep. */

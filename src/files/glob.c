@@ -11,8 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "files/call.h"
-
 enum {
     MOST_ALTERNATIVES = 1024, /* after the braces */
     MOST_BYTES = 65536,       /* ... together; and a pattern is never longer */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a search needs of a pattern beside matching; the matcher itself is in call.h. */
+/* Patterns of paths; pure. */
 #pragma once
 
 #include <stdbool.h>
@@ -7,7 +7,14 @@
 
 #include "base/buf.h"
 
+/* "**" spans directories, "*" and "?" do not; [a-z], [!a]; {a,b}, nested. Bytes, not
+ * characters. NULL: malformed, *ret_why says it. */
 struct glob;
+struct glob *glob_make(const char *pattern, const char **ret_why);
+bool glob_match(const struct glob *glob, const char *path); /* relative, without a leading / */
+/* Whether anything below this directory could still match: else a walk need not go there. */
+bool glob_may_match_below(const struct glob *glob, const char *directory);
+void glob_free(struct glob *glob);
 
 /* "*", "?" and "**" take names that begin with a dot too, as the globs of a grep do. */
 void glob_take_dots(struct glob *glob);

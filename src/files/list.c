@@ -6,7 +6,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -33,9 +32,11 @@ struct list {
     struct files_call *call;
     struct emit e;
     int base;
-    int dir;            /* the directory of the last entry, kept open */
-    size_t dir_level;   /* ... the length of its path; SIZE_MAX: none */
-    char path[BELOW];   /* below the base, of the directory or entry at hand */
+    int dir;          /* the directory of the last entry, kept open */
+    size_t dir_level; /* ... the length of its path; SIZE_MAX: none */
+    char *path; /* below the base, of the directory or entry at hand: the last part of `full` */
+    char full[FILES_PATH + BELOW]; /* here and not on a stack that is cleared for each entry */
+    char target[FILES_PATH];
     struct item *items; /* yet to come, the next one last */
     size_t count;
     size_t left;      /* entries that the page still takes */
@@ -91,11 +92,13 @@ static bool decode(const char *cursor, char path[BELOW])
 
 /* --- the first names of a directory, in order --- */
 
-/* A heap with the greatest name on top, which makes way for lesser ones. */
+/* As they come, until there are as many as wanted; then a heap with the greatest on top, which
+ * makes way for lesser ones. */
 struct pick {
     char **names;
     size_t n;
     size_t most;
+    bool is_heap;
 };
 
 static void sink(struct pick *p, size_t i)
@@ -111,13 +114,11 @@ static void sink(struct pick *p, size_t i)
     }
 }
 
-static void rise(struct pick *p, size_t i)
+static void make_heap(struct pick *p)
 {
-    for (size_t above; i > 0 && strcmp(p->names[i], p->names[above = (i - 1) / 2]) > 0; i = above) {
-        char *swap = p->names[i];
-        p->names[i] = p->names[above];
-        p->names[above] = swap;
-    }
+    for (size_t i = p->n / 2; i-- > 0;)
+        sink(p, i);
+    p->is_heap = true;
 }
 
 /* 0; 1: there was one too many; -ENOMEM. */
@@ -125,6 +126,8 @@ static int pick(struct pick *p, const char *name)
 {
     bool full = p->n == p->most;
 
+    if (full && !p->is_heap)
+        make_heap(p);
     if (full && strcmp(name, p->names[0]) >= 0)
         return 1;
     char *copy = strdup(name);
@@ -137,22 +140,12 @@ static int pick(struct pick *p, const char *name)
         return 1;
     }
     p->names[p->n++] = copy;
-    rise(p, p->n - 1);
     return 0;
 }
 
-/* From a heap to a row, the greatest last. */
-static void sort(struct pick *p)
+static int compare(const void *a, const void *b)
 {
-    size_t n = p->n;
-
-    while (p->n > 1) {
-        char *greatest = p->names[0];
-        p->names[0] = p->names[--p->n];
-        p->names[p->n] = greatest;
-        sink(p, 0);
-    }
-    p->n = n;
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
 /* --- the walk --- */
@@ -218,11 +211,11 @@ static int push(struct list *l, int dir, size_t level, unsigned depth, const cha
     char from[256] = "";
     const char *rest = resume ? split(resume, from) : NULL;
 
-    p.names = calloc(p.most, sizeof(*p.names));
+    p.names = malloc(p.most * sizeof(*p.names));
     if (!p.names)
         return -ENOMEM;
     int r = pick_names(l, dir, from, &p);
-    sort(&p);
+    qsort(p.names, p.n, sizeof(*p.names), compare);
     if (r == 0)
         make_room(l, p.n);
     for (size_t i = p.n; i-- > 0;) {
@@ -251,13 +244,9 @@ static int at_directory(struct list *l, size_t level)
 
 static void tell(struct list *l, const char *name, const struct stat *st)
 {
-    const char *above = l->call->m->path;
-    char full[FILES_PATH + BELOW];
-    char target[FILES_PATH];
-    bool is_link = S_ISLNK(st->st_mode) && files_read_link(l->dir, name, target) >= 0;
+    bool is_link = S_ISLNK(st->st_mode) && files_read_link(l->dir, name, l->target) >= 0;
 
-    (void)snprintf(full, sizeof(full), "%s/%s", above[1] ? above : "", l->path);
-    emit_entry(&l->e, full, st, is_link ? target : NULL);
+    emit_entry(&l->e, l->full, st, is_link ? l->target : NULL);
     l->left--;
 }
 
@@ -366,17 +355,21 @@ void files_list(struct files_call *call)
         return;
     }
     struct list *l = calloc(1, sizeof(*l));
-    struct item *items = calloc(limit + 2, sizeof(*items));
+    struct item *items = malloc((limit + 2) * sizeof(*items));
     if (!l || !items) {
         answer_errno(call, ENOMEM, m->path);
     } else {
-        *l = (struct list){.call = call,
-                           .base = base,
-                           .dir = -1,
-                           .dir_level = SIZE_MAX,
-                           .items = items,
-                           .left = limit};
+        l->call = call;
+        l->base = base;
+        l->dir = -1;
+        l->dir_level = SIZE_MAX;
+        l->items = items;
+        l->left = limit;
         memcpy(l->last, resume, sizeof(resume));
+        size_t above = m->path[1] ? strlen(m->path) : 0;
+        memcpy(l->full, m->path, above);
+        l->full[above] = '/';
+        l->path = l->full + above + 1;
         walk(l, resume);
         while (l->count > 0)
             free(l->items[--l->count].name);

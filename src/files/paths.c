@@ -332,7 +332,7 @@ void answer_entry(struct files_call *call, unsigned status, const char *path, co
         files_etag(st, head.etag);
     if (e.b.failed)
         call->gone = true;
-    else if (answer_begin(call, &head))
-        (void)answer_bytes(call, e.b.p, e.b.n);
+    else
+        (void)answer_whole(call, &head, e.b.p);
     buf_clear(&e.b);
 }

@@ -11,7 +11,8 @@
 #include "files/paths.h"
 
 enum {
-    PROC_MOST = 1 << 20 /* of a file that says it is empty and is not */
+    PROC_MOST = 1 << 20, /* of a file that says it is empty and is not */
+    SHRUNK_MOST = 16,    /* times a small file may shrink while we read it */
 };
 
 bool files_is_sizeless(int fd, const struct stat *st)
@@ -42,8 +43,8 @@ static void read_sizeless(struct files_call *call, int fd, struct files_head *he
     }
     if (n < 0 && head->size == 0)
         answer_errno(call, (int)n, call->m->path);
-    else if (answer_begin(call, head))
-        (void)answer_bytes(call, bytes, head->size);
+    else
+        (void)answer_whole(call, head, bytes);
     free(bytes);
 }
 
@@ -78,6 +79,10 @@ static void send_file(struct files_call *call, int fd, const struct stat *st)
         .status = 200, .type = FILES_TYPE_BYTES, .mtime_ms = files_mtime_ms(st)};
 
     files_etag(st, head.etag);
+    if (m->if_match[0] && !files_etag_is(m->if_match, st)) {
+        answer_errno(call, ECANCELED, m->path);
+        return;
+    }
     if (m->if_none_match[0] && files_etag_is(m->if_none_match, st)) {
         head.status = 304;
         (void)answer_begin(call, &head);
@@ -99,8 +104,7 @@ static void send_file(struct files_call *call, int fd, const struct stat *st)
         head.total = size;
     }
     head.size = to - from;
-    if (answer_begin(call, &head))
-        (void)answer_file(call, fd, from, to - from);
+    (void)answer_whole_file(call, &head, fd, from);
 }
 
 void files_read(struct files_call *call)
@@ -113,8 +117,10 @@ void files_read(struct files_call *call)
         answer_errno(call, fd, m->path);
     else if (S_ISDIR(st.st_mode))
         answer_errno(call, EISDIR, m->path);
-    else if (m->if_match[0] && !files_etag_is(m->if_match, &st))
-        answer_errno(call, ECANCELED, m->path);
-    else
-        send_file(call, fd, &st);
+    for (int i = 0; fd >= 0 && !call->answered && !call->gone && i < SHRUNK_MOST; i++) {
+        if (fstat(fd, &st) == 0)
+            send_file(call, fd, &st);
+    }
+    if (!call->answered && !call->gone)
+        answer_errno(call, ESTALE, m->path);
 }

@@ -188,6 +188,7 @@ int files_serve(int socket, int hidden, struct files_activity *activity)
     files_sweep_find(hidden, &unfinished);
     if (!add_thread(&server))
         return -ENOMEM;
+    (void)add_thread(&server); /* the first call need not make the one for the next */
     files_sweep(hidden, &unfinished);
     for (;;)
         (void)pause();

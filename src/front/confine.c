@@ -37,7 +37,8 @@
 static const struct {
     const char *name;
     uint64_t access;
-} places[] = {{"db", WRITES}, {"execs", WRITES}, {"audit", READS}};
+} places[] = {
+    {"db", WRITES}, {"execs", WRITES}, {"audit", READS}, {"heads", READS}, {"export", READS}};
 
 static int allow_place(int rules, const char *path, uint64_t access)
 {

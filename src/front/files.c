@@ -2,7 +2,6 @@
 #include "front/files.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -153,8 +152,7 @@ static int send_call(struct files_stream *s, int socket)
     c->cmsg_type = SCM_RIGHTS;
     c->cmsg_len = CMSG_LEN(sizeof(int));
     memcpy(CMSG_DATA(c), &theirs, sizeof(int));
-    if (fcntl(ours, F_SETFL, O_NONBLOCK) < 0 ||
-        sendmsg(socket, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+    if (sendmsg(socket, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
         return -errno;
     s->fd = take_fd(&ours);
     return 0;

@@ -21,6 +21,7 @@ struct awake;
 struct proxy;
 struct kept;
 struct tenant;
+struct plan_work;
 
 enum {
     FRONT_SLOTS = 1024,
@@ -42,6 +43,12 @@ struct counters {
     uint64_t file_calls[FILES_OP_COUNT_][6]; /* answered, by hundred of the status */
     uint64_t file_bytes_in;
     uint64_t file_bytes_out;
+    uint64_t plans_made;
+    uint64_t plans_applied;
+    uint64_t plans_undone;
+    uint64_t plans_refused; /* by a verification, or by a person */
+    uint64_t plans_stale;
+    uint64_t plan_steps;
 };
 
 struct front {
@@ -80,6 +87,8 @@ struct front {
     bool below_floor;
     struct files_server *file_servers; /* of workspaces that are awake */
     struct proxy *proxies;             /* connections to ports of workspaces */
+    struct plan_work *plan_works;      /* what is under way with plans */
+    struct timer plan_timer;           /* what becomes of them by themselves */
     char address[64];                  /* where we listen for TCP, as in a URL; "": nowhere */
     struct listener *listeners;
     struct counters count;

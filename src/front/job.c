@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "front/output.h"
+#include "front/plans.h"
 #include "front/quota.h"
 #include "json/result.h"
 
@@ -273,7 +274,7 @@ static void tell_output(struct job *job)
 
 static bool is_drained(const struct job *job)
 {
-    return job->settled && (job->out.fd < 0 || job->out.empty) &&
+    return job->settled && !job->held && (job->out.fd < 0 || job->out.empty) &&
            (job->err.fd < 0 || job->err.empty);
 }
 
@@ -477,8 +478,16 @@ void job_settle(struct job *job, int unrecorded)
 {
     job->settled = true;
     job->unrecorded = unrecorded;
+    if (job->held)
+        plan_job_settled(job);
     check_drained(job); /* which does not free it: EVENT_GONE is still to come */
     write_end(job);
+}
+
+void job_let_go(struct job *job)
+{
+    job->held = false;
+    check_drained(job);
 }
 
 void job_gone(struct job *job)

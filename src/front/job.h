@@ -72,6 +72,9 @@ struct job {
     uint64_t counted;      /* bytes of its spool, in those sums */
     char *row_command; /* JSON, what was asked for, while the row is to be written: job_keep_row */
     char row_actor[FRONT_ID + 8];
+    char plan[28];        /* whose layer it wrote to; "": none */
+    bool plan_stays_open; /* else it ends with this command */
+    bool held;            /* until that is done nobody is told the end */
     int64_t row_started_ms;
     struct carrel_result result; /* once ended; no output in it */
     json_t *result_json;         /* likewise */
@@ -100,6 +103,8 @@ void job_fail(struct job *job, const struct err *err);
 void job_end(struct job *job, const struct ended_message *ended);
 void job_settle(struct job *job, int unrecorded);
 void job_gone(struct job *job);
+/* Nothing holds back its end any more. May free it. */
+void job_let_go(struct job *job);
 
 /* Its row is written soon, together with those of others: most commands end before anybody asks
  * for them, and a broker that is asked again tells of those without a row. */

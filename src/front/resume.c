@@ -12,6 +12,7 @@
 #include "front/files.h"
 #include "front/job.h"
 #include "front/output.h"
+#include "front/plans.h"
 #include "front/quota.h"
 #include "json/result.h"
 
@@ -35,8 +36,8 @@ static void set_awake(struct front *front, const struct plain_message *m)
     struct err err;
 
     arena_init(&arena, ARENA_BYTES);
-    if (store_workspace_get(front->store, &arena, made.workspace, &w, &err) == 1)
-        made.owner = w.owner;
+    if (store_workspace_get(front->store, &arena, m->texts[3], &w, &err) == 1)
+        made.owner = w.owner; /* of a plan's sandbox, too, whose name is that of the plan */
     quota_woke(front, &made);
     arena_clear(&arena);
 }
@@ -253,6 +254,7 @@ static void heard(void *context, struct answer *answer)
         end_lost(front);
         output_begin(front);
         front->resumed = true;
+        plans_resume(front);
         link_settle(front->link, tag);
         fprintf(stderr, "level=info event=resumed execs=%zu sandboxes=%zu\n", front->job_count,
                 front->awake_count);

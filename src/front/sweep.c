@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +24,8 @@ enum {
     RETRY_MS = 60000, /* after something could not be removed */
     FRESH_MS = 2000,
     MOST_A_TIME = 64, /* workspaces that are looked after at once */
-    MOST_TRIES = 8,   /* somebody wakes what is to sleep */
+    MOST_TRIES = 40,  /* somebody wakes what is to sleep, or works on a plan of it */
+    AGAIN_MS = 100,
     SPOOLS_A_TIME = 256,
     SPOOLS_PAUSE_MS = 10,
     CHANGE_SLOTS = 512, /* an adoption is thousands of changes */
@@ -97,6 +99,7 @@ struct leaving {
     char trash[FRONT_ID];
     bool for_good;
     unsigned tries;
+    struct timer again;
 };
 
 static int check(struct answer *answer, struct err *ret)
@@ -158,6 +161,11 @@ static void purged(void *context, struct answer *answer)
 
 static void put_to_sleep(struct leaving *l);
 
+static void try_again(struct timer *timer)
+{
+    put_to_sleep((struct leaving *)(void *)((char *)timer - offsetof(struct leaving, again)));
+}
+
 /* A tree that is nowhere, as somebody has removed it by hand, has nothing left to do. */
 static void trashed(void *context, struct answer *answer)
 {
@@ -165,9 +173,9 @@ static void trashed(void *context, struct answer *answer)
     struct err err;
 
     if (check(answer, &err) < 0 && err.code != ERR_NOT_FOUND) {
-        if (err.code == ERR_CONFLICT && ++l->tries < MOST_TRIES)
-            put_to_sleep(l);
-        else
+        l->again.ring = try_again;
+        if (err.code != ERR_CONFLICT || ++l->tries == MOST_TRIES ||
+            timer_set(l->front->events, &l->again, now_ms() + AGAIN_MS) < 0)
             finish(l, &err);
         return;
     }

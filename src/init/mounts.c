@@ -89,17 +89,53 @@ static int open_bind_tree(const struct op *op, struct err *err)
     return tree;
 }
 
+static int attach_part(struct box *box, const char *name, int tree)
+{
+    if (mkdirat(box->prepared, name, 0700) < 0)
+        return -errno;
+    return mount_attach_at(tree, box->prepared, name);
+}
+
+/* The layer over the tree. Both lie among Carrel's own files while the kernel makes one of them,
+ * and go away with the old root; the overlay has copies of its own. */
+static int open_layer_tree(struct box *box, const struct op *op, struct err *err)
+{
+    struct overlay_options options = {.lower = "tree",
+                                      .upper = "plan/upper",
+                                      .work = "plan/work",
+                                      .in_userns = true,
+                                      .attrs = op->attrs};
+    struct op plan = {
+        .source = op->layer, .attrs = op->attrs, .device = op->device, .inode = op->layer_inode};
+    scoped_fd int lower = open_bind_tree(op, err);
+    scoped_fd int layer = lower < 0 ? -1 : open_bind_tree(&plan, err);
+
+    if (layer < 0)
+        return -1;
+    int r = attach_part(box, "tree", lower);
+    if (r == 0)
+        r = attach_part(box, "plan", layer);
+    if (r == 0 && fchdir(box->prepared) < 0)
+        r = -errno;
+    if (r == 0)
+        r = mount_new_overlay(&options);
+    if (chdir("/") < 0 || r < 0)
+        return err_set(err, r == -EBUSY ? ERR_CONFLICT : ERR_KERNEL, -r, "%s",
+                       mount_overlay_fault(r));
+    return r;
+}
+
 /* Without privilege on the host the engine cannot make mount trees; here it can be done. */
 static int open_bind_trees(struct box *box, uint32_t first, uint32_t end, struct err *err)
 {
     box->tree_count = box->trees_used = 0;
     for (uint32_t i = first; i < end; i++) {
         const struct op *op = &box->setup->ops[i];
-        if (op->kind != OP_BIND)
+        if (!op_has_tree(op))
             continue;
         if (box->tree_count == MESSAGE_MAX_FDS)
             return err_set(err, ERR_LIMIT, 0, "too many mounts (at most %d)", MESSAGE_MAX_FDS);
-        int tree = open_bind_tree(op, err);
+        int tree = op->kind == OP_LAYER ? open_layer_tree(box, op, err) : open_bind_tree(op, err);
         if (tree < 0)
             return -1;
         box->trees[box->tree_count++] = tree;
@@ -273,11 +309,11 @@ static int do_move(struct box *box, const struct op *op, struct err *err)
     return tree < 0 ? fail(err, tree, op, "find the frame's") : attach(box, op, tree, err);
 }
 
-_Static_assert(OP_KIND_COUNT_ == 11, "every kind has an action here");
+_Static_assert(OP_KIND_COUNT_ == 12, "every kind has an action here");
 static int (*const actions[OP_KIND_COUNT_])(struct box *, const struct op *, struct err *) = {
     [OP_BIND] = do_bind, [OP_TMPFS] = do_tmpfs, [OP_PROC] = do_proc, [OP_DEVPTS] = do_devpts,
     [OP_DIR] = do_dir,   [OP_FILE] = do_file,   [OP_LINK] = do_link, [OP_SHOW] = do_show,
-    [OP_MASK] = do_mask, [OP_LOCK] = do_lock,   [OP_MOVE] = do_move,
+    [OP_MASK] = do_mask, [OP_LOCK] = do_lock,   [OP_MOVE] = do_move, [OP_LAYER] = do_bind,
 };
 
 /* The prepared files live on one small tmpfs, attached somewhere in the old root so that parts of

@@ -11,29 +11,17 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "policy/reader.h"
 #include "policy/units.h"
 
 #define POLICY_MAX_BYTES (256UL << 10)
-
-struct reader {
-    struct policy *policy;
-    struct arena *arena;
-    struct err *err;
-};
-
-struct key {
-    const char *name;
-    const char *expected; /* said when the type or value is wrong */
-    int (*read)(struct reader *, const json_t *);
-};
 
 static int wrong(struct reader *r, const char *key, const char *expected)
 {
     return err_set(r->err, ERR_INVALID, 0, "policy: \"%s\" must be %s", key, expected);
 }
 
-/* Text without NUL bytes, which a system call would cut short. */
-static const char *plain_text(struct reader *r, const json_t *value)
+const char *reader_text(struct reader *r, const json_t *value)
 {
     const char *text = json_string_value(value);
 
@@ -42,8 +30,7 @@ static const char *plain_text(struct reader *r, const json_t *value)
     return arena_copy(r->arena, text, strlen(text));
 }
 
-/* The one walk over every object: each member must be a known key. */
-static int read_object(struct reader *r, const json_t *object, const struct key *keys, size_t count)
+int reader_object(struct reader *r, const json_t *object, const struct key *keys, size_t count)
 {
     const char *name;
     json_t *value;
@@ -56,7 +43,7 @@ static int read_object(struct reader *r, const json_t *object, const struct key 
                 key = &keys[i];
         }
         if (!key) {
-            char known[160] = "";
+            char known[256] = "";
             for (size_t i = 0; i < count; i++) {
                 size_t used = strlen(known);
                 snprintf(known + used, sizeof(known) - used, "%s%s", i ? ", " : "", keys[i].name);
@@ -114,7 +101,7 @@ static struct carrel_mount *last_mount(struct reader *r)
 
 static int read_source(struct reader *r, const json_t *value)
 {
-    const char *text = plain_text(r, value);
+    const char *text = reader_text(r, value);
 
     if (!text || text[0] != '/')
         return -EINVAL;
@@ -124,7 +111,7 @@ static int read_source(struct reader *r, const json_t *value)
 
 static int read_target(struct reader *r, const json_t *value)
 {
-    const char *text = plain_text(r, value);
+    const char *text = reader_text(r, value);
 
     if (!text || text[0] != '/')
         return -EINVAL;
@@ -158,7 +145,7 @@ static int read_mounts(struct reader *r, const json_t *value)
         if (!json_is_object(item) || r->policy->mount_count == POLICY_MAX_MOUNTS)
             return -EINVAL;
         r->policy->mounts[r->policy->mount_count++] = (struct carrel_mount){0};
-        if (read_object(r, item, mount_keys, sizeof(mount_keys) / sizeof(mount_keys[0])) < 0)
+        if (reader_object(r, item, mount_keys, sizeof(mount_keys) / sizeof(mount_keys[0])) < 0)
             return -ECANCELED;
         if (!last_mount(r)->source)
             return -EINVAL;
@@ -175,7 +162,7 @@ static int read_env(struct reader *r, const json_t *value)
         return -EINVAL;
     json_object_foreach((json_t *)(uintptr_t)value, name, item)
     {
-        const char *text = plain_text(r, item);
+        const char *text = reader_text(r, item);
         if (!text || !*name || strchr(name, '=') || r->policy->env_count == POLICY_MAX_ENV)
             return -EINVAL;
         char *joined = arena_printf(r->arena, "%s=%s", name, text);
@@ -193,7 +180,7 @@ static int read_timeout(struct reader *r, const json_t *value)
                : -EINVAL;
 }
 
-static int read_size(const json_t *value, uint64_t *ret)
+int reader_size(const json_t *value, uint64_t *ret)
 {
     if (json_is_integer(value) && json_integer_value(value) > 0) {
         *ret = (uint64_t)json_integer_value(value);
@@ -204,20 +191,20 @@ static int read_size(const json_t *value, uint64_t *ret)
 
 static int read_tmp_size(struct reader *r, const json_t *value)
 {
-    return read_size(value, &r->policy->tmp_bytes);
+    return reader_size(value, &r->policy->tmp_bytes);
 }
 
 static int read_max_output(struct reader *r, const json_t *value)
 {
-    return read_size(value, &r->policy->output_bytes);
+    return reader_size(value, &r->policy->output_bytes);
 }
 
 static int read_memory(struct reader *r, const json_t *value)
 {
-    return read_size(value, &r->policy->limits.memory_bytes);
+    return reader_size(value, &r->policy->limits.memory_bytes);
 }
 
-static int read_count(const json_t *value, uint64_t most, uint64_t *ret)
+int reader_count(const json_t *value, uint64_t most, uint64_t *ret)
 {
     char text[32];
 
@@ -227,7 +214,7 @@ static int read_count(const json_t *value, uint64_t most, uint64_t *ret)
 
 static int read_pids(struct reader *r, const json_t *value)
 {
-    return read_count(value, UNITS_MOST_PIDS, &r->policy->limits.pids);
+    return reader_count(value, UNITS_MOST_PIDS, &r->policy->limits.pids);
 }
 
 /* A number, or text: what has no exact fraction in binary is rounded to the thousandths meant. */
@@ -246,7 +233,7 @@ static int read_cpu(struct reader *r, const json_t *value)
 
 static int read_io(struct reader *r, const json_t *value)
 {
-    return read_size(value, &r->policy->limits.io_bytes);
+    return reader_size(value, &r->policy->limits.io_bytes);
 }
 
 static int read_disk(struct reader *r, const json_t *value)
@@ -255,12 +242,12 @@ static int read_disk(struct reader *r, const json_t *value)
 
     if (json_is_string(value))
         return units_parse_disk(json_string_value(value), &limits->disk_bytes, &limits->disk_image);
-    return read_size(value, &limits->disk_bytes);
+    return reader_size(value, &limits->disk_bytes);
 }
 
 static int read_files(struct reader *r, const json_t *value)
 {
-    return read_count(value, UNITS_MOST_FILES, &r->policy->limits.disk_files);
+    return reader_count(value, UNITS_MOST_FILES, &r->policy->limits.disk_files);
 }
 
 static const struct key limit_keys[] = {
@@ -279,7 +266,7 @@ static int read_limits(struct reader *r, const json_t *value)
 {
     if (!json_is_object(value))
         return -EINVAL;
-    int result = read_object(r, value, limit_keys, sizeof(limit_keys) / sizeof(limit_keys[0]));
+    int result = reader_object(r, value, limit_keys, sizeof(limit_keys) / sizeof(limit_keys[0]));
     return result < 0 ? -ECANCELED : 0;
 }
 
@@ -290,6 +277,7 @@ static const struct key policy_keys[] = {
     {"mounts", "a list of at most 64 objects with source, target and writable", read_mounts},
     {"env", "an object of at most 256 strings", read_env},
     {"limits", "an object of limits such as \"timeout\": \"30s\"", read_limits},
+    {"plan", "an object such as {\"approval\": \"required\"}", plan_policy_read},
 };
 
 int policy_parse(struct policy *ret, struct arena *arena, const char *bytes, size_t n,
@@ -305,7 +293,7 @@ int policy_parse(struct policy *ret, struct arena *arena, const char *bytes, siz
                        where.column, where.text);
     int result =
         json_is_object(root)
-            ? read_object(&r, root, policy_keys, sizeof(policy_keys) / sizeof(policy_keys[0]))
+            ? reader_object(&r, root, policy_keys, sizeof(policy_keys) / sizeof(policy_keys[0]))
             : err_set(err, ERR_INVALID, 0, "policy: must be a JSON object");
     json_decref(root);
     return result;

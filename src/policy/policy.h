@@ -9,6 +9,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "carrel.h"
+#include "policy/plan_policy.h"
 
 enum {
     POLICY_MAX_MOUNTS = 64,
@@ -27,6 +28,7 @@ struct policy {
     uint64_t tmp_bytes;
     uint64_t output_bytes;
     struct carrel_limits limits;
+    struct plan_policy plan;
 };
 
 /* Strings live in `arena`. */

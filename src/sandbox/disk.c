@@ -17,6 +17,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -78,7 +79,9 @@ struct disk_state {
     size_t tree_count;
     dev_t devices[MAX_TREES];
     size_t device_count;
-    pid_t pid; /* 0: not known */
+    const char
+        *layer_at; /* where inside an overlay is, whose files lie in the first tree; or NULL */
+    pid_t pid;     /* 0: not known */
     struct tally *tally;
     struct tally_sum before;
     uint64_t bytes; /* added when the last count began: counted, or estimated until it is done */
@@ -178,10 +181,15 @@ static int add_tree(struct disk_state *s, int *fd, const struct stat *st, struct
 static int add_workspace(struct disk_state *s, const struct run *run, struct err *err)
 {
     struct stat st;
-    scoped_fd int fd = openat(run->workspace, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int top = run->upper >= 0 ? run->upper : run->workspace;
+    scoped_fd int fd = openat(top, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
     if (fd < 0 || fstat(fd, &st) < 0)
         return err_set(err, ERR_IO, errno, "open '%s' to count what is in it", run->workspace_path);
+    for (uint32_t i = run->setup.frame_count; i < run->setup.op_count; i++) {
+        if (run->setup.ops[i].kind == OP_LAYER)
+            s->layer_at = run->setup.ops[i].target;
+    }
     return add_tree(s, &fd, &st, err);
 }
 
@@ -229,6 +237,25 @@ static void begin_count(struct disk_state *s)
     s->tree_at = 0;
 }
 
+/* Files that are seen through an overlay have its device, which is known when it stands. */
+static void count_unlinked(struct disk_state *s)
+{
+    dev_t devices[MAX_TREES + 1];
+    size_t count = s->device_count;
+    char path[4096];
+    struct stat st;
+
+    if (s->pid <= 0)
+        return;
+    memcpy(devices, s->devices, count * sizeof(dev_t));
+    if (s->layer_at) {
+        snprintf(path, sizeof(path), "/proc/%d/root/%s", (int)s->pid, s->layer_at);
+        if (stat(path, &st) == 0)
+            devices[count++] = st.st_dev;
+    }
+    unlinked_add(s->tally, s->pid, devices, count);
+}
+
 /* 1: more to do, 0: done. */
 static int continue_count(struct disk_state *s, uint64_t until_ms)
 {
@@ -236,8 +263,7 @@ static int continue_count(struct disk_state *s, uint64_t until_ms)
         if (tally_step(s->tally, SLICE_ENTRIES))
             continue;
         if (s->tree_at == s->tree_count) {
-            if (s->pid > 0)
-                unlinked_add(s->tally, s->pid, s->devices, s->device_count);
+            count_unlinked(s);
             s->counting = false;
             s->count_ended_ms = now_ms();
             s->count_took_ms = s->count_ended_ms - s->count_began_ms;

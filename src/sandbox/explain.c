@@ -14,11 +14,11 @@
 #include "sys/mount.h"
 #include "sys/uapi.h"
 
-_Static_assert(OP_KIND_COUNT_ == 11, "every kind has a name here");
+_Static_assert(OP_KIND_COUNT_ == 12, "every kind has a name here");
 static const char *const kind_names[OP_KIND_COUNT_] = {
     [OP_BIND] = "bind", [OP_TMPFS] = "tmpfs", [OP_PROC] = "proc",    [OP_DEVPTS] = "devpts",
     [OP_DIR] = "dir",   [OP_FILE] = "file",   [OP_LINK] = "symlink", [OP_SHOW] = "own",
-    [OP_MASK] = "mask", [OP_LOCK] = "lock",   [OP_MOVE] = "move",
+    [OP_MASK] = "mask", [OP_LOCK] = "lock",   [OP_MOVE] = "move",    [OP_LAYER] = "layer",
 };
 
 static const struct {
@@ -65,8 +65,10 @@ static json_t *explain_mount(const struct op *op)
     json_t *m = json_pack("{s:s}", "kind", kind_names[op->kind]);
     char *target = NULL;
 
-    if (op->kind == OP_BIND || op->kind == OP_SHOW)
+    if (op_has_tree(op) || op->kind == OP_SHOW)
         json_object_set_new(m, "source", as_text(op->source));
+    if (op->kind == OP_LAYER)
+        json_object_set_new(m, "changes_to", as_text(op->layer));
     if (asprintf(&target, "/%s", op->target) >= 0) {
         json_object_set_new(m, "target", as_text(target));
         free(target);
@@ -340,9 +342,11 @@ static void text_mounts(struct buf *b, const json_t *mounts)
     json_array_foreach(mounts, i, m)
     {
         const char *source = json_string_value(json_object_get(m, "source"));
-        buf_printf(b, "  %-7s %-2s  %-30s %s\n", json_string_value(json_object_get(m, "kind")),
+        const char *layer = json_string_value(json_object_get(m, "changes_to"));
+        buf_printf(b, "  %-7s %-2s  %-30s %s%s%s\n", json_string_value(json_object_get(m, "kind")),
                    json_is_true(json_object_get(m, "read_only")) ? "ro" : "rw",
-                   json_string_value(json_object_get(m, "target")), source ? source : "");
+                   json_string_value(json_object_get(m, "target")), source ? source : "",
+                   layer ? ", changes to " : "", layer ? layer : "");
     }
 }
 

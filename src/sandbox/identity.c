@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -149,19 +150,46 @@ static void end_idle(struct idle *idle)
     free(idle);
 }
 
-static int make_idmap(const struct identity *id, uid_t uid, gid_t gid, int *ret_fd, struct err *err)
+typedef void map_text_fn(unsigned disk, unsigned shown, char *text, size_t size);
+
+static void single_map(unsigned disk, unsigned shown, char *text, size_t size)
+{
+    snprintf(text, size, "%u %u 1\n", disk, shown);
+}
+
+void identity_layer_map(unsigned disk, unsigned shown, char *text, size_t size)
+{
+    /* Ids that do not stand for themselves, as ranges in order; they can lie in each other. */
+    bool below = disk < IDENTITY_LEASE_FIRST;
+    const unsigned leased[2] = {IDENTITY_LEASE_FIRST, IDENTITY_LEASE_END};
+    const unsigned own[2] = {disk, disk + 1};
+    const unsigned *const cuts[] = {below ? own : leased, below ? leased : own};
+    const unsigned last[2] = {UINT_MAX - 1, UINT_MAX}; /* no id ends there */
+    unsigned at = 0;
+    int used = snprintf(text, size, "%u %u 1\n", disk, shown);
+
+    for (size_t i = 0; i < 3; i++) {
+        const unsigned *cut = i < 2 ? cuts[i] : last;
+        if (cut[0] > at && used >= 0 && (size_t)used < size)
+            used += snprintf(text + used, size - (size_t)used, "%u %u %u\n", at, at, cut[0] - at);
+        at = cut[1] > at ? cut[1] : at;
+    }
+}
+
+static int make_idmap(const struct identity *id, uid_t uid, gid_t gid, map_text_fn *map,
+                      int *ret_fd, struct err *err)
 {
     char path[64];
-    char text[64];
+    char text[160];
     struct idle *idle = start_idle();
 
     if (!idle)
         return err_set(err, ERR_KERNEL, errno, "make a user namespace for the workspace's files");
     pid_t pid = idle->pid;
-    snprintf(text, sizeof(text), "%u %u 1\n", uid, identity_outside_uid(id));
+    map(uid, identity_outside_uid(id), text, sizeof(text));
     int r = write_map(pid, "uid_map", text, err);
     if (r == 0) {
-        snprintf(text, sizeof(text), "%u %u 1\n", gid, identity_outside_gid(id));
+        map(gid, identity_outside_gid(id), text, sizeof(text));
         r = write_map(pid, "gid_map", text, err);
     }
     if (r == 0) {
@@ -186,7 +214,7 @@ int identity_idmap(struct identity *id, uid_t uid, gid_t gid, int *ret_userns, s
         return err_set(err, ERR_LIMIT, 0, "more than %d different owners among the mounts",
                        IDENTITY_MAX_OWNERS);
     int fd = -1;
-    if (make_idmap(id, uid, gid, &fd, err) < 0)
+    if (make_idmap(id, uid, gid, single_map, &fd, err) < 0)
         return -1;
     id->owners[id->owner_count].uid = uid;
     id->owners[id->owner_count].gid = gid;
@@ -194,6 +222,12 @@ int identity_idmap(struct identity *id, uid_t uid, gid_t gid, int *ret_userns, s
     id->owner_count++;
     *ret_userns = fd;
     return 0;
+}
+
+int identity_layer_idmap(const struct identity *id, uid_t uid, gid_t gid, int *ret_userns,
+                         struct err *err)
+{
+    return make_idmap(id, uid, gid, identity_layer_map, ret_userns, err);
 }
 
 /* The whole range, except that the user inside may stand for the owner of the files directly. */

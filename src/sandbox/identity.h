@@ -7,6 +7,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <sys/types.h>
 
 #include "base/err.h"
@@ -47,6 +48,12 @@ void identity_forget_owners(struct identity *id);
 int identity_lease(struct identity *id, struct err *err);
 /* A user namespace that makes files of `uid`:`gid` on disk the inner user's; borrowed. */
 int identity_idmap(struct identity *id, uid_t uid, gid_t gid, int *ret_userns, struct err *err);
+/* The same for layers of an overlay, whose kernel part also asks for the owners of what it copies:
+ * all other ids but leased ones stand for themselves. *ret_userns is the caller's. */
+int identity_layer_idmap(const struct identity *id, uid_t uid, gid_t gid, int *ret_userns,
+                         struct err *err);
+/* One such map, as text: `disk` is shown as `shown`. */
+void identity_layer_map(unsigned disk, unsigned shown, char *text, size_t size);
 /* Who the user inside is on the host, where a range is leased. */
 uid_t identity_outside_uid(const struct identity *id);
 gid_t identity_outside_gid(const struct identity *id);

@@ -274,10 +274,11 @@ static bool suits(const struct carrel_spec *a, const struct carrel_spec *b)
     const struct carrel_limits *x = &a->limits;
     const struct carrel_limits *y = &b->limits;
 
-    return a->net == b->net && a->user == b->user && a->tmp_bytes == b->tmp_bytes &&
-           x->memory_bytes == y->memory_bytes && x->pids == y->pids &&
-           x->cpu_milli == y->cpu_milli && x->io_bytes == 0 && y->io_bytes == 0 &&
-           x->disk_bytes == y->disk_bytes && x->disk_files == y->disk_files &&
+    /* A pool keeps the mounts of what was used for a while; a layer has to be gone with its run. */
+    return !a->plan && !b->plan && a->net == b->net && a->user == b->user &&
+           a->tmp_bytes == b->tmp_bytes && x->memory_bytes == y->memory_bytes &&
+           x->pids == y->pids && x->cpu_milli == y->cpu_milli && x->io_bytes == 0 &&
+           y->io_bytes == 0 && x->disk_bytes == y->disk_bytes && x->disk_files == y->disk_files &&
            x->disk_image == y->disk_image;
 }
 

@@ -13,6 +13,7 @@
 #include "base/names.h"
 #include "base/weak.h"
 #include "sandbox/limits.h"
+#include "sandbox/overlay.h"
 #include "sandbox/procfiles.h"
 #include "sandbox/run.h"
 #include "sandbox/session.h"
@@ -109,7 +110,11 @@ static int add_bind_opened(struct run *run, int fd, const char *name, const stru
 
     if (own < 0)
         return err_set(err, ERR_IO, own == -1 ? errno : -own, "bind '%s'", name);
-    return add_bind_of(run, &own, name, as, err);
+    if (add_bind_of(run, &own, name, as, err) < 0)
+        return -1;
+    return run->spec->plan && fd == run->workspace
+               ? overlay_describe(run, &run->setup.ops[run->setup.op_count - 1], err)
+               : 0;
 }
 
 static int add_bind(struct run *run, const char *path, const char *target, uint64_t attrs,
@@ -546,7 +551,7 @@ static int compare_with_earlier(const struct run *run, const char *target, bool 
     *ret_nested = false;
     for (uint32_t i = 0; i < run->setup.op_count; i++) {
         const struct op *op = &run->setup.ops[i];
-        if (op->kind != OP_BIND || !(op->flags & OP_OWNED) || op->target[0] == '\0')
+        if (!op_has_tree(op) || !(op->flags & OP_OWNED) || op->target[0] == '\0')
             continue;
         if (is_within(target, op->target) && strcmp(target, op->target) != 0)
             *ret_nested = true;

@@ -8,6 +8,7 @@
 
 #include "base/fd.h"
 #include "sandbox/limits.h"
+#include "sandbox/overlay.h"
 #include "sandbox/pool.h"
 
 #define ARENA_BYTES (16UL << 20)
@@ -24,6 +25,7 @@ static int check_dir_level(const struct carrel_spec *spec, struct err *err)
         {spec->user == CARREL_USER_ROOT, "--user root"},
         {spec->tmp_bytes != 0, "--tmp-size"},
         {spec->at != NULL, "--at"},
+        {spec->plan != NULL, "--plan"},
     };
 
     for (size_t i = 0; i < sizeof(cannot) / sizeof(cannot[0]); i++) {
@@ -45,6 +47,11 @@ static int decide(struct run *run, struct err *err)
         if (check_dir_level(spec, err) < 0)
             return -1;
     }
+    if (spec->plan && spec->limits.disk_image)
+        return err_set(
+            err, ERR_INVALID, 0,
+            "a workspace in an image cannot be planned for: what a plan holds has to lie "
+            "on the workspace's own file system; give --disk a size without 'image:'");
     return limits_check(run, err);
 }
 
@@ -72,7 +79,7 @@ static int begin(struct run *run, const struct carrel_spec *spec, bool dry, stru
     memset(run, 0, offsetof(struct run, setup.filter));
     run->spec = spec;
     run->dry = dry;
-    run->workspace = run->lock = -1;
+    run->workspace = run->lock = run->plan = run->upper = -1;
     run->command = (struct command){0};
     arena_init(&run->arena, ARENA_BYTES);
     identity_init(&run->identity);
@@ -106,6 +113,8 @@ int run_prepare(struct run *run, const struct carrel_spec *spec, bool dry, struc
     }
     if (workspace_enter_image(run, err) < 0 || choose_identity(run, err) < 0)
         return -1;
+    if (spec->plan && overlay_open(run, err) < 0)
+        return -1;
     if (spec->pool && !dry)
         pool_take(spec->pool, run);
     if ((!run->taken && write_frame(run, err) < 0) || rootfs_write_root(run, err) < 0)
@@ -119,6 +128,8 @@ void run_clear(struct run *run)
         scope_close(&run->sources[i]);
     scope_close(&run->workspace);
     scope_close(&run->lock);
+    scope_close(&run->upper);
+    scope_close(&run->plan);
     if (run->taken)
         pool_give_back(run->spec->pool, run); /* with its cgroup: removing one can take a while */
     cgroup_clear(&run->cgroup);
@@ -143,6 +154,12 @@ static int attempt(struct run *run, const struct carrel_spec *spec, struct carre
 
     if (r == 0)
         r = supervise(run, ret, err);
+    if (r == 0 && run->plan >= 0) {
+        ret->plan_privileged = run->host.can_lease;
+        r = overlay_end(run, err);
+        if (r < 0)
+            carrel_result_clear(ret);
+    }
     if (r < 0)
         workspace_unmake(run);
     *ret_misfit = run->misfit;

@@ -26,6 +26,8 @@ struct run {
     int lock;             /* shared lock on it, or -1 */
     int workspace;        /* the tree that is read-write: the workspace, or the current directory */
     char *workspace_path; /* canonical */
+    int plan;             /* locked directory of the layer over that tree, or -1 */
+    int upper;            /* ... and what in it has the changes */
     uid_t owner_uid;      /* of that tree */
     gid_t owner_gid;
     struct identity identity;
@@ -82,5 +84,11 @@ int workspace_check_mount_points(const struct run *run, bool missing[SETUP_MAX_O
 int workspace_make_mount_points(struct run *run, struct err *err);
 /* Takes back what this run made, where it is still empty; for runs that failed to start. */
 void workspace_unmake(struct run *run);
+/* ... only the names to mount on; from the layer, where there is one. */
+void workspace_unmake_points(struct run *run);
+/* An empty directory or file as the tree's owner makes it; 0 or -errno. */
+int workspace_make_as_owner(const struct run *run, int dir, const char *name, bool is_directory);
+/* Remembers a path as made by this run. */
+int workspace_note_made(struct run *run, const char *path, size_t n, struct err *err);
 /* supervise.c: starts pid 1 and stays until all is over. */
 int supervise(struct run *run, struct carrel_result *ret, struct err *err);

@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "sandbox/filter.h"
+#include "sandbox/overlay.h"
 #include "sandbox/session_parts.h"
 
 #define COUNTED_FOR_CPU 256 /* processes */
@@ -302,6 +303,13 @@ static void take_failure(struct session *session, const struct reply *reply)
         session->why.code = ERR_IO;
 }
 
+/* The filter is the last of its stages: who joins it need not wait for a keeper. */
+static void tell_built(struct session *session)
+{
+    if (session->state == SESSION_STARTING && session->calls.live)
+        session->calls.live(session->owner);
+}
+
 static void hear_first_process(struct session *session)
 {
     int fds[MESSAGE_MAX_FDS];
@@ -326,6 +334,7 @@ static void hear_first_process(struct session *session)
         session->has_listener = true;
         denials_listen(&session->denials, fds[0]);
         fd_count = 0;
+        tell_built(session);
     } else if (reply.kind == REPLY_HIDDEN && fd_count == 1 && session->hidden < 0) {
         session->hidden = fds[0];
         fd_count = 0;
@@ -506,6 +515,10 @@ void session_free(struct session *session)
 {
     (void)source_set(session, &session->end, -1, 0);
     live_clear(&session->live);
+    if (session->started && session->run->plan >= 0) {
+        scope_close(&session->hidden); /* it lies in the layer */
+        overlay_leave(session->run);
+    }
     while (session->keepers)
         keeper_lose(session->keepers);
     for (struct keeper *k = session->lost; k; k = k->next) {
@@ -548,7 +561,7 @@ bool session_may_be_joined(const struct session *session, struct session_join *r
 {
     struct setup *setup = &session->run->setup;
 
-    if (session->state != SESSION_LIVE)
+    if (session->state > SESSION_LIVE || (session->state < SESSION_LIVE && !session->has_listener))
         return false;
     if (setup->filter_length == 0) /* the pool has made it, and nobody kept its filter */
         filter_build(setup, &(struct filter_options){0});

@@ -48,7 +48,7 @@ struct session_calls {
     void (*ended)(void *owner, struct exec *exec, const struct carrel_result *result);
     /* Nothing of its tree is left; exec is freed after the call. Always after `ended`. */
     void (*gone)(void *owner, struct exec *exec);
-    /* Its root stands. May be NULL. */
+    /* Its root stands; perhaps told twice. May be NULL. */
     void (*live)(void *session_owner);
     /* The sandbox is over, after `ended` and `gone` of all its execs: call session_free, later. */
     void (*over)(void *session_owner, const struct err *why);

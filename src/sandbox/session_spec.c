@@ -62,9 +62,10 @@ int session_copy_spec(struct session *session, const struct carrel_spec *spec, s
     own->at = copy(session, spec->at);
     own->cwd = copy(session, spec->cwd);
     own->init_path = copy(session, spec->init_path);
+    own->plan = copy(session, spec->plan);
     if ((spec->workspace && !own->workspace) || (spec->at && !own->at) ||
         (spec->cwd && !own->cwd) || (spec->init_path && !own->init_path) ||
-        !copy_mounts(session, spec) || !copy_env(session, spec))
+        (spec->plan && !own->plan) || !copy_mounts(session, spec) || !copy_env(session, spec))
         return err_set(err, ERR_LIMIT, 0, "out of memory, or too many mounts");
     return 0;
 }

@@ -24,6 +24,7 @@ enum op_kind {
     OP_MASK,   /* nothing to see at `target` */
     OP_LOCK,   /* `target` bound over itself, read-only */
     OP_MOVE,   /* what the frame has at `source` goes to `target` */
+    OP_LAYER,  /* as OP_BIND, but what is changed there goes to `layer` */
     OP_KIND_COUNT_,
 };
 
@@ -49,7 +50,15 @@ struct op {
     uint32_t gid;
     uint64_t device; /* OP_BIND: who the source must be when pid 1 opens it itself */
     uint64_t inode;
+    const char *layer;    /* OP_LAYER: the host's directory with upper/ and work/ */
+    uint64_t layer_inode; /* ... on the same device */
 };
+
+/* Whether a mount tree of the host's, or one made of it, goes with the operation. */
+static inline bool op_has_tree(const struct op *op)
+{
+    return op->kind == OP_BIND || op->kind == OP_LAYER;
+}
 
 enum {
     SETUP_MAX_OPS = 512,

@@ -24,6 +24,7 @@
 
 #include "base/fd.h"
 #include "base/weak.h"
+#include "sandbox/overlay.h"
 #include "sandbox/pool.h"
 #include "sandbox/wire.h"
 #include "sys/clone.h"
@@ -206,19 +207,6 @@ static pid_t clone_child(struct run *run, int flags, struct live *live)
                  &live->pidfd);
 }
 
-/* A change of the effective uid puts capabilities away; writing to our cgroup takes one. */
-static void raise_capabilities(void)
-{
-    struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
-    struct __user_cap_data_struct sets[2];
-
-    if (syscall(SYS_capget, &head, sets) < 0)
-        return;
-    sets[0].effective = sets[0].permitted;
-    sets[1].effective = sets[1].permitted;
-    ignore(syscall(SYS_capset, &head, sets) == 0); /* then it is attached afterwards */
-}
-
 /* The maker of a user namespace is charged for what is used in it (inotify, pipes, queues): as
  * root, let that be the leased uid, not root's own account. Of this thread alone, and only for the
  * clone; what a change of ids takes from the process is put back. */
@@ -233,8 +221,9 @@ static pid_t clone_as_owner(struct run *run, int flags, struct live *live)
         uid_t own = geteuid();
         /* The real uid too: before Linux 6.16 exec takes ambient capabilities from who differs. */
         if (syscall(SYS_setresuid, run->identity.base, run->identity.base, -1) == 0) {
+            /* Writing to our cgroup takes one; without, it is attached afterwards. */
             if (cgroup_clone_fd(&run->cgroup) >= 0)
-                raise_capabilities();
+                ignore(process_raise_capabilities() == 0);
             pid = clone_child(run, flags, live);
             int saved = errno;
             if (syscall(SYS_setresuid, real, own, -1) <
@@ -278,7 +267,7 @@ static int clone_init(struct live *live, struct run *run, struct err *err)
 }
 
 /* Without idmapped mounts the user inside stands for the tree's owner directly: never for root. */
-static int use_owner_directly(struct run *run, struct err *err)
+int live_use_owner_directly(struct run *run, struct err *err)
 {
     if (run->owner_uid == 0 || run->owner_gid == 0)
         return err_set(err, ERR_KERNEL, 0,
@@ -320,7 +309,7 @@ static int finish_tree(struct run *run, const struct op *op, int tree, struct er
     int r = mount_set(tree, op->attrs, recursive, userns);
     if (userns >= 0 && no_idmap_here(r)) {
         if (is_main_tree(run, op)) {
-            if (use_owner_directly(run, err) < 0)
+            if (live_use_owner_directly(run, err) < 0)
                 return -1;
         } else if (!(op->attrs & MOUNT_RDONLY)) {
             return err_set(err, ERR_KERNEL, -r,
@@ -346,11 +335,11 @@ static int collect_trees(struct run *run, uint32_t first, uint32_t end, struct f
 {
     for (uint32_t i = first; i < end; i++) {
         const struct op *op = &run->setup.ops[i];
-        if (op->kind != OP_BIND)
+        if (!op_has_tree(op))
             continue;
         if (trees->n >= MESSAGE_MAX_FDS - 1)
             return err_set(err, ERR_LIMIT, 0, "too many mounts (at most %d)", MESSAGE_MAX_FDS - 1);
-        if (finish_tree(run, op, run->sources[i], err) < 0)
+        if (op->kind == OP_BIND && finish_tree(run, op, run->sources[i], err) < 0)
             return -1;
         trees->fds[trees->n++] = run->sources[i]; /* run_clear closes it */
     }
@@ -481,6 +470,8 @@ int live_start(struct live *live, struct run *run, struct err *err)
     bound_sending(live->socket, run->spec->timeout_ms);
     if (run->level == CARREL_LEVEL_NS && run->spec->workspace &&
         workspace_make_mount_points(run, err) < 0)
+        return -1;
+    if (run->plan >= 0 && run->host.can_lease && overlay_mount(run, err) < 0)
         return -1;
     if (send_setup(live, run, err) < 0 && (run->misfit || !has_ended(live)))
         return -1;

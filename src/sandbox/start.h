@@ -23,6 +23,9 @@ void live_clear(struct live *live);
 int live_start_frame(struct live *live, struct run *run, struct err *err);
 /* The same with the root, or, where the pool gave one whose frame stands, only the root. */
 int live_start(struct live *live, struct run *run, struct err *err);
+/* As root, for a tree whose files cannot be mapped: the user inside is its owner. Before the frame
+ * is sent. */
+int live_use_owner_directly(struct run *run, struct err *err);
 /* Sends the command with its three files (none with a terminal). */
 int live_command(struct live *live, const struct run *run, const int fds[3], struct err *err);
 /* Ends the whole tree: by killing pid 1, at level dir by asking it to. */

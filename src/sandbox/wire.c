@@ -78,6 +78,8 @@ static void walk_op(struct wire *w, struct op *op)
     walk_u32(w, &op->gid);
     walk_u64(w, &op->device);
     walk_u64(w, &op->inode);
+    walk_text(w, &op->layer);
+    walk_u64(w, &op->layer_inode);
 }
 
 /* `count` operations from `first` on, within what a setup holds. */

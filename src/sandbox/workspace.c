@@ -15,6 +15,7 @@
 #include "base/fd.h"
 #include "base/weak.h"
 #include "sandbox/disk.h"
+#include "sandbox/overlay.h"
 #include "sandbox/run.h"
 #include "sys/path.h"
 #include "sys/process.h"
@@ -171,7 +172,7 @@ static int refuse_closed(const char *path, int error, struct err *err)
 }
 
 /* Directories are made as the tree's owner would, without a chown that could be led astray. */
-static int make_as_owner(const struct run *run, int dir, const char *name, bool is_directory)
+int workspace_make_as_owner(const struct run *run, int dir, const char *name, bool is_directory)
 {
     struct process_marks marks;
     int r = 0;
@@ -216,8 +217,7 @@ static int check_reserved(const struct run *run, const char *name, struct err *e
     return empty ? 0 : refuse(run, name, err);
 }
 
-/* Remembers a path of the workspace as made by this run. */
-static int note_made(struct run *run, const char *path, size_t n, struct err *err)
+int workspace_note_made(struct run *run, const char *path, size_t n, struct err *err)
 {
     const char *copy = arena_copy(&run->arena, path, n);
 
@@ -230,8 +230,15 @@ static int note_made(struct run *run, const char *path, size_t n, struct err *er
 static int reserve(struct run *run, uint32_t index, struct err *err)
 {
     const char *name = run->setup.ops[index].target;
-    int r = make_as_owner(run, run->workspace, name, true);
 
+    if (run->upper >= 0) {
+        size_t before = run->made_count;
+        if (overlay_make_point(run, name, true, err) < 0)
+            return -1;
+        /* There already: a run that was killed has left it, nobody inside can have made it. */
+        return run->made_count > before ? 0 : workspace_note_made(run, name, strlen(name), err);
+    }
+    int r = workspace_make_as_owner(run, run->workspace, name, true);
     if (r == -EEXIST)
         return 0;
     if (r < 0)
@@ -240,7 +247,7 @@ static int reserve(struct run *run, uint32_t index, struct err *err)
             "make the mount point '%s' in the workspace (its owner must be able to write "
             "there)",
             name);
-    return note_made(run, name, strlen(name), err);
+    return workspace_note_made(run, name, strlen(name), err);
 }
 
 /* One directory on the way to a mount point, or the mount point itself: made, or as it should be
@@ -251,14 +258,14 @@ static int step_into(struct run *run, int *dir, const char *path, bool is_direct
     const char *slash = strrchr(path, '/');
     const char *name = slash ? slash + 1 : path;
     struct stat st;
-    int r = make_as_owner(run, *dir, name, is_directory);
+    int r = workspace_make_as_owner(run, *dir, name, is_directory);
 
     if (r == -EACCES || r == -EPERM)
         return refuse_closed(slash ? arena_copy(&run->arena, path, (size_t)(slash - path)) : "/",
                              -r, err);
     if (r < 0 && r != -EEXIST)
         return err_set(err, ERR_IO, -r, "make the mount point '%s' in the workspace", path);
-    if (r == 0 && note_made(run, path, strlen(path), err) < 0)
+    if (r == 0 && workspace_note_made(run, path, strlen(path), err) < 0)
         return -1;
     int next = path_open_beneath(*dir, name, O_PATH, 1);
     if (next == -EACCES)
@@ -283,6 +290,8 @@ static int make_path(struct run *run, const char *path, bool is_directory, struc
     char part[4096];
     size_t n = strlen(path);
 
+    if (run->upper >= 0)
+        return overlay_make_point(run, path, is_directory, err);
     if (n >= sizeof(part))
         return err_set(err, ERR_INVALID, ENAMETOOLONG, "mount target '/%.64s…'", path);
     scoped_fd int dir = fcntl(run->workspace, F_DUPFD_CLOEXEC, 3);
@@ -348,7 +357,8 @@ int workspace_make_mount_points(struct run *run, struct err *err)
     return 0;
 }
 
-/* Removes an empty directory or file of the workspace, following nothing on the way. */
+/* Removes an empty directory or file of the workspace or its layer, following nothing on the way.
+ */
 static void unmake(const struct run *run, const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -356,7 +366,8 @@ static void unmake(const struct run *run, const char *path)
     char parent[4096];
 
     snprintf(parent, sizeof(parent), "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
-    scoped_fd int dir = path_open_beneath(run->workspace, parent, O_PATH | O_DIRECTORY, 1);
+    int top = run->upper >= 0 ? run->upper : run->workspace;
+    scoped_fd int dir = path_open_beneath(top, parent, O_PATH | O_DIRECTORY, 1);
     struct stat st;
     if (dir < 0 || fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return;
@@ -366,14 +377,20 @@ static void unmake(const struct run *run, const char *path)
         ignore(unlinkat(dir, name, 0) == 0);
 }
 
-/* Removing a mount point from here would detach what other runs have mounted on it: so only while
- * nobody else uses the workspace. */
-void workspace_unmake(struct run *run)
+void workspace_unmake_points(struct run *run)
 {
-    if (run->made_count > 0 && (run->lock < 0 || flock(run->lock, LOCK_EX | LOCK_NB) < 0))
-        return;
     while (run->made_count > 0)
         unmake(run, run->made[--run->made_count]);
+}
+
+/* Removing a mount point from here would detach what other runs have mounted on it: so only while
+ * nobody else uses the workspace. (A layer is one run's alone.) */
+void workspace_unmake(struct run *run)
+{
+    if (run->made_count > 0 && run->upper < 0 &&
+        (run->lock < 0 || flock(run->lock, LOCK_EX | LOCK_NB) < 0))
+        return;
+    workspace_unmake_points(run);
     disk_image_unmake(run);
     if (run->created)
         ignore(rmdir(run->spec->workspace) == 0); /* not empty: somebody else uses it already */

@@ -18,7 +18,7 @@
 #include "store/store.h"
 
 enum {
-    STORE_VERSION = 2,
+    STORE_VERSION = 3,
     STORE_PAGE = 16,         /* rows of a list that are in memory at once */
     STORE_ROW_MAX = 4 << 20, /* bytes of the largest row */
     STORE_ID_MAX = 512,      /* bytes of an id: 128 characters */
@@ -47,6 +47,19 @@ enum query_name {
     QUERY_PORT_BY_HASH,
     QUERY_PORT_REMOVE,
     QUERY_PORTS,
+    QUERY_PLAN_ADD,
+    QUERY_PLAN_GET,
+    QUERY_PLAN_CHANGE,
+    QUERY_PLAN_REMOVE,
+    QUERY_PLAN_PLACE,
+    QUERY_PLANS,
+    QUERY_PLANS_OF,
+    QUERY_PLANS_DUE,
+    QUERY_PLANS_UNDECIDED,
+    QUERY_PLAN_DROP,
+    QUERY_PLANS_FORGET,
+    QUERY_PLANS_COUNT,
+    QUERY_PLANS_OVER,
     /* From here on with the connection that does not wait for the disk. */
     QUERY_EXEC_ADD,
     QUERY_EXECS_BEGIN,

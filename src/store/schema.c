@@ -55,6 +55,24 @@ const char *const db_steps[STORE_VERSION] = {
     "  PRIMARY KEY (workspace, port)"
     ") STRICT, WITHOUT ROWID;"
     "PRAGMA user_version = 2;",
+    "CREATE TABLE plans ("
+    "  place INTEGER PRIMARY KEY,"
+    "  id TEXT NOT NULL UNIQUE CHECK (length(id) BETWEEN 1 AND 128),"
+    "  workspace TEXT NOT NULL REFERENCES workspaces (id) ON DELETE CASCADE,"
+    "  owner TEXT NOT NULL, state TEXT NOT NULL CHECK (state IN ('open', 'closed', 'pending',"
+    "    'approved', 'rejected', 'expired', 'queued', 'applying', 'applied', 'undoing', 'undone',"
+    "    'stale', 'failed', 'discarded')),"
+    "  origin TEXT NOT NULL CHECK (origin IN ('run', 'submitted')),"
+    "  key TEXT NOT NULL, actor TEXT NOT NULL, principal TEXT NOT NULL, exec TEXT NOT NULL,"
+    "  keep_open INTEGER NOT NULL, hash TEXT NOT NULL, operations INTEGER NOT NULL,"
+    "  bytes INTEGER NOT NULL, disk_bytes INTEGER NOT NULL, created_ms INTEGER NOT NULL,"
+    "  updated_ms INTEGER NOT NULL, due_ms INTEGER NOT NULL, attempts INTEGER NOT NULL,"
+    "  dropped INTEGER NOT NULL, details TEXT NOT NULL"
+    ") STRICT;"
+    "CREATE INDEX plans_workspace ON plans (workspace, place);"
+    "CREATE INDEX plans_state ON plans (state, place);"
+    "CREATE INDEX plans_due ON plans (due_ms) WHERE due_ms > 0;"
+    "PRAGMA user_version = 3;",
 };
 
 /* --- errors --- */

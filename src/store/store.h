@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the front knows, in SQLite: keys, workspaces, ports, commands. Every function is one
+/* What the front knows, in SQLite: keys, workspaces, ports, plans, commands. Every function is one
  * transaction; those that change something return when it is on disk (WAL, synchronous=FULL), but
  * for commands: their rows survive a crash of ours at once and a power cut a moment later (the
  * audit record has them on disk). Strings handed out live in the caller's arena. */
@@ -69,6 +69,30 @@ struct store_port {
     int64_t created_ms;
 };
 
+/* A plan; its files are the broker's. See front/plans.h for its states. */
+struct store_plan {
+    const char *id;
+    const char *workspace;
+    const char *owner; /* of the workspace */
+    const char *state;
+    const char *origin;    /* "run", "submitted" */
+    const char *key;       /* id of the key that made it, "": the admin key or the socket */
+    const char *actor;     /* who that is in the record */
+    const char *principal; /* the owner of that key */
+    const char *exec;      /* the last command in it, "" */
+    const char *hash;      /* of its manifest, hex; "" while it is open */
+    const char *details;   /* JSON: command, findings, approval, apply, undo */
+    bool keep_open;        /* it does not close with its command */
+    int64_t operations;
+    int64_t bytes;      /* of the content it carries */
+    int64_t disk_bytes; /* that its directory takes */
+    int64_t created_ms;
+    int64_t updated_ms;
+    int64_t due_ms; /* when something becomes of it by itself; 0: never */
+    int64_t attempts;
+    bool dropped; /* its files are no longer kept */
+};
+
 enum {
     STORE_PORTS_MOST = 64, /* of one workspace */
 };
@@ -122,6 +146,39 @@ int store_port_remove(struct store *store, const char *workspace, unsigned port,
 /* All of a workspace, in order: how many (at most STORE_PORTS_MOST), or -1. */
 int store_ports(struct store *store, struct arena *arena, const char *workspace,
                 struct store_port *ret, struct err *err);
+
+/* ERR_NOT_FOUND: there is no such workspace. */
+int store_plan_add(struct store *store, const struct store_plan *plan, struct err *err);
+/* 1 found, 0 not. */
+int store_plan_get(struct store *store, struct arena *arena, const char *id, struct store_plan *ret,
+                   struct err *err);
+/* Writes all that can change of it, if its state was `was`. ERR_CONFLICT: it was not. */
+int store_plan_change(struct store *store, const struct store_plan *plan, const char *was,
+                      struct err *err);
+int store_plan_remove(struct store *store, const char *id, struct err *err);
+/* Newest first; workspace NULL: all; state NULL: any. `before`: an id, or NULL for the newest. */
+int store_plans(struct store *store, const char *workspace, const char *state, const char *before,
+                size_t limit, bool (*each)(void *, const struct store_plan *), void *context,
+                struct err *err);
+/* Its files are no longer kept. */
+int store_plan_drop(struct store *store, const char *id, struct err *err);
+/* Rows of a workspace whose files are gone: beyond the newest `most`, and from before then. */
+int store_plans_forget(struct store *store, const char *workspace, size_t most, int64_t before_ms,
+                       struct err *err);
+/* Those of a workspace that are over and have files, newest first, without their details. */
+int store_plans_over(struct store *store, const char *workspace,
+                     bool (*each)(void *, const struct store_plan *), void *context,
+                     struct err *err);
+/* How many of a workspace's plans are neither applied nor given up. */
+int store_plans_count_undecided(struct store *store, const char *workspace, size_t *ret,
+                                struct err *err);
+/* Those that are due, the oldest of each workspace, oldest first. */
+int store_plans_due(struct store *store, int64_t now_ms,
+                    bool (*each)(void *, const struct store_plan *), void *context,
+                    struct err *err);
+/* 1 and one of the workspace's plans that is neither applied nor given up, 0: there is none. */
+int store_plan_undecided(struct store *store, struct arena *arena, const char *workspace,
+                         struct store_plan *ret, struct err *err);
 
 /* Around several store_exec_add, to write them in one piece. When the last fails none is there. */
 int store_execs_begin(struct store *store, struct err *err);

@@ -134,6 +134,52 @@ int mount_new_ext4(const char *device, uint64_t attrs)
     return finish(fs, attrs);
 }
 
+/* Where redirects are allowed, so that a move costs no data, only root of the host can write them:
+ * they lead anywhere in the layers. The index keeps hard links together, and makes the kernel
+ * refuse a layer that is in use; where it cannot have one it goes without. */
+int mount_new_overlay(const struct overlay_options *o)
+{
+    const char *const options[][2] = {
+        {"lowerdir", o->lower},
+        {"upperdir", o->upper},
+        {"workdir", o->work},
+        {"index", "on"},
+        {"xino", "off"},
+        {"redirect_dir", o->in_userns ? NULL : "on"},
+        {"metacopy", o->in_userns ? NULL : "on"},
+    };
+    scoped_fd int fs = new_fs("overlay");
+
+    if (fs < 0)
+        return -errno;
+    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++) {
+        if (options[i][1] && configure(fs, FSCONFIG_SET_STRING, options[i][0], options[i][1]) < 0)
+            return -errno;
+    }
+    if (o->in_userns && configure(fs, FSCONFIG_SET_FLAG, "userxattr", NULL) < 0)
+        return -errno;
+    return finish(fs, o->attrs);
+}
+
+const char *mount_overlay_fault(int negative_errno)
+{
+    switch (negative_errno) {
+    case -EBUSY:
+        return "the plan's layer is in use";
+    case -ENODEV:
+        return "this kernel has no overlay file system, which a plan needs (modprobe overlay)";
+    case -EPERM:
+        return "this kernel does not let an ordinary user put a layer over a tree, which a plan "
+               "needs (Linux 5.11 does)";
+    case -EINVAL:
+        return "the workspace's file system cannot hold a plan's layer: keep it on ext4, xfs, "
+               "btrfs "
+               "or tmpfs, and not on a container's own root";
+    default:
+        return "put the plan's layer over the workspace";
+    }
+}
+
 int mount_attach(int tree, int where)
 {
     unsigned flags = MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH;

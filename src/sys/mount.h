@@ -33,6 +33,19 @@ int mount_new_proc(bool hide_others, uint64_t attrs);
 int mount_new_devpts(unsigned gid, uint64_t attrs);
 /* The ext4 file system on a block device. */
 int mount_new_ext4(const char *device, uint64_t attrs);
+
+struct overlay_options {
+    const char *lower; /* paths without a comma, colon or backslash */
+    const char *upper; /* on one mount with work */
+    const char *work;
+    bool in_userns; /* the marks are user.overlay.*; moves are copies then */
+    uint64_t attrs;
+};
+
+/* -EBUSY while another one has upper or work. */
+int mount_new_overlay(const struct overlay_options *options);
+/* What a failure of that means, for people. */
+const char *mount_overlay_fault(int negative_errno);
 /* Puts a detached tree on the file or directory open at `where`. */
 int mount_attach(int tree, int where);
 /* ... or on a path below `dir`, for places where nobody else can have put a symlink. */

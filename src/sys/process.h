@@ -2,6 +2,7 @@
 /* Processes by descriptor, and closing many descriptors: calls not every C library has. */
 #pragma once
 
+#include <linux/capability.h>
 #include <signal.h>
 #include <stddef.h>
 #include <sys/prctl.h>
@@ -33,6 +34,19 @@ static inline void process_restore_marks(const struct process_marks *marks)
         (void)prctl(PR_SET_PDEATHSIG, marks->death_signal, 0, 0, 0);
     if (marks->dumpable == 0 || marks->dumpable == 1)
         (void)prctl(PR_SET_DUMPABLE, marks->dumpable, 0, 0, 0);
+}
+
+/* A change of ids puts capabilities away; those still permitted can be taken out again. 0 or -1. */
+static inline int process_raise_capabilities(void)
+{
+    struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct sets[2];
+
+    if (syscall(SYS_capget, &head, sets) < 0)
+        return -1;
+    sets[0].effective = sets[0].permitted;
+    sets[1].effective = sets[1].permitted;
+    return (int)syscall(SYS_capset, &head, sets);
 }
 
 enum {

@@ -157,6 +157,10 @@ class Document:
 
 DOCUMENT = Document(read(SOURCE))
 
+# Whoever has a key may ask, and sees what is theirs or theirs to judge: the rest is not there (404).
+EVERY_SCOPE = {("GET", "/v1/plans"), ("GET", "/v1/workspaces/{ws}/plans"), ("GET", "/v1/workspaces/{ws}/plans/{plan}"),
+               ("GET", "/v1/workspaces/{ws}/plans/{plan}/diff")}
+
 
 class TheDocument(unittest.TestCase):
     maxDiff = None
@@ -201,7 +205,8 @@ class TheDocument(unittest.TestCase):
                     self.assertLessEqual(set(need), schemes)
                 self.assertTrue(any(status.startswith("2") for status in operation["responses"]))
                 if operation.get("security") != []:
-                    self.assertLessEqual({"401", "403"}, set(operation["responses"]))
+                    self.assertIn("401", operation["responses"])
+                    self.assertEqual((method, path) not in EVERY_SCOPE, "403" in operation["responses"])
 
     def test_schemas_are_json_schema_and_examples_are_examples(self):
         schemas = dict(DOCUMENT.whole["components"]["schemas"])
@@ -350,6 +355,7 @@ class TheDaemon(DaemonTest):
         self.file_actions()
         self.archives()
         self.ports()
+        self.plans()
         self.refusals()
         self.assertEqual([], sorted(self.wrong), "the daemon and the document do not agree")
         for (method, path), operation in DOCUMENT.operations():
@@ -357,7 +363,7 @@ class TheDaemon(DaemonTest):
             with self.subTest(route=f"{method} {path}"):
                 good = {int(s) for s in operation["responses"] if s.startswith("2")}
                 self.assertEqual(good, {s for s in seen if s < 300}, "no good call of it")
-                wanted = {400} if operation.get("security") == [] else {401, 403}
+                wanted = {400} if operation.get("security") == [] else {401} if (method, path) in EVERY_SCOPE else {401, 403}
                 wanted |= {404} if "{" in path else set()
                 content = DOCUMENT.follow(operation.get("requestBody", {})).get("content", {})
                 wanted |= {400} if "application/json" in content else set()
@@ -431,6 +437,12 @@ class TheDaemon(DaemonTest):
         self.ask("GET", "/v1/audit", 200, query="?limit=1000")
         self.ask("GET", "/v1/audit", 200, query="?limit=2&after=1&workspace=desk&operation=workspace.create", key=self.alice)
         self.ask("GET", "/v1/audit", 400, query="?after=x")
+        self.ask("GET", "/v1/audit", 200, query="?operation=key.*&from=2026-01-01&to=2999-01-01T00:00:00Z&until=9&result=ok")
+        self.ask("GET", "/v1/audit", 400, query="?from=yesterday")
+        for part in ("raw", "heads", "keys"):
+            self.ask("GET", f"/v1/audit/{part}", 200)
+            self.ask("GET", f"/v1/audit/{part}", 403, key=self.alice)
+        self.ask("GET", "/v1/audit/raw", 400, query="?after=x")
 
     def execs(self):
         create, one = "/v1/workspaces/{ws}/exec", "/v1/workspaces/{ws}/exec/{exec}"
@@ -520,6 +532,49 @@ class TheDaemon(DaemonTest):
         self.ask("DELETE", one, 204, ids=ids)
         self.ask("DELETE", one, 404, ids=ids)
         self.ask("DELETE", one, 400, ids={**ids, "port": "x"})
+
+    def plans(self):
+        """Written and run, judged by another principal, applied at once and in its turn, taken back."""
+        judge = self.ask("POST", "/v1/keys", 201, {"owner": "judge", "scopes": ["approve"]}).json["key"]
+        ws = self.ask("POST", "/v1/workspaces", 201, {"policy": {"plan": {"approval": "required"}}}).json["id"]
+        top = "/v1/workspaces/{ws}/plans"
+        one = top + "/{plan}"
+
+        def submit(name):
+            made = self.ask("POST", top, 201, {"creations": [{"path": name, "content": "x"}]}, ids={"ws": ws}).json
+            return {"ws": ws, "plan": made["id"]}, made["hash"]
+        ids, digest = submit("a")
+        self.ask("POST", top, 400, b'{"nope":[]}', ids=ids)
+        self.ask("GET", one, 200, query="?operations=1&limit=1", ids=ids, key=judge)
+        self.ask("GET", one, 400, query="?limit=x", ids=ids)
+        self.ask("GET", one + "/diff", 200, ids=ids)
+        self.ask("GET", top, 200, query="?state=pending", ids=ids)
+        self.ask("GET", "/v1/plans", 200, query="?state=pending", key=judge)
+        self.ask("POST", one + "/verify", 200, {}, ids=ids)
+        self.ask("POST", one + "/verify", 400, {"nope": 1}, ids=ids)
+        self.ask("POST", one + "/apply", 403, {}, ids=ids)
+        self.ask("POST", one + "/approve", 403, {"hash": "0" * 64}, ids=ids, key=judge)
+        self.ask("POST", one + "/approve", 200, {"hash": digest, "comment": "good"}, ids=ids, key=judge)
+        self.ask("POST", one + "/apply", 200, {"hash": digest}, ids=ids)
+        self.ask("POST", one + "/apply", 409, {}, ids=ids)
+        self.ask("POST", one + "/undo", 200, {"paths": ["a"]}, ids=ids)
+        ids, digest = submit("b")
+        self.ask("POST", one + "/reject", 403, {"hash": "0" * 64}, ids=ids, key=judge)
+        self.ask("POST", one + "/reject", 200, {"comment": "no"}, ids=ids, key=judge)
+        self.ask("DELETE", one, 200, ids=ids)
+        ids, digest = submit("c")
+        self.ask("POST", one + "/approve", 200, {"hash": digest, "operations": [0]}, ids=ids, key=judge)
+        self.ask("POST", "/v1/workspaces/{ws}/exec", 202, {"command": "sleep 1000", "background": True}, ids=ids)
+        self.ask("POST", one + "/apply", 202, {"async": True}, ids=ids)
+        for _ in range(200):
+            answer = self.daemon.post(f"/v1/workspaces/{ws}/plans/{ids['plan']}/cancel")
+            if answer.status == 200:
+                break
+        self.judge("POST", one + "/cancel", answer)
+        ran = self.ask("POST", "/v1/workspaces/{ws}/exec", 200, {"command": "echo d > d", "mode": "plan", "keep_open": True}, ids=ids)
+        ids = {"ws": ws, "plan": ran.json["plan"]["id"]}
+        self.ask("GET", one, 409, query="?operations=1", ids=ids)
+        self.ask("POST", one + "/close", 200, ids=ids)
 
     def reads(self, one):
         text = self.of("dir/text")
@@ -678,7 +733,8 @@ class TheDaemon(DaemonTest):
     def refusals(self):
         """What is refused before a handler sees it, on every route."""
         approve = self.ask("POST", "/v1/keys", 201, {"owner": "carol", "scopes": ["approve"]}).json["key"]
-        absent = {"ws": "nobodys", "exec": "x" + "a" * 26, "key": "k" + "a" * 26, "path": "a/b", "port": 8000}
+        absent = {"ws": "nobodys", "exec": "x" + "a" * 26, "key": "k" + "a" * 26, "path": "a/b", "port": 8000,
+                  "plan": "p" + "a" * 26}
         for (method, path), operation in DOCUMENT.operations():
             with self.subTest(route=f"{method} {path}"):
                 at = path.format(**absent)
@@ -695,7 +751,7 @@ class TheDaemon(DaemonTest):
                     body = {"signal": "TERM"} if path.endswith("/signal") else body
                     self.ask(method, path, 404, body, ids={**absent, **self.ids})
                 if "application/json" in content and "{exec}" not in path:
-                    for bad in (b"{", b"[]", b'{"a":1,"a":2}', b"\xff"):
+                    for bad in (b"{", b"5" if path.endswith("/plans") else b"[]", b'{"a":1,"a":2}', b"\xff"):
                         self.ask(method, path, 400, bad, ids={**absent, **self.ids})
 
 

@@ -19,7 +19,8 @@ CARREL = os.environ["CARREL"]
 PATIENCE = 60
 
 VERBS = {"run", "doctor", "serve", "ws", "exec", "shell", "ps", "logs", "kill", "key", "events", "audit", "help", "version",
-         "ls", "cat", "put", "get", "edit", "rm", "mv", "cp", "mkdir", "stat", "grep", "glob", "watch", "tree"}
+         "ls", "cat", "put", "get", "edit", "rm", "mv", "cp", "mkdir", "stat", "grep", "glob", "watch", "tree", "plan"}
+PLAN = {"run", "submit", "list", "show", "verify", "approve", "reject", "apply", "undo", "close", "discard", "cancel"}
 # A line up to the word that is asked for, and what must be among the answers; "!" says that nothing else may be.
 LINES = [
     ("carrel ", VERBS, "!"),
@@ -27,7 +28,7 @@ LINES = [
     ("carrel ws ", {"create", "ls", "show", "policy", "rm", "undelete", "sleep", "backup", "restore", "adopt"}, ""),
     ("carrel ws ad", {"adopt"}, "!"),
     ("carrel key ", {"create", "ls", "revoke"}, ""),
-    ("carrel audit ", {"tail", "verify"}, ""),
+    ("carrel audit ", {"tail", "verify", "key", "export"}, ""),
     ("carrel run --level ", {"auto", "ns", "dir"}, "!"),
     ("carrel run --net ", {"none", "host"}, "!"),
     ("carrel key create --scope ", {"user", "approve", "admin"}, "!"),
@@ -41,6 +42,14 @@ LINES = [
     ("carrel cat desk:/s", {"desk:/src/", "desk:/some.txt"}, "!"),
     ("carrel get -r desk:/src/de", {"desk:/src/deep/"}, "!"),
     ("carrel doctor den", {"den:"}, "!"),
+    ("carrel plan ", PLAN, "!"),
+    ("carrel plan ap", {"approve", "apply"}, "!"),
+    ("carrel plan show d", {"desk", "den"}, "!"),
+    ("carrel plan run d", {"desk", "den"}, "!"),
+    ("carrel plan apply desk ", {"p1", "p2"}, "!"),
+    ("carrel plan show --diff desk p", {"p1", "p2"}, "!"),
+    ("carrel plan undo --dir papers ", {"p7"}, "!"),
+    ("carrel plan list --in-state p", {"pending"}, "!"),
 ]
 # What the shells ask `carrel` for: a daemon with two workspaces, as far as they can tell.
 STUB = """#!/bin/sh
@@ -48,6 +57,8 @@ case "$*" in
 "ws ls") printf 'ID    OWNER\\ndesk  ann\\nden   bob\\n' ;;
 "ls -p -- desk:/") printf 'other\\nsome.txt\\nsrc/\\n' ;;
 "ls -p -- desk:/src/") printf 'deep/\\nfile\\n' ;;
+"plan list desk") printf 'PLAN  STATE\\np1    closed\\np2    open\\n' ;;
+"plan list --dir papers") printf 'PLAN  STATE\\np7    applied\\n' ;;
 *) exit 125 ;;
 esac
 """

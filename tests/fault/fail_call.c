@@ -3,6 +3,7 @@
  *
  *   fail_call LOG PROCESS CALL NUMBER ERRNO COMMAND…      (by number; PROCESS -1: none fails)
  *
+ * ERRNO 0: the process is killed on entering the call, which does not happen.
  * Processes count from 0, in the order they are made. LOG gets a line "PROCESS CALL" for each call,
  * and "failed" after the one that did. A process that executes `probe` is let go: from there on it
  * is the command's. strace would count in every process at once: a failure of the first one hides
@@ -114,6 +115,10 @@ static void at_call(pid_t pid)
     int process = process_number(pid);
     fprintf(log_file, "%d %d\n", process, (int)info.entry.nr);
     if (process == wanted.process && (int)info.entry.nr == wanted.call && ++seen == wanted.number) {
+        if (wanted.error == 0) {
+            must(kill(pid, SIGKILL), "kill");
+            return;
+        }
         replace_call(pid, SYS_getpid);
         failing = pid;
     }

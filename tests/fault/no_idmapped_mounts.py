@@ -49,6 +49,15 @@ class NoIdmappedMounts(CarrelTest):
         self.one_line(done, "idmap")
         self.assertEqual("", done.stdout, "nothing was made in it")
 
+    def test_a_plan_is_refused_in_words_where_no_layer_can_be(self):
+        for owner in (OWNER, 0) if ROOT else (OWNER,):
+            with self.subTest(owner=owner):
+                done = self.on_overlay(owner, f"mkdir {self.ws}/desk && chown {owner} {self.ws}/desk && "
+                                              f"{CARREL} run --plan --workspace {self.ws}/desk -- touch /started; s=$?; "
+                                              f"ls -A {self.ws} {self.ws}/desk; rmdir {self.ws}/desk; exit $s")
+                self.one_line(done, "ext4", "plan")
+                self.assertEqual(f"{self.ws}:\ndesk\n\n{self.ws}/desk:\n", done.stdout, "nothing was made")
+
     def test_beside_another_tree_either_works_or_is_refused_in_words(self):
         """One tree there and one on an ordinary file system: whichever is the workspace, both can be written."""
         other = self.path("other")

@@ -11,6 +11,7 @@ static const struct http_request *no_request(const struct exchange *x);
 #include "api/exec_request.c"        /* with what it calls below, and no daemon around it */
 #include "api/fields.c"
 #include "api/links.c"
+#include "api/plan_wish.c"
 #include "store/store.h"
 
 #undef store_workspace_get

@@ -22,6 +22,14 @@ static void check_parsed(const struct policy *p)
         const char *equals = strchr(p->env[i], '=');
         MUST(equals && equals != p->env[i]);
     }
+    MUST(p->plan.allow.count <= PLAN_POLICY_PATTERNS && p->plan.ending_count <= PLAN_POLICY_TYPES);
+    MUST(p->plan.protect.count <= PLAN_POLICY_PATTERNS);
+    MUST(p->plan.has_allow || p->plan.allow.count == 0);
+    MUST(p->plan.has_operations || p->plan.operations == 0);
+    MUST(p->plan.operations >> PLAN_POLICY_KINDS == 0 && !(p->plan.magics & 1));
+    MUST(p->plan.max_operations <= PLAN_POLICY_MOST_OPERATIONS);
+    for (size_t i = 0; i < p->plan.allow.count; i++)
+        MUST(p->plan.allow.at[i][0] && p->plan.allow.at[i][0] != '/');
     MUST(p->timeout_ms <= LARGEST && p->tmp_bytes <= LARGEST && p->output_bytes <= LARGEST);
 }
 

@@ -8,7 +8,7 @@ import subprocess
 import unittest
 
 SRC, TMP = os.environ["SRC"], os.environ["TMP"]
-PARTS = ["starts", "storm", "live", "mounts", "files", "calls", "neighbours", "daemon", "filesapi"]
+PARTS = ["starts", "storm", "live", "mounts", "files", "calls", "neighbours", "daemon", "filesapi", "plans"]
 # What needs no other tool and no privilege: a reason instead of a figure would be a defect.
 MUST_BE_THERE = {("starts", "bare"), ("starts", "engine"), ("starts", "pool"), ("starts", "pool-cold"),
                  ("starts", "carrel"), ("storm", "bare"), ("storm", "engine"), ("storm", "carrel"), ("live", "1"),
@@ -16,7 +16,8 @@ MUST_BE_THERE = {("starts", "bare"), ("starts", "engine"), ("starts", "pool"), (
                  ("files", "read-small"), ("files", "unlink"), ("calls", "getppid"), ("calls", "ioctl"),
                  ("neighbours", "print"), ("daemon", "live"), ("daemon", "asleep"), ("daemon", "raw"), ("daemon", "http"),
                  ("daemon", "5"), ("daemon", "8"), ("filesapi", "read"), ("filesapi", "ls"), ("filesapi", "read-asleep"),
-                 ("filesapi", "put"), ("filesapi", "batch"), ("filesapi", "stat-64"), ("filesapi", "1000")}
+                 ("filesapi", "put"), ("filesapi", "batch"), ("filesapi", "stat-64"), ("filesapi", "1000"),
+                 ("plans", "10-1000"), ("plans", "1000-1000"), ("plans", "apply-1000"), ("plans", "undo-1000"), ("plans", "plan")}
 
 
 def bench(*arguments):

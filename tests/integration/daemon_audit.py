@@ -155,6 +155,35 @@ class Records(DaemonTest):
         told = json.loads(verify(spoiled, "--json", *options).stdout)
         self.assertEqual((False, line, "000000001.jsonl"), (told["whole"], told["problem"]["line"], told["problem"]["file"]))
 
+    def test_ends_that_go_to_the_disk_together_are_there_when_they_are_told(self):
+        missing, found = [], []
+
+        def client(number):
+            for _ in range(20):
+                answer = self.daemon.post(f"/v1/workspaces/of{number}/exec", {"argv": ["true"]})
+                end = b'"exec.end","result":"exit","details":{"exec":"%s"' % answer.json["exec_id"].encode()
+                is_there = any(end in line for line in lines_of(self.daemon.state))
+                (found if is_there else missing).append(answer.json["exec_id"])
+
+        for number in range(8):
+            self.assertEqual(201, self.daemon.post("/v1/workspaces", {"id": f"of{number}"}).status)
+        clients = [threading.Thread(target=client, args=(number,)) for number in range(8)]
+        for each in clients:
+            each.start()
+        for each in clients:
+            each.join()
+        self.assertEqual(([], 160), (missing, len(found)))
+        self.whole()
+
+    def test_what_nobody_waits_for_is_on_record_soon(self):
+        self.asked("POST", "/v1/workspaces", {"id": "desk"})
+        _, request = self.asked("GET", "/v1/workspaces/desk/files/?list=1")
+        deadline = time.monotonic() + PATIENCE
+        started = f'"request":"{request}","operation":"sandbox.start"'.encode()
+        while not any(started in line for line in lines_of(self.daemon.state)):
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.01)
+
     def test_what_was_changed_taken_out_or_moved_is_found_at_its_line(self):
         lines, head = self.some_records()
         n = len(lines)

@@ -50,6 +50,20 @@ ROUTES = [
     ("GET", "/v1/workspaces/{ws}/ports", None),
     ("POST", "/v1/workspaces/{ws}/ports/8000", {}),
     ("DELETE", "/v1/workspaces/{ws}/ports/8000", None),
+    ("POST", "/v1/workspaces/{ws}/plans", {"deletions": ["secret"]}),
+    ("GET", "/v1/workspaces/{ws}/plans", None),
+    ("GET", "/v1/workspaces/{ws}/plans/{plan}", None),
+    ("GET", "/v1/workspaces/{ws}/plans/{plan}?operations=1", None),
+    ("GET", "/v1/workspaces/{ws}/plans/{plan}/diff", None),
+    ("DELETE", "/v1/workspaces/{ws}/plans/{plan}", None),
+    ("POST", "/v1/workspaces/{ws}/plans/{plan}/close", {}),
+    ("POST", "/v1/workspaces/{ws}/plans/{plan}/verify", {}),
+    ("POST", "/v1/workspaces/{ws}/plans/{plan}/approve", {"hash": "0" * 64}),
+    ("POST", "/v1/workspaces/{ws}/plans/{plan}/reject", {}),
+    ("POST", "/v1/workspaces/{ws}/plans/{plan}/apply", {}),
+    ("POST", "/v1/workspaces/{ws}/plans/{plan}/undo", {}),
+    ("POST", "/v1/workspaces/{ws}/plans/{plan}/cancel", {}),
+    ("POST", "/v1/workspaces/{ws}/exec", {"command": "id", "mode": "plan"}),
 ]
 
 
@@ -60,6 +74,8 @@ class Tenants(DaemonTest):
         self.theirs = self.daemon.post("/v1/workspaces", {"id": "alices"}, key=self.alice).json["id"]
         self.exec = self.daemon.post(f"/v1/workspaces/{self.theirs}/exec",
                                      {"command": "sleep 1000", "background": True}, key=self.alice).json["exec_id"]
+        self.plan = self.daemon.post(f"/v1/workspaces/{self.theirs}/plans",
+                                     [{"op": "create", "path": "planned", "content": "x"}], key=self.alice).json["id"]
         self.mine = self.daemon.post("/v1/workspaces", {"id": "bobs"}, key=self.bob).json["id"]
 
     def blank(self, answer, *ids):
@@ -79,17 +95,23 @@ class Tenants(DaemonTest):
         before = self.names()
         for method, path, body in ROUTES:
             with self.subTest(route=f"{method} {path}"):
-                foreign = self.daemon.request(method, path.format(ws=self.theirs, exec=self.exec), body, key=self.bob)
-                absent = self.daemon.request(method, path.format(ws="nobodys", exec="x" + "a" * 26), body, key=self.bob)
+                foreign = self.daemon.request(method, path.format(ws=self.theirs, exec=self.exec, plan=self.plan), body,
+                                              key=self.bob)
+                absent = self.daemon.request(method, path.format(ws="nobodys", exec="x" + "a" * 26, plan="p" + "a" * 26), body,
+                                             key=self.bob)
                 self.assertEqual(404, foreign.status, foreign.bytes)
-                self.assertEqual(self.blank(absent, "nobodys", "x" + "a" * 26),
-                                 self.blank(foreign, self.theirs, self.exec))
-                # ... and a command of theirs in a workspace of mine.
-                if "{exec}" in path:
-                    mixed = self.daemon.request(method, path.format(ws=self.mine, exec=self.exec), body, key=self.bob)
+                self.assertEqual(self.blank(absent, "nobodys", "x" + "a" * 26, "p" + "a" * 26),
+                                 self.blank(foreign, self.theirs, self.exec, self.plan))
+                # ... and a command or plan of theirs in a workspace of mine.
+                if "{exec}" in path or "{plan}" in path:
+                    mixed = self.daemon.request(method, path.format(ws=self.mine, exec=self.exec, plan=self.plan), body,
+                                                key=self.bob)
                     self.assertEqual(404, mixed.status, mixed.bytes)
         state = self.daemon.get(f"/v1/workspaces/{self.theirs}/exec/{self.exec}", key=self.alice).json["state"]
         self.assertEqual("running", state, "something of it reached the command")
+        plan = self.daemon.get(f"/v1/workspaces/{self.theirs}/plans/{self.plan}", key=self.alice).json["state"]
+        self.assertEqual("closed", plan, "something of it reached the plan")
+        self.assertEqual([], self.daemon.get("/v1/plans", key=self.bob).json["plans"])
         secret = self.daemon.get(f"/v1/workspaces/{self.theirs}/files/secret", key=self.alice)
         self.assertEqual((200, b"kept"), (secret.status, secret.bytes), "something of it reached the file")
         self.assertEqual(before, self.names(), "something of it reached the tree")

@@ -125,6 +125,17 @@ TEST(words_choose_levels_networks_and_users)
     return 0;
 }
 
+TEST(a_plan_begins_goes_on_and_stays_open)
+{
+    LINE(first, "--plan|true");
+    LINE(second, "--plan|--plan-id|p1|--keep-open|--workspace|w|true");
+
+    CHECK(first.result == 0 && first.o.plan && !first.o.plan_id && !first.o.keep_open);
+    CHECK(second.result == 0 && second.o.plan && is(second.o.plan_id, "p1") && second.o.keep_open);
+    CHECK(!second.o.spec.plan); /* where it lies is found out later */
+    return 0;
+}
+
 TEST(the_last_of_an_option_given_twice_counts)
 {
     LINE(line, "--net|host|--net|none|--timeout|1h|--timeout|1s|true");
@@ -209,6 +220,11 @@ static const struct {
     const char *words;
     const char *says;
 } refused[] = {
+    {"--keep-open|--|true", "--plan"},
+    {"--plan-id|p1|--|true", "--plan"},
+    {"--plan|--plan-id||--|true", "--plan-id"},
+    {"--plan|--workspace|w|--create|--|true", "--create"},
+    {"--plan=x|--|true", "no value"},
     {"--", "no command"},
     {"--json", "no command"},
     {"-c|true|echo", "not both"},

@@ -117,11 +117,56 @@ static const struct {
     {"{\"\":1}", "unknown"},
     {"{\"mounts\":[{\"source\":\"/a\",\"rw\":true}]}", "rw"},
     {"{\"limits\":{\"swap\":\"1G\"}}", "swap"},
+    {"{\"plan\":{\"approve\":\"none\"}}", "approve"},
+    {"{\"plan\":{\"types\":{\"allow\":[]}}}", "allow"},
+    {"{\"plan\":{\"history\":{\"weeks\":1}}}", "weeks"},
     /* duplicates, on every floor */
     {"{\"level\":\"ns\",\"level\":\"dir\"}", "duplicate"},
     {"{\"env\":{\"A\":\"1\",\"A\":\"2\"}}", "duplicate"},
     {"{\"mounts\":[{\"source\":\"/a\",\"source\":\"/b\"}]}", "duplicate"},
     {"{\"limits\":{\"timeout\":\"1s\",\"timeout\":\"9h\"}}", "duplicate"},
+    {"{\"plan\":{\"approval\":\"required\",\"approval\":\"none\"}}", "duplicate"},
+    /* plans */
+    {"{\"plan\":null}", "plan"},
+    {"{\"plan\":\"none\"}", "plan"},
+    {"{\"plan\":[]}", "plan"},
+    {"{\"plan\":{\"base\":\"open\"}}", "base"},
+    {"{\"plan\":{\"base\":null}}", "base"},
+    {"{\"plan\":{\"approval\":true}}", "approval"},
+    {"{\"plan\":{\"approval\":\"\"}}", "approval"},
+    {"{\"plan\":{\"expires\":72}}", "expires"},
+    {"{\"plan\":{\"expires\":\"0h\"}}", "expires"},
+    {"{\"plan\":{\"allow\":null}}", "allow"},
+    {"{\"plan\":{\"allow\":\"**\"}}", "allow"},
+    {"{\"plan\":{\"allow\":[\"\"]}}", "allow"},
+    {"{\"plan\":{\"allow\":[\"/etc\"]}}", "allow"},
+    {"{\"plan\":{\"allow\":[\"a/../b\"]}}", "allow"},
+    {"{\"plan\":{\"allow\":[\"..\"]}}", "allow"},
+    {"{\"plan\":{\"allow\":[1]}}", "allow"},
+    {"{\"plan\":{\"allow\":[\"{a,b/c}\"]}}", "allow"},
+    {"{\"plan\":{\"protect\":[null]}}", "protect"},
+    {"{\"plan\":{\"protect\":{}}}", "protect"},
+    {"{\"plan\":{\"operations\":[\"chown\"]}}", "operations"},
+    {"{\"plan\":{\"operations\":\"all\"}}", "operations"},
+    {"{\"plan\":{\"operations\":[\"\"]}}", "operations"},
+    {"{\"plan\":{\"max_file_bytes\":0}}", "max_file_bytes"},
+    {"{\"plan\":{\"max_bytes\":-1}}", "max_bytes"},
+    {"{\"plan\":{\"max_bytes\":null}}", "max_bytes"},
+    {"{\"plan\":{\"max_operations\":200001}}", "max_operations"},
+    {"{\"plan\":{\"max_operations\":0}}", "max_operations"},
+    {"{\"plan\":{\"types\":[\".exe\"]}}", "types"},
+    {"{\"plan\":{\"types\":{\"deny\":\".exe\"}}}", "deny"},
+    {"{\"plan\":{\"types\":{\"deny\":[\"exe\"]}}}", "deny"},
+    {"{\"plan\":{\"types\":{\"deny\":[\"\"]}}}", "deny"},
+    {"{\"plan\":{\"types\":{\"deny\":[\".\"]}}}", "deny"},
+    {"{\"plan\":{\"types\":{\"deny\":[\".a/b\"]}}}", "deny"},
+    {"{\"plan\":{\"executables\":\"deny\"}}", "executables"},
+    {"{\"plan\":{\"sensitive\":null}}", "sensitive"},
+    {"{\"plan\":{\"case_twins\":false}}", "case_twins"},
+    {"{\"plan\":{\"history\":30}}", "history"},
+    {"{\"plan\":{\"history\":{\"keep\":0}}}", "keep"},
+    {"{\"plan\":{\"history\":{\"days\":\"30\"}}}", "days"},
+    {"{\"plan\":{\"history\":{\"bytes\":0}}}", "bytes"},
     /* null and empty never mean "anything goes" */
     {"{\"level\":null}", "level"},
     {"{\"level\":\"\"}", "level"},
@@ -246,6 +291,61 @@ TEST(bytes_past_the_given_length_are_not_read)
     int r = policy_parse(&d.policy, &d.arena, exact, 2, &d.err);
     free(exact);
     CHECK(r == 0);
+    return 0;
+}
+
+/* --- plans --- */
+
+TEST(every_key_of_plans_is_read)
+{
+    scoped_desk;
+    const struct plan_policy *plan = &d.policy.plan;
+
+    CHECK(parse(&d, "{\"plan\":{\"base\":\"locked\",\"approval\":\"required\",\"expires\":\"72h\","
+                    "\"allow\":[\"work/**\",\"*.{a,b}\"],\"protect\":[\"contracts\"],"
+                    "\"operations\":[\"create\",\"chmod\"],\"max_file_bytes\":\"1M\","
+                    "\"max_bytes\":99,\"max_operations\":200000,"
+                    "\"types\":{\"deny\":[\".exe\",\"elf\",\"mach-o\"]},"
+                    "\"executables\":\"allow\",\"sensitive\":\"refuse\",\"case_twins\":\"review\","
+                    "\"history\":{\"keep\":5,\"days\":30,\"bytes\":\"1G\"}}}") == 0);
+    CHECK(plan->base == PLAN_BASE_LOCKED && plan->approval == PLAN_APPROVAL_REQUIRED);
+    CHECK(plan->expires_ms == PLAN_POLICY_EXPIRES_MS);
+    CHECK(plan->has_allow && plan->allow.count == 2);
+    CHECK(strcmp(plan->allow.at[1], "*.{a,b}") == 0);
+    CHECK(plan->protect.count == 1 && strcmp(plan->protect.at[0], "contracts") == 0);
+    CHECK(plan->has_operations && plan->operations == (1U << 1 | 1U << 6));
+    CHECK(plan->max_file_bytes == 1 << 20 && plan->max_bytes == 99);
+    CHECK(plan->max_operations == PLAN_POLICY_MOST_OPERATIONS);
+    CHECK(plan->ending_count == 1 && strcmp(plan->endings[0], ".exe") == 0);
+    CHECK(plan->magics == (1U << PLAN_MAGIC_ELF | 1U << PLAN_MAGIC_MACH));
+    CHECK(plan->executables == PLAN_CARE_ALLOW && plan->sensitive == PLAN_CARE_REFUSE);
+    CHECK(plan->case_twins == PLAN_CARE_REVIEW);
+    CHECK(plan->history_keep == 5 && plan->history_days == 30 && plan->history_bytes == 1 << 30);
+    return 0;
+}
+
+/* What is empty is less, never more. */
+TEST(an_empty_list_of_paths_or_operations_allows_none)
+{
+    scoped_desk;
+
+    CHECK(parse(&d, "{\"plan\":{\"allow\":[],\"operations\":[],\"protect\":[]}}") == 0);
+    CHECK(d.policy.plan.has_allow && d.policy.plan.allow.count == 0);
+    CHECK(d.policy.plan.has_operations && d.policy.plan.operations == 0);
+    CHECK(parse(&d, "{\"plan\":{}}") == 0);
+    CHECK(!d.policy.plan.has_allow && !d.policy.plan.has_operations);
+    CHECK(d.policy.plan.sensitive == PLAN_CARE_DEFAULT);
+    CHECK(d.policy.plan.executables == PLAN_CARE_DEFAULT);
+    return 0;
+}
+
+/* No option has a say in it: what is under the spec says nothing of plans. */
+TEST(options_leave_the_rules_for_plans_alone)
+{
+    scoped_desk;
+
+    CHECK(apply(&d, "{\"plan\":{\"approval\":\"required\",\"allow\":[\"a\"]}}") == 0);
+    CHECK(d.policy.plan.approval == PLAN_APPROVAL_REQUIRED && d.policy.plan.allow.count == 1);
     return 0;
 }
 

@@ -7,6 +7,7 @@
 #include "broker/protocol.h"
 
 #define EXEC_ID "xabcdefghijklmnopqrstuvw234"
+#define PLAN_ID "pabcdefghijklmnopqrstuvwxyz"
 
 static const char *const argv[] = {"sh", "-c", "echo", NULL};
 static const char *const env[] = {"A=1", "B=", NULL};
@@ -18,6 +19,7 @@ static struct exec_message example(void)
         .bucket = "main",
         .workspace = "w1",
         .exec = EXEC_ID,
+        .plan = PLAN_ID,
         .actor = "key:ab",
         .request = "r1",
         .boundary = {.level = CARREL_LEVEL_NS,
@@ -88,6 +90,7 @@ TEST(an_exec_arrives_as_it_was)
     CHECK(is_taken(&m, &ret, &arena, &bytes));
     CHECK(strcmp(ret.bucket, "main") == 0 && strcmp(ret.workspace, "w1") == 0);
     CHECK(strcmp(ret.exec, EXEC_ID) == 0 && strcmp(ret.actor, "key:ab") == 0);
+    CHECK(strcmp(ret.plan, PLAN_ID) == 0);
     CHECK(strcmp(ret.argv[2], "echo") == 0 && !ret.argv[3]);
     CHECK(strcmp(ret.env[1], "B=") == 0 && !ret.env[2]);
     CHECK(strcmp(ret.boundary.mounts[5], "rw") == 0 && !ret.boundary.mounts[6]);
@@ -99,6 +102,52 @@ TEST(an_exec_arrives_as_it_was)
     CHECK(ret.limits.pids == 3 && ret.timeout_ms == 5 && strcmp(ret.cwd, "/x") == 0);
     free(bytes);
     arena_clear(&arena);
+    return 0;
+}
+
+static bool plan_taken(const struct plan_message *m, size_t cut)
+{
+    struct plan_message ret;
+    struct buf b;
+    uint64_t tag = 0;
+
+    buf_init(&b, 1 << 20);
+    protocol_pack_plan(&b, 9, m);
+    char *exact = malloc(b.n - cut); /* to its byte, so that reading beyond is seen */
+    memcpy(exact, b.p, b.n - cut);
+    bool good = protocol_unpack_plan(exact, b.n - cut, &tag, &ret) && tag == 9 &&
+                strcmp(ret.plan, m->plan) == 0 && strcmp(ret.workspace, m->workspace) == 0 &&
+                ret.verb == m->verb;
+    free(exact);
+    buf_clear(&b);
+    return good;
+}
+
+TEST(a_plans_job_arrives_as_it_was_or_not_at_all)
+{
+    const struct plan_message good = {.bucket = "main",
+                                      .workspace = "w1",
+                                      .plan = PLAN_ID,
+                                      .actor = "key:ab",
+                                      .request = "r1",
+                                      .verb = PLAN_APPLY};
+    struct plan_message m = good;
+
+    CHECK(plan_taken(&m, 0));
+    CHECK(!plan_taken(&m, 1) && !plan_taken(&m, 30));
+    m.verb = PLAN_VERB_COUNT_;
+    CHECK(!plan_taken(&m, 0));
+    m = good;
+    m.plan = "..";
+    CHECK(!plan_taken(&m, 0));
+    m = good;
+    m.workspace = "../x";
+    CHECK(!plan_taken(&m, 0));
+    m = good;
+    m.bucket = "";
+    CHECK(!plan_taken(&m, 0));
+    CHECK(protocol_plan_id_is_valid(PLAN_ID) && !protocol_plan_id_is_valid("p1"));
+    CHECK(protocol_details_are_sane("{\"a\":[1]}") && !protocol_details_are_sane("{\"a\":1}}"));
     return 0;
 }
 
@@ -123,6 +172,8 @@ TEST(an_exec_that_is_not_sane_is_refused)
     REFUSED(workspace = "a/b");
     REFUSED(workspace = ".hidden");
     REFUSED(exec = "x1");
+    REFUSED(plan = "../../../etc");
+    REFUSED(plan = EXEC_ID);
     REFUSED(argv = nothing);
     REFUSED(env = no_name);
     REFUSED(env = no_sign);

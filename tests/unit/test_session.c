@@ -8,10 +8,13 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/fsuid.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "sandbox/overlay.h"
 #include "sandbox/session.h"
 #include "sandbox/session_parts.h"
 #include "unit.h"
@@ -770,5 +773,72 @@ TEST(a_sandbox_that_cannot_be_says_why)
     spec.init_path = "/nowhere/carrel-init";
     CHECK(session_start(&place.session, &spec, &calls, &place, &err) < 0);
     CHECK(strstr(err.msg, "/nowhere"));
+    return 0;
+}
+
+static bool is_there(const char *path)
+{
+    struct stat st;
+
+    return lstat(path, &st) == 0;
+}
+
+/* As the file server does, whom the user inside is. */
+static bool put_from_outside(const struct session *session, int hidden)
+{
+    const struct identity *id = &session->run->identity;
+
+    if (id->range) {
+        (void)setfsgid(identity_outside_gid(id));
+        (void)setfsuid(identity_outside_uid(id));
+    }
+    int fd = openat(hidden, "part", O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    bool ok = fd >= 0 && close(fd) == 0 && renameat(hidden, "part", hidden, "../whole") == 0;
+    (void)setfsuid(geteuid());
+    (void)setfsgid(getegid());
+    return ok;
+}
+
+TEST(in_a_sandbox_with_a_layer_commands_share_their_changes_and_the_tree_has_none)
+{
+    struct carrel_spec spec = spec_of("session-r");
+    struct place place;
+    struct place second;
+    struct heard heard;
+    struct err err = {0};
+    unsigned before = open_files();
+
+    CHECK(mkdir("session-r", 0755) == 0 && mkdir("session-r.plan", 0700) == 0);
+    spec.plan = "session-r.plan";
+    CHECK(open_place(&place, &spec));
+    CHECK(run(&place, &heard, "echo one >/file; mkdir /dir"));
+    CHECK(run(&place, &heard, "cat /file; mv /dir /dir2"));
+    CHECK(strcmp(heard.out, "one\n") == 0);
+    /* Who writes files from outside does it in the layer too. */
+    struct session_join join = {.hidden = -1};
+    CHECK(session_may_be_joined(place.session, &join) && join.hidden >= 0);
+    CHECK(put_from_outside(place.session, join.hidden));
+    CHECK(run(&place, &heard, "ls /whole /.cache") &&
+          strcmp(heard.out, "/whole\n\n/.cache:\n") == 0);
+    CHECK(ask(&place, &heard, "exec sleep 1000 >/dir2/held", 0) && becomes(&place, &heard.started));
+    forget(&place, &heard);
+    /* Nobody else can have it, and it is known to be in use. */
+    CHECK(session_start(&second.session, &spec, &calls, &second, &err) < 0);
+    CHECK(err.code == ERR_CONFLICT);
+    err = (struct err){0};
+    CHECK(overlay_settle(spec.plan, 0, &err) < 0 && err.code == ERR_CONFLICT);
+    session_free(place.session);
+    err = (struct err){0};
+    CHECK_FOR(err.msg, overlay_settle(spec.plan, PATIENCE_MS, &err) == 0);
+    CHECK(is_there("session-r.plan/upper/file") && is_there("session-r.plan/upper/dir2"));
+    CHECK(!is_there("session-r.plan/upper/usr") && !is_there("session-r.plan/upper/.cache"));
+    CHECK(!is_there("session-r/file") && !is_there("session-r/usr"));
+    /* Another goes on with it. */
+    CHECK(open_place(&place, &spec));
+    CHECK(run(&place, &heard, "cat /file; ls -d /dir2"));
+    CHECK(strcmp(heard.out, "one\n/dir2\n") == 0);
+    session_free(place.session);
+    CHECK_FOR(err.msg, overlay_settle(spec.plan, PATIENCE_MS, &err) == 0);
+    CHECK(open_files() == before);
     return 0;
 }

@@ -25,6 +25,10 @@ TEST(defaults_are_what_the_manual_says)
     CHECK(s.pool == 4);
     CHECK(!s.allow_net_host && !s.insecure_listen);
     CHECK(s.mount_roots[0] == '\0' && s.user[0] == '\0');
+    CHECK(s.audit_segment_bytes == 64ULL << 20 && s.audit_segment_age_ms == 86400000);
+    CHECK(s.audit_keep_ms == 0 && s.audit_keep_bytes == 0 && s.audit_heads_ms == 60000);
+    CHECK(s.export[0] == '\0' && s.audit_sink_file[0] == '\0' && !s.export_gzip);
+    CHECK(strcmp(s.export_index, "logs-carrel.audit-default") == 0);
     CHECK(s.given == 0);
     return 0;
 }

@@ -286,12 +286,12 @@ TEST(a_damaged_database_is_refused_in_words)
 
 TEST(migrations_take_the_missing_steps_all_or_none)
 {
-    _Static_assert(STORE_VERSION == 2, "the steps after the last one");
-    const char *const good[] = {db_steps[0], db_steps[1],
+    _Static_assert(STORE_VERSION == 3, "the steps after the last one");
+    const char *const good[] = {db_steps[0], db_steps[1], db_steps[2],
                                 "ALTER TABLE keys ADD COLUMN more TEXT NOT NULL DEFAULT 'x';"
-                                "PRAGMA user_version = 3;",
-                                "CREATE TABLE third (a TEXT) STRICT; PRAGMA user_version = 4;"};
-    const char *const bad[] = {good[0], good[1], good[2],
+                                "PRAGMA user_version = 4;",
+                                "CREATE TABLE third (a TEXT) STRICT; PRAGMA user_version = 5;"};
+    const char *const bad[] = {good[0], good[1], good[2], good[3],
                                "CREATE TABLE third (a TEXT) STRICT; nonsense;"};
     sqlite3 *db;
 
@@ -300,15 +300,15 @@ TEST(migrations_take_the_missing_steps_all_or_none)
     store_close(store);
     store = NULL;
     CHECK(db_open(&db, path, "FULL", &err) == 0);
-    CHECK(db_prepare(db, bad, 4, &err) < 0 && strstr(err.msg, "migrate the database to schema 4"));
+    CHECK(db_prepare(db, bad, 5, &err) < 0 && strstr(err.msg, "migrate the database to schema 5"));
     CHECK(number_of("PRAGMA user_version") == STORE_VERSION);
     CHECK(number_of("SELECT count(*) FROM sqlite_schema WHERE name = 'third'") == 0);
     CHECK(number_of("SELECT count(*) FROM pragma_table_info('keys') WHERE name = 'more'") == 0);
-    CHECK(db_prepare(db, good, 4, &err) == 0 && db_prepare(db, good, 4, &err) == 0);
-    CHECK(number_of("PRAGMA user_version") == 4);
+    CHECK(db_prepare(db, good, 5, &err) == 0 && db_prepare(db, good, 5, &err) == 0);
+    CHECK(number_of("PRAGMA user_version") == 5);
     CHECK(number_of("SELECT count(*) FROM keys WHERE more = 'x'") == 1);
     CHECK(sqlite3_close(db) == SQLITE_OK);
-    CHECK(store_open(&store, path, &err) < 0 && strstr(err.msg, "schema 4"));
+    CHECK(store_open(&store, path, &err) < 0 && strstr(err.msg, "schema 5"));
     return 0;
 }
 
@@ -322,6 +322,128 @@ TEST(a_database_of_the_first_version_has_ports_afterwards)
     CHECK(store_open(&store, path, &err) == 0);
     CHECK(number_of("PRAGMA user_version") == STORE_VERSION);
     CHECK(number_of("SELECT count(*) FROM ports") == 0);
+    return 0;
+}
+
+TEST(a_database_of_the_second_version_has_plans_afterwards_and_keeps_its_rows)
+{
+    sqlite3 *db;
+
+    new_path();
+    CHECK(db_open(&db, path, "FULL", &err) == 0);
+    CHECK(db_prepare(db, db_steps, 2, &err) == 0 && sqlite3_close(db) == SQLITE_OK);
+    CHECK(run_sql("INSERT INTO keys VALUES ('k1', 'aa', '', 'alice', 2, '', 1, 0)"));
+    CHECK(store_open(&store, path, &err) == 0);
+    CHECK(number_of("PRAGMA user_version") == STORE_VERSION);
+    CHECK(number_of("SELECT count(*) FROM plans") == 0);
+    CHECK(number_of("SELECT count(*) FROM keys WHERE owner = 'alice'") == 1);
+    return 0;
+}
+
+/* --- plans --- */
+
+static int add_plan(const char *id, const char *workspace, const char *state, int64_t due_ms)
+{
+    struct store_plan p = {.id = id,
+                           .workspace = workspace,
+                           .owner = "alice",
+                           .state = state,
+                           .origin = "run",
+                           .key = "k1",
+                           .actor = "key:k1",
+                           .principal = "alice",
+                           .details = "{}",
+                           .created_ms = 1,
+                           .due_ms = due_ms};
+
+    return store_plan_add(store, &p, &err);
+}
+
+static char plans_seen[256];
+
+static bool see_plan(void *context, const struct store_plan *p)
+{
+    (void)context;
+    strncat(plans_seen, p->id, sizeof(plans_seen) - strlen(plans_seen) - 1);
+    strncat(plans_seen, " ", sizeof(plans_seen) - strlen(plans_seen) - 1);
+    return true;
+}
+
+static const char *plans_of(const char *workspace, const char *state, const char *before)
+{
+    plans_seen[0] = '\0';
+    return store_plans(store, workspace, state, before, 100, see_plan, NULL, &err) < 0 ? "failed"
+                                                                                       : plans_seen;
+}
+
+TEST(plans_are_added_changed_listed_and_go_with_their_workspace)
+{
+    struct store_plan p;
+    struct arena arena;
+
+    CHECK(new_store() == 0);
+    CHECK(add_plan("p1", "nobodys", "open", 0) < 0 && err.code == ERR_NOT_FOUND);
+    CHECK(add_workspace("w1", "alice") == 0 && add_workspace("w2", "alice") == 0);
+    CHECK(add_plan("p1", "w1", "open", 0) == 0 && add_plan("p2", "w1", "pending", 50) == 0);
+    CHECK(add_plan("p3", "w2", "queued", 20) == 0);
+    CHECK(add_plan("p1", "w1", "open", 0) < 0 && err.code == ERR_CONFLICT);
+    CHECK(add_plan("p4", "w1", "strange", 0) < 0 && err.code == ERR_INVALID);
+    CHECK(strcmp(plans_of(NULL, NULL, NULL), "p3 p2 p1 ") == 0);
+    CHECK(strcmp(plans_of("w1", NULL, NULL), "p2 p1 ") == 0);
+    CHECK(strcmp(plans_of("w1", NULL, "p2"), "p1 ") == 0);
+    CHECK(strcmp(plans_of(NULL, "pending", NULL), "p2 ") == 0);
+    plans_seen[0] = '\0';
+    CHECK(store_plans_due(store, 40, see_plan, NULL, &err) == 0 && strcmp(plans_seen, "p3 ") == 0);
+    arena_init(&arena, 1 << 20);
+    CHECK(store_plan_get(store, &arena, "p2", &p, &err) == 1 && p.due_ms == 50);
+    p.state = "approved";
+    p.hash = "ab";
+    CHECK(store_plan_change(store, &p, "open", &err) < 0 && err.code == ERR_CONFLICT);
+    CHECK(store_plan_change(store, &p, "pending", &err) == 0);
+    CHECK(store_plan_change(store, &p, "pending", &err) < 0); /* once */
+    CHECK(store_plan_get(store, &arena, "p2", &p, &err) == 1 && strcmp(p.state, "approved") == 0);
+    CHECK(store_plan_undecided(store, &arena, "w1", &p, &err) == 1 && strcmp(p.id, "p2") == 0);
+    CHECK(run_sql("UPDATE plans SET state = 'discarded'"));
+    CHECK(store_plan_undecided(store, &arena, "w1", &p, &err) == 0);
+    arena_clear(&arena);
+    CHECK(run_sql("PRAGMA foreign_keys = 1; DELETE FROM workspaces WHERE id = 'w1'"));
+    CHECK(strcmp(plans_of(NULL, NULL, NULL), "p3 ") == 0);
+    CHECK(store_plan_remove(store, "p3", &err) == 0 && *plans_of(NULL, NULL, NULL) == '\0');
+    return 0;
+}
+
+TEST(of_the_plans_that_are_due_each_workspace_has_its_oldest)
+{
+    CHECK(new_store() == 0);
+    CHECK(add_workspace("w1", "alice") == 0 && add_workspace("w2", "alice") == 0);
+    CHECK(add_plan("p0", "w1", "queued", 99) == 0); /* not yet */
+    CHECK(add_plan("p1", "w1", "queued", 10) == 0 && add_plan("p2", "w1", "queued", 10) == 0);
+    CHECK(add_plan("p3", "w2", "queued", 20) == 0 && add_plan("p4", "w1", "queued", 5) == 0);
+    plans_seen[0] = '\0';
+    CHECK(store_plans_due(store, 40, see_plan, NULL, &err) == 0);
+    CHECK(strcmp(plans_seen, "p1 p3 ") == 0);
+    return 0;
+}
+
+TEST(plans_are_counted_and_those_without_files_forgotten)
+{
+    size_t n = 0;
+
+    CHECK(new_store() == 0);
+    CHECK(add_workspace("w1", "alice") == 0 && add_workspace("w2", "alice") == 0);
+    CHECK(add_plan("p1", "w1", "applied", 0) == 0 && add_plan("p2", "w1", "discarded", 0) == 0);
+    CHECK(add_plan("p3", "w1", "stale", 0) == 0 && add_plan("p4", "w1", "open", 0) == 0);
+    CHECK(add_plan("p5", "w1", "queued", 1) == 0 && add_plan("p6", "w2", "open", 0) == 0);
+    CHECK(store_plans_count_undecided(store, "w1", &n, &err) == 0 && n == 2);
+    CHECK(store_plan_drop(store, "p1", &err) == 0);
+    plans_seen[0] = '\0';
+    CHECK(store_plans_over(store, "w1", see_plan, NULL, &err) == 0);
+    CHECK(strcmp(plans_seen, "p3 ") == 0);
+    CHECK(store_plans_forget(store, "w1", 1, INT64_MIN, &err) == 0);
+    CHECK(strcmp(plans_of("w1", NULL, NULL), "p5 p4 p3 p2 ") == 0);
+    CHECK(store_plans_forget(store, "w1", 5, INT64_MAX, &err) == 0);
+    CHECK(strcmp(plans_of("w1", NULL, NULL), "p5 p4 p3 ") == 0);
+    CHECK(strcmp(plans_of("w2", NULL, NULL), "p6 ") == 0);
     return 0;
 }
 

@@ -33,7 +33,9 @@ static void fill_setup(struct setup *s)
                             .target = "",
                             .mode = 0755,
                             .device = 1ULL << 63,
-                            .inode = 12345};
+                            .inode = 12345,
+                            .layer = "/srv/desk.plan",
+                            .layer_inode = 1ULL << 62};
     s->ops[1] = (struct op){.kind = OP_TMPFS,
                             .flags = OP_TOP,
                             .source = "",
@@ -76,7 +78,9 @@ static bool same_op(const struct op *a, const struct op *b)
     return a->kind == b->kind && a->flags == b->flags && a->attrs == b->attrs &&
            same_text(a->source, b->source) && same_text(a->target, b->target) &&
            a->bytes == b->bytes && a->inodes == b->inodes && a->mode == b->mode &&
-           a->uid == b->uid && a->gid == b->gid && a->device == b->device && a->inode == b->inode;
+           a->uid == b->uid && a->gid == b->gid && a->device == b->device && a->inode == b->inode &&
+           a->layer_inode == b->layer_inode &&
+           strcmp(a->layer ? a->layer : "", b->layer ? b->layer : "") == 0;
 }
 
 /* Decodes from a block of exactly `n` bytes: one read too many is seen. */

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/bytes.h"
+
+#include <stdint.h>
+#include <string.h>
+
+#include "base/buf.h"
+
+static const char hex_digits[] = "0123456789abcdef";
+static const char base64_digits[] =
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+/* The length of the UTF-8 character at `c`, or 0. */
+static size_t character(const unsigned char *c, size_t n)
+{
+    size_t need = c[0] < 0x80 ? 1 : c[0] < 0xc2 ? 0 : c[0] < 0xe0 ? 2 : c[0] < 0xf0 ? 3 : 4;
+
+    if (need == 0 || c[0] > 0xf4 || need > n)
+        return 0;
+    for (size_t i = 1; i < need; i++) {
+        if ((c[i] & 0xc0) != 0x80)
+            return 0;
+    }
+    /* Too long for what they say, halves of pairs, beyond the last. */
+    if ((c[0] == 0xe0 && c[1] < 0xa0) || (c[0] == 0xed && c[1] >= 0xa0) ||
+        (c[0] == 0xf0 && c[1] < 0x90) || (c[0] == 0xf4 && c[1] >= 0x90))
+        return 0;
+    return need;
+}
+
+bool bytes_are_utf8(const void *bytes, size_t n)
+{
+    const unsigned char *c = bytes;
+    size_t step;
+
+    for (size_t i = 0; i < n; i += step) {
+        step = c[i] == 0 ? 0 : character(c + i, n - i);
+        if (step == 0)
+            return false;
+    }
+    return true;
+}
+
+void bytes_add_json(struct buf *b, const void *bytes, size_t n)
+{
+    const unsigned char *c = bytes;
+    size_t plain = 0;
+
+    buf_str(b, "\"");
+    for (size_t i = 0; i < n; i++) {
+        if (c[i] >= ' ' && c[i] != '"' && c[i] != '\\' && c[i] != 0x7f)
+            continue;
+        buf_add(b, c + plain, i - plain);
+        plain = i + 1;
+        if (c[i] == '\n')
+            buf_str(b, "\\n");
+        else
+            buf_add(b, (char[6]){'\\', 'u', '0', '0', hex_digits[c[i] >> 4], hex_digits[c[i] & 15]},
+                    6);
+    }
+    buf_add(b, c + plain, n - plain);
+    buf_str(b, "\"");
+}
+
+void bytes_add_base64(struct buf *b, const void *bytes, size_t n)
+{
+    const unsigned char *c = bytes;
+
+    for (size_t i = 0; i < n; i += 3) {
+        uint32_t three = (uint32_t)c[i] << 16 | (i + 1 < n ? (uint32_t)c[i + 1] << 8 : 0) |
+                         (i + 2 < n ? c[i + 2] : 0U);
+        char four[4] = {base64_digits[three >> 18], base64_digits[three >> 12 & 63],
+                        i + 1 < n ? base64_digits[three >> 6 & 63] : '=',
+                        i + 2 < n ? base64_digits[three & 63] : '='};
+        buf_add(b, four, 4);
+    }
+}
+
+static int base64_value(char digit)
+{
+    const char *at = digit ? strchr(base64_digits, digit) : NULL;
+
+    return at ? (int)(at - base64_digits) : -1;
+}
+
+ssize_t bytes_from_base64(const char *text, size_t n, void *ret)
+{
+    unsigned char *out = ret;
+    size_t made = 0;
+
+    if (n % 4 != 0)
+        return -1;
+    for (size_t i = 0; i < n; i += 4) {
+        bool last = i + 4 == n;
+        size_t pads = !last || text[i + 3] != '=' ? 0 : text[i + 2] != '=' ? 1 : 2;
+        uint32_t three = 0;
+        for (size_t d = 0; d < 4; d++) {
+            int value = d < 4 - pads ? base64_value(text[i + d]) : 0;
+            if (value < 0)
+                return -1;
+            three = three << 6 | (uint32_t)value;
+        }
+        /* Bits that no byte has could say the same in another way. */
+        if ((pads == 1 && (three & 0xff)) || (pads == 2 && (three & 0xffff)))
+            return -1;
+        for (size_t d = 0; d < 3 - pads; d++)
+            out[made++] = (unsigned char)(three >> (16 - 8 * d));
+    }
+    return (ssize_t)made;
+}
+
+void bytes_to_hex(const void *bytes, size_t n, char *ret)
+{
+    const unsigned char *c = bytes;
+
+    for (size_t i = 0; i < n; i++) {
+        *ret++ = hex_digits[c[i] >> 4];
+        *ret++ = hex_digits[c[i] & 15];
+    }
+    *ret = '\0';
+}
+
+bool bytes_from_hex(const char *text, size_t n, void *ret)
+{
+    unsigned char *out = ret;
+
+    for (size_t i = 0; i < 2 * n; i++) {
+        const char *at = text[i] ? strchr(hex_digits, text[i]) : NULL;
+        if (!at)
+            return false;
+        unsigned value = (unsigned)(at - hex_digits);
+        out[i / 2] = (unsigned char)(i % 2 ? out[i / 2] | value : value << 4);
+    }
+    return true;
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the broker's files about plans share.
+ *
+ *   plans.c       what is done with a plan: a process each, from the request to its end
+ *   plan_child.c  that process: its descriptors, its rights
+ *   plan_dirs.c   the plans' directories
+ *   locks.c       who may use a workspace's tree meanwhile
+ */
+#pragma once
+
+#include "broker/broker.h"
+
+struct plan_place {
+    char bucket[PROTOCOL_ID + 1];
+    char workspace[PROTOCOL_ID + 1];
+    char plan[PROTOCOL_EXEC_ID + 1];
+};
+
+/* --- plan_dirs.c */
+/* Where the plan's directory is, for the engine. */
+void plan_path(const struct broker *b, const char *bucket, const char *workspace, const char *plan,
+               char *path, size_t size);
+/* Its directory, made if need be and wanted; or -1. */
+int plan_open_dir(const struct broker *b, const struct plan_place *at, bool make, struct err *err);
+/* From then until plan_unmark a start that finds it so recovers it first. */
+int plan_mark(const struct broker *b, const struct plan_place *at, struct err *err);
+void plan_unmark(const struct broker *b, const struct plan_place *at);
+/* The directory of a workspace's plans, or -1. */
+int plan_open_parent(const struct broker *b, const char *bucket, const char *workspace,
+                     struct err *err);
+
+/* --- plan_child.c */
+struct plan_child {
+    pid_t pid;
+    int pidfd;
+    int job;    /* where to write the job */
+    int answer; /* the file where it will be */
+    int steps;  /* a pipe */
+};
+
+enum plan_rights {
+    PLAN_NO_RIGHTS,
+    PLAN_READS_LAYERS, /* as root: the marks of a layer are seen by nobody else */
+};
+
+struct plan_start {
+    const char *verb;
+    int tree;
+    int dir;
+    enum plan_rights rights;
+};
+
+/* Starts `carrel-plan VERB`. */
+int plan_child_start(const struct broker *b, const struct plan_start *how, struct plan_child *ret,
+                     struct err *err);
+void plan_child_close(struct plan_child *child);
+
+/* --- plans.c */
+/* At the start: nobody else uses the tree before it is done. -1: it could not be seen to. */
+int plan_recover(struct broker *b, const struct plan_place *at, struct err *err);

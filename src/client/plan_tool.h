@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* carrel-plan, the program that works on one plan of one tree: one job, one answer. */
+#pragma once
+
+#include <stddef.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+
+/* Runs a verb of it on `tree` and the plan's directory; all that it prints is added to `ret`, which
+ * must have room for it. An error that it tells becomes *err. */
+int plan_tool(int tree, int dir, const char *verb, const char *job, struct buf *ret,
+              struct err *err);
+/* As root the tool is the tree's owner: what it works with must be that one's. */
+int plan_own(int tree, int dir, struct err *err);

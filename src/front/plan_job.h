@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One thing that is done with a plan, by a process of the broker's: the job is written to it, and
+ * its answer read when it has ended. It goes on also when nobody wants to hear of it any more. */
+#pragma once
+
+#include <jansson.h>
+
+#include "broker/protocol.h"
+#include "front/front.h"
+
+struct plan_job;
+
+struct plan_end {
+    int status;      /* of carrel-plan: 0, 1 with an error in its answer; PLAN_KILLED */
+    const char *why; /* "", "timeout", "cancelled" */
+    int fd;          /* its answer, from the beginning; borrowed */
+    uint64_t n;      /* so much of it */
+};
+
+struct plan_job_calls {
+    /* It could not be begun; nothing more is told. */
+    void (*failed)(void *owner, const struct err *err);
+    void (*steps)(void *owner, uint64_t count); /* or NULL */
+    /* The last that is told. */
+    void (*ended)(void *owner, const struct plan_end *end);
+};
+
+/* `text` is what the process reads, malloc'd and taken; of PLAN_DERIVE it is its mode, "close" or
+ * "look". NULL without memory. */
+struct plan_job *plan_job_start(struct front *front, const struct plan_message *m, char *text,
+                                size_t n, const struct plan_job_calls *calls, void *owner);
+/* Nobody wants to hear of it any more; what changes nothing is ended. */
+void plan_job_leave(struct plan_job *job);
+/* One that has not begun does not; of others nothing happens, and they tell their end. */
+void plan_job_cancel(struct plan_job *job);
+
+/* The answer as an object; NULL: it is none, or longer than anybody may be kept waiting for. */
+json_t *plan_end_json(const struct plan_end *end);
+/* The whole of it, malloc'd, with a NUL; NULL without memory. */
+char *plan_end_text(const struct plan_end *end);
+
+/* A record by somebody whose request may be over: `heard` (or NULL) is told when it is on disk,
+ * with NULL or what went wrong. Takes `details`. */
+typedef void front_recorded(void *context, const struct err *failed);
+
+struct front_record {
+    const char *actor;
+    const char *request;
+    const char *workspace;
+    const char *operation;
+    const char *result;
+};
+
+void front_record(struct front *front, const struct front_record *r, json_t *details,
+                  front_recorded *heard, void *context);

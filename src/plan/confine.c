@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "plan/confine.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/audit.h>
+#include <linux/capability.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "sys/uapi.h"
+
+#if defined(__x86_64__)
+#define OUR_ARCH AUDIT_ARCH_X86_64
+#elif defined(__aarch64__)
+#define OUR_ARCH AUDIT_ARCH_AARCH64
+#endif
+
+#ifndef SYS_fchmodat2
+#define SYS_fchmodat2 452
+#endif
+
+#define ACCESS_BEFORE_REFER ((1ULL << 13) - 1) /* ABI 1 */
+#define ACCESS_REFER        (1ULL << 13)       /* ABI 2 */
+#define ACCESS_TRUNCATE     (1ULL << 14)       /* ABI 3 */
+#define NET_ALL             3ULL               /* ABI 4 */
+/* All but running programs and making devices, sockets and pipes. */
+#define ACCESS_OURS                                                                                \
+    ((ACCESS_BEFORE_REFER | ACCESS_REFER | ACCESS_TRUNCATE) &                                      \
+     ~(uint64_t)(LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_MAKE_CHAR |                       \
+                 LANDLOCK_ACCESS_FS_MAKE_BLOCK | LANDLOCK_ACCESS_FS_MAKE_SOCK |                    \
+                 LANDLOCK_ACCESS_FS_MAKE_FIFO))
+
+static int allow(int rules, int fd, uint64_t access)
+{
+    struct landlock_path_beneath_attr rule = {.allowed_access = access, .parent_fd = fd};
+
+    return fd < 0
+               ? 0
+               : (int)syscall(SYS_landlock_add_rule, rules, LANDLOCK_RULE_PATH_BENEATH, &rule, 0);
+}
+
+/* A kernel that cannot keep the process to two directories and let it rename between them (before
+ * 5.19, or with Landlock off) does without, which is told: the rest of the confinement holds, and
+ * refusing would leave half-done plans as they are. */
+static int confine_files(int tree, int dir, bool *ret_within, struct err *err)
+{
+    long abi = syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
+    struct carrel_landlock_ruleset attr = {.handled_access_fs = ACCESS_BEFORE_REFER | ACCESS_REFER,
+                                           .handled_access_net = NET_ALL,
+                                           .scoped = CARREL_LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET |
+                                                     CARREL_LANDLOCK_SCOPE_SIGNAL};
+
+    *ret_within = abi >= 2;
+    if (!*ret_within)
+        return 0;
+    size_t size = abi >= CARREL_LANDLOCK_ABI_SCOPES ? sizeof(attr) : abi >= 4 ? 16 : 8;
+    if (abi >= 3)
+        attr.handled_access_fs |= ACCESS_TRUNCATE;
+    uint64_t access = ACCESS_OURS & attr.handled_access_fs;
+    scoped_fd int rules = (int)syscall(SYS_landlock_create_ruleset, &attr, size, 0);
+    if (rules < 0 || allow(rules, tree, access) < 0 || allow(rules, dir, access) < 0 ||
+        syscall(SYS_landlock_restrict_self, rules, 0) < 0)
+        return err_set(err, ERR_KERNEL, errno, "enter the Landlock domain of a plan");
+    return 0;
+}
+
+static int drop_capabilities(struct err *err)
+{
+    struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {0};
+
+    if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) < 0 && errno != EINVAL)
+        return err_set(err, ERR_KERNEL, errno, "give up capabilities");
+    if (syscall(SYS_capset, &head, none) < 0)
+        return err_set(err, ERR_KERNEL, errno, "give up capabilities");
+    return 0;
+}
+
+/* The frequent ones first: they are looked for in this order. */
+static const int allowed[] = {
+    SYS_renameat2,
+    SYS_newfstatat,
+    SYS_openat2,
+    SYS_close,
+    SYS_read,
+    SYS_write,
+    SYS_fstat,
+    SYS_fcntl,
+    SYS_fchmod,
+    SYS_fchmodat2,
+    SYS_fchmodat,
+    SYS_utimensat,
+    SYS_linkat,
+    SYS_symlinkat,
+    SYS_mkdirat,
+    SYS_unlinkat,
+    SYS_renameat,
+    SYS_openat,
+    SYS_getdents64,
+    SYS_flistxattr,
+    SYS_fgetxattr,
+    SYS_fremovexattr,
+    SYS_pread64,
+    SYS_pwrite64,
+    SYS_fsync,
+    SYS_fdatasync,
+    SYS_syncfs,
+    SYS_ftruncate,
+    SYS_fallocate,
+    SYS_fstatfs,
+    SYS_statx,
+    SYS_readlinkat,
+    SYS_lseek,
+    SYS_munmap,
+    SYS_mremap,
+    SYS_brk,
+    SYS_madvise,
+    SYS_futex,
+    SYS_getrandom,
+    SYS_clock_gettime,
+    SYS_getpid,
+    SYS_gettid,
+    SYS_getuid,
+    SYS_geteuid,
+    SYS_getgid,
+    SYS_getegid,
+    SYS_exit,
+    SYS_exit_group,
+    SYS_rt_sigreturn,
+    SYS_rt_sigaction,
+    SYS_rt_sigprocmask,
+    SYS_restart_syscall,
+    SYS_writev,
+    SYS_readv,
+    SYS_sched_yield,
+    SYS_prlimit64,
+    SYS_uname,
+    SYS_sysinfo,
+    SYS_faccessat,
+    SYS_umask,
+    SYS_sched_getaffinity,
+#ifdef __x86_64__
+    SYS_chmod,
+    SYS_rename,
+    SYS_open,
+    SYS_stat,
+    SYS_lstat,
+    SYS_access,
+    SYS_readlink,
+#endif
+};
+
+enum {
+    ALLOWED = sizeof(allowed) / sizeof(allowed[0]),
+    CHECKED = 16, /* instructions around them */
+};
+
+/* No code can be made: mmap and mprotect without PROT_EXEC. */
+static int confine_calls(struct err *err)
+{
+    struct sock_filter code[2 * ALLOWED + CHECKED];
+    size_t n = 0;
+    const uint32_t third = offsetof(struct seccomp_data, args[2]);
+
+#define STATEMENT(c, v)  code[n++] = (struct sock_filter)BPF_STMT(c, v)
+#define JUMP(c, v, t, f) code[n++] = (struct sock_filter)BPF_JUMP(c, v, t, f)
+    STATEMENT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch));
+    JUMP(BPF_JMP | BPF_JEQ | BPF_K, OUR_ARCH, 1, 0);
+    STATEMENT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
+    STATEMENT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
+    for (size_t i = 0; i < ALLOWED; i++) {
+        JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)allowed[i], 0, 1);
+        STATEMENT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+    }
+    JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mmap, 1, 0);
+    JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mprotect, 0, 3);
+    STATEMENT(BPF_LD | BPF_W | BPF_ABS, third);
+    JUMP(BPF_JMP | BPF_JSET | BPF_K, PROT_EXEC, 1, 0);
+    STATEMENT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+    STATEMENT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM);
+#undef STATEMENT
+#undef JUMP
+    struct sock_fprog program = {.len = (unsigned short)n, .filter = code};
+    if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) < 0)
+        return err_set(err, ERR_KERNEL, errno, "filter the system calls of a plan");
+    return 0;
+}
+
+int plan_confine(int tree, int dir, bool *ret_within, struct err *err)
+{
+    /* Who watches the steps may go, and a lease is asked for, not waited for. */
+    if (signal(SIGPIPE, SIG_IGN) == SIG_ERR || signal(SIGIO, SIG_IGN) == SIG_ERR)
+        return err_set(err, ERR_KERNEL, errno, "ignore signals");
+    if (drop_capabilities(err) < 0)
+        return -1;
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+        return err_set(err, ERR_KERNEL, errno, "give up privileges");
+    /* Nobody of the same user looks into it. Before Linux 6.6 modes are changed through
+     * /proc/self/fd, which would then be closed to the process itself. */
+    if (!(syscall(SYS_fchmodat2, -1, "", 0, AT_EMPTY_PATH) < 0 && errno == ENOSYS) &&
+        prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
+        return err_set(err, ERR_KERNEL, errno, "close the process to others");
+    return confine_files(tree, dir, ret_within, err) < 0 || confine_calls(err) < 0 ? -1 : 0;
+}
