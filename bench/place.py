@@ -124,7 +124,8 @@ def prepare_programs(directory):
         sys.exit(f"bench: no C compiler '{compiler}': apt-get install gcc")
     if not (ROOT / "build/libcarrel.a").exists():
         sys.exit("bench: Carrel is not built: run make")
-    for name in ("carrel", "carrel-full", "carrel-init", "carrel-serve", "carrel-front", "carrel-files", "carrel-client", "carrel-plan"):
+    for name in ("carrel", "carrel-full", "carrel-init", "carrel-serve", "carrel-front", "carrel-files", "carrel-client", "carrel-plan",
+                 "carrel-sink", "carrel-export"):
         shutil.copy(ROOT / "build" / name, directory / name)
     library = [ROOT / "build/libcarrel.a", "-ljansson"]
     programs = {"spawnbench": [], "enginebench": library, "coldbench": library, "crowdbench": library,

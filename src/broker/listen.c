@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +24,8 @@
 
 enum {
     BACKLOG = 1024,
+    TAKEN_TRIES = 100,
+    TAKEN_PAUSE_MS = 50,
     FIRST_HANDED_OVER = 3,
 };
 
@@ -124,15 +127,29 @@ static int open_tcp(struct broker *b, struct err *err)
     (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
     if (address.any.sa_family == AF_INET6)
         (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof(one));
-    if (bind(fd, &address.any, n) < 0 || listen(fd, BACKLOG) < 0)
+    int r = bind(fd, &address.any, n);
+    for (int i = 0; r < 0 && errno == EADDRINUSE && b->was_killed && i < TAKEN_TRIES; i++) {
+        (void)poll(NULL, 0, TAKEN_PAUSE_MS); /* as below: who was killed may not be dead yet */
+        r = bind(fd, &address.any, n);
+    }
+    if (r < 0 || listen(fd, BACKLOG) < 0)
         return err_set(
             err, errno == EADDRINUSE ? ERR_CONFLICT : ERR_IO, errno, "listen on '%s'%s", text,
             errno == EADDRINUSE ? " (another program does; give another with --listen)" : "");
     return keep(b, &fd);
 }
 
-/* One that nobody answers at is left over from a daemon that was killed; we hold the lock. */
-static int remove_stale(const union address *address, struct err *err)
+/* A full queue is somebody's, too. */
+static bool is_listened_at(const union address *address)
+{
+    scoped_fd int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+    return fd >= 0 && (connect(fd, &address->any, sizeof(address->local)) == 0 || errno == EAGAIN);
+}
+
+/* One that nobody answers at is left over from a daemon that was killed; we hold the lock. The
+ * front of one that was killed just now has it until it is dead, too. */
+static int remove_stale(const union address *address, bool was_killed, struct err *err)
 {
     const char *path = address->local.sun_path;
     struct stat st;
@@ -141,8 +158,12 @@ static int remove_stale(const union address *address, struct err *err)
         return errno == ENOENT ? 0 : err_set(err, ERR_IO, errno, "look at the socket '%s'", path);
     if (!S_ISSOCK(st.st_mode))
         return err_set(err, ERR_CONFLICT, 0, "'%s' is in the way of the Unix socket", path);
-    scoped_fd int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd >= 0 && connect(fd, &address->any, sizeof(address->local)) == 0)
+    bool taken = is_listened_at(address);
+    for (int i = 0; taken && was_killed && i < TAKEN_TRIES; i++) {
+        (void)poll(NULL, 0, TAKEN_PAUSE_MS);
+        taken = is_listened_at(address);
+    }
+    if (taken)
         return err_set(err, ERR_CONFLICT, 0, "another program listens on the socket '%s'", path);
     if (unlink(path) < 0 && errno != ENOENT)
         return err_set(err, ERR_IO, errno, "remove the old socket '%s'", path);
@@ -156,7 +177,7 @@ static int open_local(struct broker *b, struct err *err)
 
     _Static_assert(sizeof(b->settings.socket) <= sizeof(address.local.sun_path), "it fits");
     memcpy(address.local.sun_path, path, strlen(path) + 1);
-    if (remove_stale(&address, err) < 0)
+    if (remove_stale(&address, b->was_killed, err) < 0)
         return -1;
     scoped_fd int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)

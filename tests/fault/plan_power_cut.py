@@ -25,7 +25,7 @@ from plan_killed import make_scene  # noqa: E402
 from planmodel import carrel_plan, content, difference  # noqa: E402
 
 LONG = bool(os.environ.get("LONG"))
-SAMPLES = 10**9 if LONG else 20
+SAMPLES = 10**9 if LONG else 8
 SIZE = 24 << 20
 
 

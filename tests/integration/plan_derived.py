@@ -24,7 +24,7 @@ if not WORKER:
 
     PLAN = os.path.join(os.path.dirname(CARREL), "carrel-plan")
     LONG = bool(os.environ.get("LONG"))
-    COUNT = 1500 if LONG else 40
+    COUNT = 1500 if LONG else 20
     FIRST = int(os.environ.get("FIRST_SEED", time.time_ns() // 10**9 % 10**6 * 10000 if LONG else 1))
 OWNER = 54321  # of trees in tests with the daemon's privileges
 

@@ -14,7 +14,7 @@ from carreltest import CarrelTest
 from planmodel import Changes, Model, carrel_plan, content, difference, leftovers, make_tree, remove
 
 LONG = bool(os.environ.get("LONG"))
-COUNT = 2000 if LONG else 60
+COUNT = 2000 if LONG else 30
 FIRST = int(os.environ.get("FIRST_SEED", time.time_ns() // 10**9 % 10**6 * 10000 if LONG else 1))
 
 

@@ -23,7 +23,7 @@ from carreltest import ROOT, carrel
 from plantest import LONG, LONG_PATIENCE, PlanTest, content, copy_tree, identity
 
 SEEDS = os.path.join(os.path.dirname(os.path.realpath(__file__)), "plan_seeds.txt")
-COUNT = int(os.environ.get("SEEDS", 2000 if LONG else 40))
+COUNT = int(os.environ.get("SEEDS", 2000 if LONG else 20))
 FIRST = int(os.environ.get("FIRST_SEED", time.time_ns() // 10**9 % 10**6 * 10000 if LONG else 1))
 # As root the kernel's layer notes where a thing came from in 256 bytes, and link() fails beyond that.
 LONG_NAME = b"n" * (30 if ROOT else 255)
