@@ -20,7 +20,7 @@ import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "integration"))
-from carreltest import PATIENCE, CarrelTest  # noqa: E402
+from carreltest import PATIENCE, CarrelTest, umount  # noqa: E402
 from plan_killed import make_scene  # noqa: E402
 from planmodel import carrel_plan, content, difference  # noqa: E402
 
@@ -81,11 +81,14 @@ class PowerCut(CarrelTest):
     def leave(self, point):
         """A loop device lets go of its file a moment after it was told to; who looks at mounts keeps them busy."""
         deadline = time.monotonic() + PATIENCE
-        while os.path.ismount(point) and subprocess.run(["umount", point], check=False, capture_output=True).returncode != 0:
-            if time.monotonic() > deadline:
-                run("umount", "-l", point)
-                self.fail(f"{point} stays busy")
-            time.sleep(0.02)
+        while os.path.ismount(point):
+            try:
+                umount(point)
+            except OSError:
+                if time.monotonic() > deadline:
+                    umount(point, lazily=True)
+                    self.fail(f"{point} stays busy")
+                time.sleep(0.02)
 
     def recorded(self, *verbs):
         """Applies and undoes on the remembering disk; returns what was written to it."""

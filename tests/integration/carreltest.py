@@ -226,9 +226,9 @@ def mount(source, target, kind, options=""):
           f"mount {kind} on {target}")
 
 
-def umount(target):
+def umount(target, lazily=False):
     """Not by the program, which leaves /run/mount behind."""
-    check(libc.umount2(target.encode(), 0), f"umount {target}")
+    check(libc.umount2(target.encode(), 2 if lazily else 0), f"umount {target}")
 
 
 class CarrelTest(unittest.TestCase):

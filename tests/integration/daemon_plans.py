@@ -15,7 +15,7 @@ import unittest
 import unittest.mock
 
 import daemontest
-from carreltest import PATIENCE, TMP, CarrelTest
+from carreltest import PATIENCE, TMP, CarrelTest, mount, umount
 from daemontest import Daemon, DaemonTest, events_of
 
 
@@ -918,11 +918,11 @@ class DiskFull(CarrelTest):
             self.skipTest("mounts a file system")
         place = self.path("m")
         os.mkdir(place, 0o711)
-        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=48m,mode=711", "tmpfs", place], check=True)
+        mount("tmpfs", place, "tmpfs", "size=48m,mode=711")
         try:
             self.full(place)
         finally:
-            subprocess.run(["umount", "-l", place], check=True)
+            umount(place, lazily=True)
 
     def full(self, place):
         for above in (TMP, self.dir):

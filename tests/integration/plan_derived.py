@@ -606,6 +606,7 @@ for path in ('new', 'f'):
             self.write("f", "2", 0)
             os.chmod(self.area, 0o755)
             os.chmod(os.path.dirname(self.area), 0o755)
+            os.chmod(os.environ["TMP"], 0o755)
             for where, dirs, files in os.walk(self.area):
                 for name in [".", *dirs, *files]:
                     os.lchown(os.path.join(where, name), OWNER, OWNER)
