@@ -7,13 +7,15 @@ A test file is a set of unittest cases whose names are sentences. Every test mak
 import ctypes
 import errno
 import json
-import os
+import linecache  # noqa: F401  with tracemalloc: what shows a warning imports them, and must not in the middle of an
+import os  # import, where the collector may find something to warn of (Python 3.11 loses its lock then)
 import re
 import signal
 import stat
 import subprocess
 import tempfile
 import time
+import tracemalloc  # noqa: F401
 import unittest
 
 CARREL = os.environ["CARREL"]

@@ -3,7 +3,6 @@
 # TIMEOUT: 120
 """What no client should send: smuggling shapes, garbage, wrong types, too much. A typed error or a clean close, and the
 daemon goes on as if nothing had been."""
-import concurrent.futures
 import contextlib
 import json
 import os
@@ -12,6 +11,7 @@ import resource
 import socket
 import time
 import unittest
+from concurrent.futures import ThreadPoolExecutor
 
 from carreltest import PATIENCE
 from daemontest import DaemonTest
@@ -218,7 +218,7 @@ class BadInput(DaemonTest):
         self.workspace(id="first")  # makes the bucket
         for name in ids:
             os.mkdir(f"{self.daemon.state}/main/threads/{name}")
-        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        with ThreadPoolExecutor(8) as pool:
             adopted = [pool.submit(self.daemon.post, "/v1/adopt", {"owner": "ann"}) for _ in range(3)]
             created = {name: pool.submit(self.daemon.post, "/v1/workspaces", {"id": name, "owner": "bob"}) for name in ids}
         self.assertEqual([200] * 3, [answer.result().status for answer in adopted], [a.result().bytes for a in adopted])

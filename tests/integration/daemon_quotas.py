@@ -3,13 +3,13 @@
 # TIMEOUT: 180
 """What may be had at a time, of one owner and of the host: commands, sandboxes, what their policies allow in sum, and
 output that is kept. Each is a 429 that names its setting, or a wait in the queue; together they exceed none."""
-import concurrent.futures
 import hashlib
 import json
 import os
 import random
 import time
 import unittest
+from concurrent.futures import ThreadPoolExecutor
 
 from carreltest import PATIENCE, ROOT, mount, umount
 from daemontest import DaemonTest
@@ -73,7 +73,7 @@ class Refused(QuotaTest):
         names = [f"a{i}" for i in range(8)]
         alice = self.owner("alice", *names)
         look = lambda ws: self.daemon.get(f"/v1/workspaces/{ws}/files/?list=1", key=alice)  # noqa: E731
-        with concurrent.futures.ThreadPoolExecutor(len(names)) as pool:
+        with ThreadPoolExecutor(len(names)) as pool:
             answers = dict(zip(names, pool.map(look, names)))
         awake = [ws for ws, answer in answers.items() if answer.status == 200]
         self.assertEqual(2, len(awake), {ws: answer.bytes for ws, answer in answers.items()})
@@ -150,7 +150,7 @@ class Refused(QuotaTest):
         self.restart(owner_sandboxes=8, owner_pids=100, owner_execs=12)
         names = [f"w{i}" for i in range(16)]
         alice = self.owner("alice", *names, pids=30)
-        with concurrent.futures.ThreadPoolExecutor(32) as pool:
+        with ThreadPoolExecutor(32) as pool:
             answers = list(pool.map(lambda ws: (ws, self.begin(ws, alice)), names * 4))
         begun = [ws for ws, answer in answers if answer.status == 202]
         self.assertLessEqual(len(set(begun)), 3, "more processes than the quota has")

@@ -23,7 +23,11 @@ class Connection(http.client.HTTPConnection):
     def connect(self):
         self.sock = socket.socket(socket.AF_UNIX)
         self.sock.settimeout(self.timeout)
-        self.sock.connect(self.path)
+        try:
+            self.sock.connect(self.path)
+        except OSError:
+            self.close()
+            raise
 
 
 class Answer:
