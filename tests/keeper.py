@@ -184,6 +184,10 @@ def leaked_networks(before):
     return max(0, left - before)
 
 
+# What somebody who got out, or a careless test, would write to first.
+HOSTS_OWN = ("/etc/passwd", "/etc/group", "/etc/shadow", "/etc/hosts", "/etc/profile", "/etc/ld.so.preload", "/etc/crontab", "/root/.bashrc")
+
+
 def may_be_ours(entry):
     """Without a view of our own: other programs come and go in /tmp, and other people's Carrel."""
     try:
@@ -197,6 +201,9 @@ def traces(private):
     found = {f"mount {line}" for line in mounts()}
     for folder in filter(os.path.isdir, ("/tmp", "/dev/shm", "/run")):
         found |= {f"file {entry.path}" for entry in os.scandir(folder) if private or may_be_ours(entry)}
+    for path in filter(os.path.exists, HOSTS_OWN):
+        st = os.stat(path)
+        found.add(f"change of {path}: inode {st.st_ino}, {st.st_size} bytes, {st.st_mtime_ns}")
     return found - {"file /run/carrel"}  # the leases of uid ranges stay, as documented
 
 
@@ -325,7 +332,7 @@ class Keeper:
         }  # fmt: skip
 
     def wait(self, pid):
-        limit = int(self.test.notes.get("TIMEOUT", 60)) * SLOWER
+        limit = self.test.patience * SLOWER
         signal.alarm(limit)
         try:
             while True:

@@ -77,7 +77,7 @@ class Changes:
         return self.r.choice([b"", b"same", b"same", os.urandom(3), b"x" * 5000])
 
     def create(self):
-        with open(self.place(), "wb") as file:
+        with open(self.place(), "wb", opener=lambda path, flags: os.open(path, flags | os.O_NOFOLLOW, 0o666)) as file:
             file.write(self.content())
 
     def append(self):
@@ -137,7 +137,7 @@ class Changes:
             os.rename(aside, other)
 
     def symlink(self):
-        os.symlink(self.r.choice([b"a", b"../b", b"/etc/passwd", b"\xff"]), self.place())
+        os.symlink(self.r.choice([b"a", b"../b", b"/nonexistent/target", b"\xff"]), self.place())
 
     def link(self):
         source = self.pick({stat.S_IFREG})
