@@ -38,7 +38,7 @@ INIT    := $(wildcard src/init/*.c) src/sandbox/wire.c $(SMALL) $(addprefix src/
 SERVE   := $(wildcard src/broker/*.c) $(AUDIT)
 FRONT   := $(wildcard src/front/*.c) $(wildcard src/api/*.c) $(HTTP) $(STORE) $(JSON) \
   src/broker/protocol.c src/broker/settings.c src/files/protocol.c $(READING)
-CLIENT  := $(wildcard src/client/*.c) src/cli/common.c src/json/encode.c src/files/protocol.c $(READING)
+CLIENT  := $(wildcard src/client/*.c) src/cli/common.c src/json/encode.c src/files/protocol.c src/broker/settings.c $(READING)
 PROBES  := $(patsubst tests/escape/probes/%.c,$(BUILD)/probes/%,$(wildcard tests/escape/probes/*.c))
 UNIT    := $(patsubst tests/unit/%.c,$(BUILD)/unit/%,$(wildcard tests/unit/test_*.c))
 FUZZ    := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c)) $(BUILD)/fuzz/planted
@@ -133,7 +133,7 @@ $(BUILD)/carrel-front: $(FRONT:%.c=$(BUILD)/obj/%.o) $(BUILD)/libcarrel.a
 $(BUILD)/carrel-files: $(FILES:%.c=$(BUILD)/obj/%.o) $(BASE:%.c=$(BUILD)/obj/%.o)
 	$(CC) $(LINK_PIE) $^ -larchive -lz -lcrypto -o $@
 $(BUILD)/carrel-client: $(CLIENT:%.c=$(BUILD)/obj/%.o) $(BUILD)/libcarrel.a
-	$(CC) $(LINK_PIE) $^ -ljansson -lcurl -lcrypto -o $@
+	$(CC) $(LINK_PIE) $^ -ljansson -lcurl -larchive -lcrypto -o $@
 $(BUILD)/carrel-plan: $(PLAN:%.c=$(BUILD)/obj/%.o) $(BUILD)/libcarrel.a
 	$(CC) $(LINK_PIE) $^ -ljansson -lcrypto -o $@
 $(BUILD)/carrel-sink: $(SINK:%.c=$(BUILD)/obj/%.o) $(BUILD)/libcarrel.a
@@ -181,7 +181,8 @@ $(BUILD)/tests/newroot: tests/tools/newroot.c $(BUILD)/libcarrel.a
 # What unit tests and fuzz targets link: all but the verbs of the command line.
 TESTED := $(LIB) $(JSON) $(AUDIT) $(STORE) $(HTTP) src/cli/options.c src/broker/protocol.c \
   src/broker/oldlinks.c src/broker/settings.c src/front/backlog.c src/front/record_text.c src/front/spool.c src/front/util.c src/client/args.c src/client/text.c src/client/table.c \
-  src/client/where.c src/client/place.c src/client/plan_tree.c src/cli/common.c \
+  src/client/where.c src/client/place.c src/client/packages.c src/client/unpack.c src/api/env_script.c src/client/plan_tree.c src/cli/common.c \
+  $(addprefix src/client/,template_file.c template_lock.c template_remedy.c) \
   $(filter-out %/main.c %/serve.c %/join.c,$(FILES)) $(filter-out %/main.c src/files/%,$(PLAN)) \
   $(addprefix src/export/,batch.c bulk.c ecs.c lines.c target.c) src/sink/keep.c
 TESTED_LIBS := -ljansson -lsqlite3 -lcrypto -larchive -lz
@@ -221,6 +222,7 @@ deps:
 run:
 	@tools/install-deps run
 	@$(MAKE) --no-print-directory compile
+	@tools/bring-tools $(BUILD)/carrel $(SERVE_OPTIONS)
 	@$(BUILD)/carrel serve $(SERVE_OPTIONS)
 test: 
 	@tools/install-deps test
@@ -261,6 +263,8 @@ install: compile
 	install -Dm644 packaging/completion/_carrel $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_carrel
 	install -Dm644 packaging/completion/carrel.fish \
 	  $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/carrel.fish
+	for file in packaging/templates/*; do \
+	  install -Dm644 $$file $(DESTDIR)$(PREFIX)/share/carrel/templates/$${file##*/}; done
 	install -Dm644 packaging/serve.conf $(DESTDIR)$(PREFIX)/share/doc/carrel/serve.conf
 	for unit in carrel.service carrel.socket; do \
 	  sed 's,/usr/local/bin,$(PREFIX)/bin,' packaging/systemd/$$unit | \

@@ -49,6 +49,8 @@ STAT_EACH = ("a call of stat for each entry, and reading the directory, take the
              "request itself takes as long as one stat over HTTP")
 WHOLE_START = ("the file server joins the sandbox's mounts as soon as they stand, but these are made by a start: the checks of the tree, ten "
                "moved mounts, the kernel's wait when the old root goes, the drop of privileges and two filters")
+LAYERS = ("a live workspace on a template has an overlay for each of Python's, Node's and the two caches' directories, and every fork of the "
+          "broker copies the descriptors of all live ones")
 
 MARKS = [
     Mark(ENGINE.format(TIGHT), "≤ 2.5 ×", "starts", "{}-tight", "pool", "vs_bare", most=2.5,
@@ -100,6 +102,16 @@ MARKS = [
     *(Mark(f"{verb} of 20,000 changes against `mv` of as many files", "≤ 10 ×", "plans", "{}-apply", f"{verb}-20000", "x_mv", most=10.0)
       for verb in ("apply", "undo")),
     Mark("move of a file of 2 GiB in plan mode, the start of the sandbox included", "≤ 100 ms", "plans", "{}-large", "plan", "ms", most=100.0),
+    Mark("workspace on `office` created and its first `import pandas` against the import on the bare host", "≤ 1.2 ×", "environments",
+         "{}-import", "both", "vs_bare", most=1.2),
+    Mark("venv and 5 packages from a warm cache in a workspace against plain uv on the host", "≤ 1.3 ×", "environments", "{}-install",
+         "inside", "vs_host", most=1.3),
+    Mark("disk of a workspace on `office`, of 1,000, without what they share", "≤ 1 MiB", "environments", "{}-many", "1000", "disk_each_mib",
+         most=1.0),
+    Mark("memory of a live workspace on `office`, of 1,000", "≤ 2 MiB", "environments", "{}-many", "1000", "memory_each_mib", most=2.0,
+         why=LAYERS),
+    Mark("creation of a workspace on `office`, from 10 to 1,000 of them", "≤ 1.5 ×", "environments", "{}-many", "1000", "x_create", most=1.5,
+         why=LAYERS),
 ]
 NO_OTHER = "not measured: what it is compared with is not here"
 LEAST_NOISE = 0.05  # a run that shows less noise than this has been lucky

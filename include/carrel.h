@@ -38,7 +38,11 @@ struct carrel_mount {
     const char *source; /* on the host */
     const char *target; /* absolute, inside; NULL: the same path */
     bool writable;
+    const char *layer; /* a directory (0700): what is changed goes to its upper/, and source stays
+                          as it is; not writable: both are shown. NULL: source itself */
 };
+
+#define CARREL_MAX_LAYERS 8 /* of one run */
 
 #define CARREL_DEFAULT_TMP_BYTES (512UL << 20)
 

@@ -9,6 +9,13 @@ _carrel_ids() {
     done
 }
 
+# The templates there are.
+_carrel_templates() {
+    "${COMP_WORDS[0]}" template list 2>/dev/null | while read -r name rest; do
+        [[ $name == NAME || -z $rest ]] || printf '%s\n' "$name"
+    done
+}
+
 # Adds the lines of standard input that begin with $1, without the $2 in front of them.
 _carrel_add() {
     local line
@@ -65,18 +72,20 @@ _carrel_daemon() {
     local words
     case $2 in
     --state | --cwd) mapfile -t COMPREPLY < <(compgen -d -- "$3") ;;
-    --policy | --stdin | --config | --socket) mapfile -t COMPREPLY < <(compgen -f -- "$3") ;;
+    --policy | --stdin | --config | --socket | --ca) mapfile -t COMPREPLY < <(compgen -f -- "$3") ;;
     --user) mapfile -t COMPREPLY < <(compgen -W 'user root' -- "$3") ;;
+    --template) _carrel_add "$3" "" < <(_carrel_templates) ;;
     --scope) mapfile -t COMPREPLY < <(compgen -W 'user approve admin' -- "$3") ;;
     --env | --timeout | --owner | --label | --link | --from | --signal | --name | --operation | --actor | --head | \
-        --listen | --set | -c | -n | -s) ;;
+        --listen | --set | --version | --index | --registry | --uv | --pip | --bun | -c | -n | -s) ;;
     adopt) mapfile -t COMPREPLY < <(compgen -d -- "$3") ;;
     *)
         case $1 in
         serve) words='--state --listen --socket --config --set --help' ;;
-        ws) words='create ls show policy rm undelete sleep backup restore adopt --policy --owner --label --link --deleted --purge --dry-run --json --state --help' ;;
+        ws) words='create ls show policy rm undelete sleep backup restore adopt --template --python --node --policy --owner --label --link --deleted --purge --dry-run --json --state --help' ;;
         exec) words='--cwd --env --timeout --user --stdin --tty --background --json --state --help -c --' ;;
         shell) words='--cwd --env --timeout --user --state --help' ;;
+        env) words='setup python node --version --clear --index --registry --ca --uv --pip --bun --offline --timeout --config --json --state --help' ;;
         ps) words='--all --json --state --help' ;;
         logs) words='--follow --from --json --state --help' ;;
         kill) words='--signal --json --state --help' ;;
@@ -133,6 +142,17 @@ _carrel_plan() {
     esac
 }
 
+# Templates: $1 the word before, $2 the word. What to do comes first, then a template, or the file of one.
+_carrel_template() {
+    case $1,$2 in
+    --state,*) mapfile -t COMPREPLY < <(compgen -d -- "$2") ;;
+    *,-*) mapfile -t COMPREPLY < <(compgen -W '--update-lock --offline --quiet --json --state --help' -- "$2") ;;
+    build,*) mapfile -t COMPREPLY < <(compgen -W 'minimal office' -- "$2" && compgen -f -- "$2") ;;
+    show,* | rm,*) _carrel_add "$2" "" < <(_carrel_templates) ;;
+    template,*) mapfile -t COMPREPLY < <(compgen -W 'build list show rm' -- "$2") ;;
+    esac
+}
+
 _carrel() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} verb=${COMP_WORDS[1]} i front=''
     COMPREPLY=()
@@ -149,20 +169,21 @@ _carrel() {
         front=${COMP_WORDS[COMP_CWORD - 2]}: prev=${COMP_WORDS[COMP_CWORD - 3]}
     fi
     if ((COMP_CWORD == 1)); then
-        mapfile -t COMPREPLY < <(compgen -W 'run doctor serve ws exec shell ps logs kill ls cat put get edit rm mv cp mkdir stat grep glob watch tree plan key events audit help version --help --version' -- "$cur")
+        mapfile -t COMPREPLY < <(compgen -W 'run doctor serve ws exec shell ps logs kill ls cat put get edit rm mv cp mkdir stat grep glob watch tree plan env template key events audit help version --help --version' -- "$cur")
         return
     fi
     case $verb in
     doctor)
         case $cur in
-        -*) mapfile -t COMPREPLY < <(compgen -W '--json --state --help' -- "$cur") ;;
+        -*) mapfile -t COMPREPLY < <(compgen -W '--package --json --state --help' -- "$cur") ;;
         *) _carrel_places "$front$cur" "$front" ;;
         esac
         return
         ;;
     ls | cat | put | get | edit | rm | mv | cp | mkdir | stat | grep | glob | watch | tree) _carrel_files "$verb" "$prev" "$cur" "$front" && return ;;
+    template) _carrel_template "$prev" "$cur" && return ;;
     run | exec | plan) ;;
-    serve | ws | shell | ps | logs | kill | key | events | audit) _carrel_daemon "$verb" "$prev" "$cur" && return ;;
+    serve | ws | shell | ps | logs | kill | key | events | audit | env) _carrel_daemon "$verb" "$prev" "$cur" && return ;;
     *) return ;;
     esac
     # After `--` comes somebody else's command line.
@@ -176,13 +197,13 @@ _carrel() {
     [[ $verb == run ]] || { _carrel_daemon "$verb" "$prev" "$cur" && return; }
     case $prev in
     --workspace | --at | --cwd) mapfile -t COMPREPLY < <(compgen -d -- "$cur") ;;
-    --ro | --rw | --stdin | --policy) mapfile -t COMPREPLY < <(compgen -f -- "$cur") ;;
+    --ro | --rw | --layer | --layer-ro | --stdin | --policy) mapfile -t COMPREPLY < <(compgen -f -- "$cur") ;;
     --level) mapfile -t COMPREPLY < <(compgen -W 'auto ns dir' -- "$cur") ;;
     --net) mapfile -t COMPREPLY < <(compgen -W 'none host' -- "$cur") ;;
     --user) mapfile -t COMPREPLY < <(compgen -W 'user root' -- "$cur") ;;
     --env | --timeout | --tmp-size | --max-output | --memory | --pids | --cpu | --io | --disk | --files | --plan-id | -c) ;;
     *)
-        mapfile -t COMPREPLY < <(compgen -W '--workspace --create --at --level --net --ro --rw --env --cwd --user
+        mapfile -t COMPREPLY < <(compgen -W '--workspace --create --at --level --net --ro --rw --layer --layer-ro --env --cwd --user
             --timeout --tmp-size --stdin --tty --no-tty --max-output
             --memory --pids --cpu --io --disk --files --policy --plan --plan-id --keep-open --json --explain --help -c --' -- "$cur")
         ;;

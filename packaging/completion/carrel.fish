@@ -11,6 +11,21 @@ end
 function __carrel_ids
     carrel ws ls 2>/dev/null | tail -n +2 | string replace -r ' .*' ''
 end
+function __carrel_templates
+    carrel template list 2>/dev/null | tail -n +2 | string replace -r ' .*' ''
+end
+# What `carrel template` wants next: what to do, then a template, or the file of one.
+function __carrel_template_next
+    set -l words (string match -v -- '-*' (commandline -opc)[3..-1])
+    if not set -q words[1]
+        string split ' ' 'build list show rm'
+    else if contains $words[1] show rm; and not set -q words[2]
+        __carrel_templates
+    else if test $words[1] = build; and not set -q words[2]
+        string split ' ' 'minimal office'
+        __fish_complete_path (commandline -ct)
+    end
+end
 # What `carrel plan` wants next: what to do, the workspace (or --dir), the plan.
 function __carrel_plan_next
     set -l where
@@ -81,6 +96,8 @@ complete -c carrel -n __carrel_no_verb -a glob -d 'files whose path matches'
 complete -c carrel -n __carrel_no_verb -a watch -d 'what happens to files'
 complete -c carrel -n __carrel_no_verb -a tree -d 'draw what is below a directory'
 complete -c carrel -n __carrel_no_verb -a plan -d 'what a command would change'
+complete -c carrel -n __carrel_no_verb -a env -d 'Python and Node in a workspace'
+complete -c carrel -n __carrel_no_verb -a template -d 'prepared bases for workspaces'
 complete -c carrel -n __carrel_no_verb -a key -d 'keys for the daemon'
 complete -c carrel -n __carrel_no_verb -a events -d 'what happens, as it happens'
 complete -c carrel -n __carrel_no_verb -a audit -d 'the record of what was done'
@@ -97,6 +114,8 @@ complete -c carrel -n '__carrel_verb run' -l level -x -a 'auto ns dir' -d 'isola
 complete -c carrel -n '__carrel_verb run' -l net -x -a 'none host' -d 'network'
 complete -c carrel -n '__carrel_verb run' -l ro -r -F -d 'show read-only'
 complete -c carrel -n '__carrel_verb run' -l rw -r -F -d 'show writable'
+complete -c carrel -n '__carrel_verb run' -l layer -r -F -d 'show, and keep what is changed in DIR'
+complete -c carrel -n '__carrel_verb run' -l layer-ro -r -F -d 'show with what DIR has of changes'
 complete -c carrel -n '__carrel_verb run' -l env -x -d 'add to the environment'
 complete -c carrel -n '__carrel_verb run' -l cwd -x -d 'where the command starts'
 complete -c carrel -n '__carrel_verb run' -l user -x -a 'user root' -d 'who the command is inside'
@@ -144,6 +163,22 @@ complete -c carrel -n '__carrel_verb plan' -l json -d 'print JSON'
 complete -c carrel -n '__carrel_verb plan' -l state -x -a '(__fish_complete_directories)' -d 'the daemon of this state directory'
 complete -c carrel -n '__carrel_verb plan' -l help -d 'print a short usage'
 complete -c carrel -n '__carrel_verb plan' -s c -x -d 'run a shell line'
+complete -c carrel -n '__carrel_verb env' -a 'setup python node (__carrel_ids)'
+complete -c carrel -n '__carrel_verb env' -l version -x -d 'of Python'
+complete -c carrel -n '__carrel_verb env' -l clear -d 'replace what there is'
+complete -c carrel -n '__carrel_verb env' -l index -x -d 'index of Python packages'
+complete -c carrel -n '__carrel_verb env' -l registry -x -d 'registry of Node packages'
+complete -c carrel -n '__carrel_verb env' -l ca -r -F -d 'file with certificate authorities'
+complete -c carrel -n '__carrel_verb env' -l uv -x -d 'this version of uv'
+complete -c carrel -n '__carrel_verb env' -l pip -x -d 'this version of pip'
+complete -c carrel -n '__carrel_verb env' -l bun -x -d 'this version of bun'
+complete -c carrel -n '__carrel_verb env' -l offline -d 'only look whether they are there'
+complete -c carrel -n '__carrel_verb env' -l timeout -x -d 'how long a server may send nothing'
+complete -c carrel -n '__carrel_verb env' -l config -r -F -d 'file of settings'
+complete -c carrel -n '__carrel_verb env' -l json -d 'print JSON'
+complete -c carrel -n '__carrel_verb env' -l state -x -a '(__fish_complete_directories)' -d 'the state directory'
+complete -c carrel -n '__carrel_verb env' -l help -d 'print a short usage'
+complete -c carrel -n '__carrel_verb doctor' -l package -x -d 'whether this package is installed'
 complete -c carrel -n '__carrel_verb serve' -l state -x -a '(__fish_complete_directories)' -d 'where everything is kept'
 complete -c carrel -n '__carrel_verb serve' -l listen -x -d 'address and port'
 complete -c carrel -n '__carrel_verb serve' -l socket -r -F -d 'the Unix socket'
@@ -151,6 +186,16 @@ complete -c carrel -n '__carrel_verb serve' -l config -r -F -d 'file of settings
 complete -c carrel -n '__carrel_verb serve' -l set -x -d 'one setting, key=value'
 complete -c carrel -n '__carrel_verb serve' -l help -d 'print a short usage'
 complete -c carrel -n '__carrel_verb ws' -a 'create ls show policy rm undelete sleep backup restore adopt'
+complete -c carrel -n '__carrel_verb template' -a '(__carrel_template_next)'
+complete -c carrel -n '__carrel_verb template' -l update-lock -d 'resolve the packages anew'
+complete -c carrel -n '__carrel_verb template' -l offline -d 'without the network'
+complete -c carrel -n '__carrel_verb template' -l quiet -d 'tell only of failures'
+complete -c carrel -n '__carrel_verb template' -l json -d 'print JSON'
+complete -c carrel -n '__carrel_verb template' -l state -x -a '(__fish_complete_directories)' -d 'the daemon of this state directory'
+complete -c carrel -n '__carrel_verb template' -l help -d 'print a short usage'
+complete -c carrel -n '__carrel_verb ws' -l template -x -a '(__carrel_templates)' -d 'stand on this template'
+complete -c carrel -n '__carrel_verb ws' -l python -d 'with a Python environment'
+complete -c carrel -n '__carrel_verb ws' -l node -d 'with a Node environment'
 complete -c carrel -n '__carrel_verb ws' -l policy -r -F -d 'policy file'
 complete -c carrel -n '__carrel_verb ws' -l owner -x -d 'whose it is'
 complete -c carrel -n '__carrel_verb ws' -l label -x -d 'a label, name=value'

@@ -29,6 +29,8 @@ static const char *const pack[] = {
     "--exclude=./dev",
     "--exclude=./tmp",
     "--exclude=./.cache",
+    "--exclude=./opt/carrel",
+    "--exclude=./opt/carrel-ca.pem",
 };
 
 enum {

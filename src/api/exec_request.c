@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "api/links.h"
+#include "api/templates.h"
 #include "policy/policy.h"
 
 enum {
@@ -284,6 +285,10 @@ static bool apply_policy(struct call *call, struct carrel_spec *spec, struct exe
                                             .limits = policy->limits,
                                             .tmp_bytes = policy->tmp_bytes,
                                             .mounts = mounts_of(call, policy)};
+    m->boundary.template = call->workspace.template;
+    if (*call->workspace.template &&
+        !template_env(call, call->workspace.template, &m->boundary.env))
+        return false;
     if (!links_apply(call, &m->boundary))
         return false;
     m->bucket = call->workspace.bucket;

@@ -31,6 +31,7 @@ struct asking {
     struct tenant *tenant;      /* in the queue: whose place it takes */
     struct quota_answer answer; /* ... and what it waits for */
     const char *const *argv;    /* of execs_own */
+    struct exec_script script;  /* of execs_script */
     struct exec_wish wish;
 };
 
@@ -130,6 +131,8 @@ static void plain_drained(struct follower *follower)
         err_set(&err, ERR_IO, unrecorded,
                 "the start could not be recorded in the audit, so the command was ended");
         call_fail(call, &err);
+    } else if (object && asking->script.over) {
+        asking->script.over(call, object, asking->script.context);
     } else if (object) {
         call_json(call, 200, object);
     } else {
@@ -436,7 +439,8 @@ static void start_or_wait(struct asking *asking)
         return;
     }
     call->context = asking;
-    if (front->settings->queue && asking->answer.wait != QUOTA_NEVER)
+    /* What is part of another call does not wait: meanwhile its workspace could become another. */
+    if (front->settings->queue && asking->answer.wait != QUOTA_NEVER && !asking->script.over)
         asking->tenant = tenant_use(front, call->workspace.owner);
     if (asking->tenant && has_place(front, asking->tenant))
         enqueue(asking);
@@ -503,6 +507,44 @@ void execs_own(struct call *call, const char *const *argv, void (*then)(struct c
     asking->follower =
         (struct follower){.started = exec_started, .output = no_output, .drained = plain_drained};
     asking->argv = argv;
+    asking->call = call;
+    start_or_wait(asking);
+}
+
+bool execs_background(struct call *call, const char *const *argv)
+{
+    struct asking *asking = arena_alloc(&call->arena, sizeof(*asking));
+
+    if (!asking || call->workspace.deleted_ms || !exec_wish_own(call, argv, &asking->wish))
+        return false;
+    json_object_set_new(asking->wish.shown, "command", json_string(argv[2]));
+    asking->wish.streamed = false;
+    asking->wish.background = true;
+    asking->follower =
+        (struct follower){.started = exec_started, .output = no_output, .drained = plain_drained};
+    asking->call = call;
+    ask(call, asking);
+    return call->pending > 0;
+}
+
+void execs_script(struct call *call, const struct exec_script *script)
+{
+    struct asking *asking = arena_alloc(&call->arena, sizeof(*asking));
+
+    if (!asking) {
+        call_error(call, 413, "too_large", "the request is too large");
+        return;
+    }
+    if (!may_start(call) || !exec_wish_own(call, script->argv, &asking->wish))
+        return;
+    uint64_t *timeout_ms = &asking->wish.message.timeout_ms;
+    if (!*timeout_ms || *timeout_ms > script->timeout_ms)
+        *timeout_ms = script->timeout_ms;
+    json_object_set_new(asking->wish.shown, "command", json_string(script->shown));
+    asking->wish.streamed = false;
+    asking->follower =
+        (struct follower){.started = exec_started, .output = no_output, .drained = plain_drained};
+    asking->script = *script;
     asking->call = call;
     start_or_wait(asking);
 }

@@ -20,6 +20,7 @@
 
 #define EXEC  "/v1/workspaces/{ws}/exec"
 #define FILES "/v1/workspaces/{ws}/files"
+#define ENV   "/v1/workspaces/{ws}/env"
 #define PORTS "/v1/workspaces/{ws}/ports"
 #define PLANS "/v1/workspaces/{ws}/plans"
 #define JUDGE (ANYONE | SCOPE_APPROVE) /* also for who only looks and decides */
@@ -43,6 +44,10 @@ const struct route routes[] = {
     {HTTP_GET, "/v1/workspaces/{ws}/backup", ANYONE, 0, false, workspaces_backup},
     {HTTP_POST, "/v1/workspaces/{ws}/restore", ANYONE, HTTP_BODY_STREAM, true, workspaces_restore},
     {HTTP_POST, "/v1/adopt", SCOPE_ADMIN, BODY_SMALL, false, workspaces_adopt},
+    {HTTP_POST, "/v1/templates", SCOPE_ADMIN, BODY_SMALL, false, templates_create},
+    {HTTP_GET, "/v1/templates", ANYONE, 0, false, templates_list},
+    {HTTP_GET, "/v1/templates/{name}", ANYONE, 0, false, templates_get},
+    {HTTP_DELETE, "/v1/templates/{name}", SCOPE_ADMIN, 0, false, templates_delete},
     {HTTP_POST, EXEC, ANYONE, BODY_EXEC, false, execs_create},
     {HTTP_GET, EXEC, ANYONE, 0, false, execs_list},
     {HTTP_GET, EXEC "/{exec}", ANYONE, 0, false, execs_get},
@@ -68,6 +73,9 @@ const struct route routes[] = {
     {HTTP_POST, FILES "-repair", ANYONE, BODY_SMALL, false, file_action},
     {HTTP_POST, FILES "-unpack", ANYONE, HTTP_BODY_STREAM, true, file_unpack},
     {HTTP_GET, FILES "-watch", ANYONE, 0, false, file_watch},
+    {HTTP_GET, ENV, ANYONE, 0, false, env_get},
+    {HTTP_POST, ENV "/python", ANYONE, BODY_SMALL, false, env_make_python},
+    {HTTP_POST, ENV "/node", ANYONE, BODY_SMALL, false, env_make_node},
     {HTTP_GET, PORTS, ANYONE, 0, false, ports_list},
     {HTTP_POST, PORTS "/{port}", ANYONE, BODY_SMALL, false, ports_open},
     {HTTP_DELETE, PORTS "/{port}", ANYONE, 0, false, ports_close},

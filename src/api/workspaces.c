@@ -3,18 +3,22 @@
  * fails is followed by another that says so. A front may die at any instant:
  *
  *   create    record, tree, row     a tree without a row may be left; who creates that id takes it
+ *   ... on a template   record, tree, row that is on its way out, files, row that is not
  *   delete    record, row, tree     the row says where the tree belongs: the sweep moves it there
  *   undelete  record, tree, row     likewise, which is back into the trash
  *   purge     record, row, tree, row gone     the sweep goes on with what is on its way out
  *
  * So no row is without its tree, in the threads or in the trash. Of a workspace there is one change
  * at a time; it is finished also when its client has gone. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "api/call.h"
+#include "api/env.h"
 #include "api/links.h"
+#include "api/templates.h"
 #include "broker/protocol.h"
 #include "front/sweep.h"
 #include "policy/policy.h"
@@ -36,8 +40,9 @@ static json_t *parsed(const char *text)
 
 static json_t *workspace_json(const struct call *call, const struct store_workspace *w)
 {
-    json_t *object = json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:I}", "id",
-                               w->id, "owner", w->owner, "bucket", w->bucket, "policy",
+    json_t *object = json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:I}", "id",
+                               w->id, "owner", w->owner, "bucket", w->bucket, "template",
+                               template_brief(call->front, w->template), "policy",
                                parsed(w->policy), "links", parsed(w->links), "labels",
                                parsed(w->labels), "created", time_json(w->created_ms), "updated",
                                time_json(w->updated_ms), "deleted", time_json(llabs(w->deleted_ms)),
@@ -202,18 +207,123 @@ static void fail_recorded(struct call *call, const struct err *err)
            recorded_failure);
 }
 
+/* --- create --- */
+
+static void is_gone_again(void *context, const struct err *failed)
+{
+    struct call *call = context;
+    const struct doing *doing = call->context;
+
+    (void)failed; /* the sweep tries again */
+    fail_recorded(call, &doing->failed);
+    call_release(call);
+}
+
+/* There is a row, on its way out. */
+static void take_away(struct call *call, const struct err *err)
+{
+    struct doing *doing = call->context;
+
+    doing->failed = *err;
+    call->pending++;
+    sweep_move(call->front, &call->workspace, is_gone_again, call);
+}
+
+/* Environments that it was to begin with could not be made: as if it had never been. */
+static void environments_made(struct call *call, const struct err *failed)
+{
+    struct store_workspace *w = &call->workspace;
+    struct store_workspace now;
+    struct err err;
+
+    if (!failed) {
+        call_json(call, 201, workspace_json(call, w));
+        return;
+    }
+    /* It may have been purged meanwhile, and its id be somebody else's. */
+    if (store_workspace_get(call->front->store, &call->arena, w->id, &now, &err) != 1 ||
+        now.created_ms != w->created_ms || strcmp(now.owner, w->owner) != 0) {
+        call_fail(call, failed);
+        return;
+    }
+    if (!begin_change(call, w->id, "workspace.create"))
+        return;
+    w->trash = arena_printf(&call->arena, "%jd", (intmax_t)wall_ms());
+    w->deleted_ms = -wall_ms();
+    if (!w->trash || store_workspace_move(call->front->store, w, 0, &err) < 0)
+        fail_recorded(call, failed);
+    else
+        take_away(call, failed);
+}
+
+static void answer_created(struct call *call)
+{
+    struct store_workspace *w = &call->workspace;
+
+    end_change(call);
+    front_announce(call->front, "workspace.create", w->id, w->owner, NULL);
+    if (!env_is_wished(call)) {
+        call_json(call, 201, workspace_json(call, w));
+        return;
+    }
+    call->context = NULL;
+    call->abandoned = NULL;
+    env_create(call, environments_made);
+}
+
+static void files_are_there(struct call *call, struct answer *answer)
+{
+    const struct doing *doing = call->context;
+    struct store_workspace *w = &call->workspace;
+    struct store_workspace live = *w;
+    struct err err;
+
+    live.deleted_ms = 0;
+    live.trash = "";
+    if (answer_check(answer, &err) < 0 ||
+        store_workspace_move(call->front->store, &live, doing->was_deleted_ms, &err) < 0) {
+        take_away(call, &err);
+        return;
+    }
+    *w = live;
+    answer_created(call);
+}
+
+/* Half filled it must not be left behind, nor taken for somebody's: until it has its files its row
+ * says that it is to go. */
+static void fill(struct call *call)
+{
+    struct doing *doing = call->context;
+    struct store_workspace *w = &call->workspace;
+    unsigned pending = call->pending;
+    struct err err;
+
+    w->deleted_ms = doing->was_deleted_ms = -w->created_ms;
+    w->trash = arena_printf(&call->arena, "%jd", (intmax_t)w->created_ms);
+    if (!w->trash)
+        err_set(&err, ERR_LIMIT, ENOMEM, "make the workspace");
+    if (!w->trash || store_workspace_add(call->front->store, w, &err) < 0) {
+        fail_recorded(call, &err);
+        return;
+    }
+    call_ask(call, REQUEST_TREE_FILL, w->bucket, w->id, w->template, files_are_there);
+    check_asked(call, pending);
+}
+
 static void finish_create(struct call *call, struct answer *answer)
 {
     struct store_workspace *w = &call->workspace;
     struct err err;
 
-    if (answer_check(answer, &err) < 0 || store_workspace_add(call->front->store, w, &err) < 0) {
-        fail_recorded(call, &err);
+    int r = answer_check(answer, &err);
+    if (r == 0 && *w->template) {
+        fill(call);
         return;
     }
-    end_change(call);
-    front_announce(call->front, "workspace.create", w->id, w->owner, NULL);
-    call_json(call, 201, workspace_json(call, w));
+    if (r < 0 || store_workspace_add(call->front->store, w, &err) < 0)
+        fail_recorded(call, &err);
+    else
+        answer_created(call);
 }
 
 static void make_tree(struct call *call, struct answer *answer)
@@ -249,12 +359,28 @@ static bool read_identity(struct call *call, struct store_workspace *w)
     }
     char made[28];
     make_id('w', made);
-    w->id = id ? id : arena_copy(&call->arena, made, strlen(made));
+    const char *chosen = id ? id : made;
+    w->id = arena_copy(&call->arena, chosen, strlen(chosen)); /* the body goes before the end */
     w->owner = arena_copy(&call->arena, owner, strlen(owner));
     if (w->id && w->owner)
         return true;
     call_error(call, 413, "too_large", "the request is too large");
     return false;
+}
+
+/* By name; what is kept is which one that was. */
+static bool read_template(struct call *call, const char **ret)
+{
+    struct store_template found;
+    const char *name = NULL;
+
+    if (!field_text(call, call->body, "template", PROTOCOL_ID, &name))
+        return false;
+    if (name && !template_find(call, name, &found))
+        return false;
+    if (name)
+        *ret = found.id;
+    return true;
 }
 
 /* True: there is room for one more of this owner. */
@@ -279,7 +405,8 @@ static bool within_quota(struct call *call, const char *owner)
 
 void workspaces_create(struct call *call)
 {
-    static const char *const known[] = {"id", "owner", "policy", "links", "labels", NULL};
+    static const char *const known[] = {"id",       "owner",  "policy", "links", "labels",
+                                        "template", "python", "node",   NULL};
     struct store_workspace *w = &call->workspace;
     struct store_workspace other;
     struct err err;
@@ -289,10 +416,12 @@ void workspaces_create(struct call *call)
                                   .links = "{}",
                                   .labels = "{}",
                                   .trash = "",
+                                  .template = "",
                                   .created_ms = wall_ms()};
     w->updated_ms = w->created_ms;
     if (!fields_known(call, call->body, known) || !read_identity(call, w) ||
-        !read_settings(call, w) || !within_quota(call, w->owner))
+        !read_settings(call, w) || !read_template(call, &w->template) || !env_wish_check(call) ||
+        !within_quota(call, w->owner))
         return;
     int found = store_workspace_get(call->front->store, &call->arena, w->id, &other, &err);
     if (found < 0)
@@ -301,8 +430,9 @@ void workspaces_create(struct call *call)
         call_error(call, 409, "conflict", "the id '%s' is taken", w->id);
     else if (begin_change(call, w->id, "workspace.create"))
         record(call, "ok",
-               json_pack("{s:s, s:s, s:o, s:o}", "owner", w->owner, "bucket", w->bucket, "policy",
-                         parsed(w->policy), "links", parsed(w->links)),
+               json_pack("{s:s, s:s, s:s, s:o, s:o}", "owner", w->owner, "bucket", w->bucket,
+                         "template", w->template, "policy", parsed(w->policy), "links",
+                         parsed(w->links)),
                make_tree);
 }
 

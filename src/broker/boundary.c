@@ -12,13 +12,22 @@
 #include "base/pack.h"
 #include "broker/broker.h"
 #include "broker/plans.h"
+#include "broker/templates.h"
 #include "policy/units.h"
 #include "sys/path.h"
 
 enum {
-    MOST_MOUNTS = 72, /* 64 of a policy, and our own */
+    MOST_MOUNTS = 80, /* 64 of a policy, and our own */
     PATH_ROOM = 4096,
     SETUP_POINTS = 64, /* told of one tree */
+};
+
+/* Part of what is shared, where it appears inside, and the name of a workspace's own layer over it.
+ */
+struct layered {
+    const char *part;
+    const char *target;
+    const char *layer;
 };
 
 void boundary_clear(struct boundary *boundary)
@@ -187,13 +196,172 @@ static int use_layer(const struct broker *b, struct boundary *to, const struct e
     return to->spec.plan ? 0 : err_set(err, ERR_LIMIT, ENOMEM, "keep the plan's path");
 }
 
-int boundary_make(struct broker *b, const struct exec_message *m, struct boundary *ret,
-                  struct err *err)
+/* --- environments --- */
+
+#define TOOLS_AT "/opt/carrel"
+#define CA_AT    "/opt/carrel-ca.pem"
+#define HOST_CA  "/etc/ssl/certs/ca-certificates.crt" /* also inside */
+
+static const struct plan_place *place_of(const struct exec_message *m, struct plan_place *at)
+{
+    snprintf(at->bucket, sizeof(at->bucket), "%s", m->bucket);
+    snprintf(at->workspace, sizeof(at->workspace), "%s", m->workspace);
+    at->plan[0] = '\0';
+    return at;
+}
+
+/* What the workspace changes of it goes to a directory of its own. */
+static int add_layered(const struct broker *b, struct boundary *to, const struct exec_message *m,
+                       int *fd, const struct layered *what, struct err *err)
+{
+    struct plan_place at;
+    char path[PATH_ROOM];
+
+    scoped_fd int layer = layer_open(b, place_of(m, &at), what->layer, to->tree, err);
+    int r = layer < 0 ? -1 : path_of_fd(layer, path, sizeof(path));
+    if (layer >= 0 && r < 0)
+        err_set(err, ERR_IO, -r, "find the path of an environment");
+    if (r < 0) {
+        scope_close(fd);
+        return -1;
+    }
+    if (add_mount(to, fd, what->target, !to->spec.plan, err) < 0)
+        return -1;
+    struct carrel_mount *mounts = (struct carrel_mount *)(uintptr_t)to->spec.mounts;
+    struct carrel_mount *mount = &mounts[to->spec.mount_count - 1];
+    mount->layer = arena_copy(&to->arena, path, strlen(path));
+    return mount->layer ? 0 : err_set(err, ERR_LIMIT, ENOMEM, "keep a mount");
+}
+
+static int add_template(const struct broker *b, struct boundary *to, const struct exec_message *m,
+                        struct err *err)
+{
+    static const struct layered parts[] = {{".venv", "/.venv", "venv"},
+                                           {"node_modules", "/node_modules", "node"}};
+
+    if (to->spec.limits.disk_image)
+        return err_set(err, ERR_CONFLICT, 0,
+                       "a workspace on a template cannot have its disk in an image, as its layers "
+                       "lie outside of it; bound the disk without an image");
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        int fd = template_open_part(b, m->boundary.template, parts[i].part);
+        if (fd == -ENOENT)
+            continue; /* then it is the workspace's alone */
+        if (fd < 0)
+            return err_set(err, ERR_IO, -fd, "open '%s' of the workspace's template",
+                           parts[i].part);
+        if (add_layered(b, to, m, &fd, &parts[i], err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* A plan's command has an empty cache instead: its writes go to the plan's layer and nowhere else,
+ * and installers do nothing with one that they cannot write. */
+static int add_cache(struct broker *b, struct boundary *to, const struct exec_message *m,
+                     struct err *err)
+{
+    static const struct layered caches[] = {{"uv", "/.cache/uv", "uv"},
+                                            {"bun", "/.cache/bun", "bun"}};
+
+    /* Nor is there one with a disk in an image, which bounds all that the workspace writes. */
+    bool none = to->spec.plan || to->spec.limits.disk_image;
+    for (size_t i = 0; !none && i < sizeof(caches) / sizeof(caches[0]); i++) {
+        int fd = cache_open(b, caches[i].part, err);
+        if (fd < 0 || add_layered(b, to, m, &fd, &caches[i], err) < 0)
+            return -1;
+        to->cache = b->cache;
+    }
+    return 0;
+}
+
+/* What `carrel env setup` has brought; without it there is nothing that would use the cache. */
+static int add_tools(struct broker *b, struct boundary *to, const struct exec_message *m,
+                     struct err *err)
+{
+    scoped_fd int fd = path_open_beneath(b->state, ".carrel/tools", O_PATH | O_DIRECTORY, 0);
+
+    if (fd == -ENOENT)
+        return 0;
+    if (fd < 0)
+        return err_set(err, ERR_IO, -fd, "open the directory of tools");
+    if (add_mount(to, &fd, TOOLS_AT, false, err) < 0)
+        return -1;
+    to->has_tools = true;
+    return to->looks ? 0 : add_cache(b, to, m, err);
+}
+
+static int add_ca(const struct broker *b, struct boundary *to, struct err *err)
+{
+    if (!*b->settings.package_ca)
+        return 0;
+    scoped_fd int fd = open(b->settings.package_ca, O_PATH | O_CLOEXEC);
+    if (fd < 0)
+        return err_set(err, ERR_IO, errno, "open '%s', which the setting package_ca names",
+                       b->settings.package_ca);
+    return add_mount(to, &fd, CA_AT, false, err);
+}
+
+/* Below what the policy and the request say. */
+static int add_variables(const struct broker *b, struct boundary *to, const char *const *given,
+                         struct err *err)
+{
+    const struct settings *s = &b->settings;
+    /* The tools bring authorities of their own, and would not know those of this host. */
+    const char *ca = *s->package_ca                                ? CA_AT
+                     : to->has_tools && access(HOST_CA, R_OK) == 0 ? HOST_CA
+                                                                   : "";
+    /* Told that there is no network, uv takes what the cache has, however old its lists are. */
+    bool closed = to->has_tools && to->spec.net != CARREL_NET_HOST;
+
+    const struct {
+        const char *name;
+        const char *value;
+    } own[] = {{"UV_DEFAULT_INDEX", s->package_index},
+               {"PIP_INDEX_URL", s->package_index},
+               {"npm_config_registry", s->package_registry},
+               {"BUN_CONFIG_REGISTRY", s->package_registry},
+               {"SSL_CERT_FILE", ca},
+               {"PIP_CERT", ca},
+               {"NODE_EXTRA_CA_CERTS", ca},
+               {"UV_OFFLINE", closed || s->package_offline ? "1" : ""}};
+
+    size_t most = sizeof(own) / sizeof(own[0]);
+    size_t n = 0;
+
+    for (size_t i = 0; given && given[i]; i++)
+        most++;
+    const char **list = arena_alloc(&to->arena, (most + 1) * sizeof(*list));
+    for (size_t i = 0; list && i < sizeof(own) / sizeof(own[0]); i++) {
+        if (*own[i].value)
+            list[n++] = arena_printf(&to->arena, "%s=%s", own[i].name, own[i].value);
+        if (n && !list[n - 1])
+            list = NULL;
+    }
+    if (!list)
+        return err_set(err, ERR_LIMIT, ENOMEM, "keep the environment");
+    for (size_t i = 0; given && given[i]; i++)
+        list[n++] = given[i];
+    to->spec.env = list;
+    return 0;
+}
+
+static int add_environments(struct broker *b, struct boundary *to, const struct exec_message *m,
+                            struct err *err)
+{
+    if (*m->boundary.template && add_template(b, to, m, err) < 0)
+        return -1;
+    if (add_tools(b, to, m, err) < 0 || add_ca(b, to, err) < 0)
+        return -1;
+    return add_variables(b, to, m->boundary.env, err);
+}
+
+static int make(struct broker *b, const struct exec_message *m, struct boundary *ret,
+                struct err *err)
 {
     char path[PATH_ROOM];
     const struct boundary_message *boundary = &m->boundary;
 
-    *ret = (struct boundary){.fd_count = 0};
     arena_init(&ret->arena, 1 << 20);
     if (check_allowed(b, boundary, err) < 0)
         return -1;
@@ -216,6 +384,7 @@ int boundary_make(struct broker *b, const struct exec_message *m, struct boundar
         .init_path = *b->init_path ? b->init_path : NULL,
         .mounts = arena_alloc(&ret->arena, MOST_MOUNTS * sizeof(*ret->spec.mounts)),
     };
+    ret->tree = tree;
     listen_ports(b, ret->spec.own_ports);
     if (!ret->spec.workspace || !ret->spec.mounts)
         return err_set(err, ERR_LIMIT, ENOMEM, "keep the policy");
@@ -225,7 +394,16 @@ int boundary_make(struct broker *b, const struct exec_message *m, struct boundar
         if (add_policy_mount(b, ret, boundary->mounts + i, err) < 0)
             return -1;
     }
+    if (add_environments(b, ret, m, err) < 0)
+        return -1;
     return add_links(b, ret, m, err);
+}
+
+int boundary_make(struct broker *b, const struct exec_message *m, struct boundary *ret,
+                  struct err *err)
+{
+    *ret = (struct boundary){.tree = -1};
+    return make(b, m, ret, err);
 }
 
 struct points {
@@ -255,12 +433,13 @@ int tree_points(struct broker *b, const struct plain_message *m, struct buf *ans
                                               .skills_at = ".solven/skills",
                                               .ticket = "",
                                               .ticket_at = "",
-                                              .places = {"", "", ""}}};
+                                              .places = {"", "", ""},
+                                              .template = ""}};
     struct points points = {.n = 0};
-    struct boundary boundary;
+    struct boundary boundary = {.tree = -1, .looks = true};
 
     arena_init(&points.arena, 1 << 20);
-    int r = boundary_make(b, &first, &boundary, err);
+    int r = make(b, &first, &boundary, err);
     boundary.spec.pool = NULL;
     if (r == 0)
         r = session_points(&boundary.spec, add_point, &points, err);

@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "broker/chores.h"
 #include "broker/log.h"
 
 enum {
@@ -162,7 +163,7 @@ static int end_everything(struct broker *b, struct err *err)
     bool all = r == 0 && b->desk_count == 0;
     if (b->desk_count > 0)
         log_warning("sandboxes_left", "then", "they end with this process", NULL);
-    trees_close(b);
+    chores_close(b);
     (void)journal_note(b,
                        &(struct audit_record){.actor = "broker",
                                               .workspace = "",

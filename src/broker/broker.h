@@ -12,7 +12,10 @@
  *   files.c     the processes that serve their files
  *   plans.c     what is done with plans: plans.h
  *   locks.c     who may use a workspace's tree
- *   copy.c      a copy of a plan's layer, to be looked at
+ *   copy.c      a copy of a plan's layer, to be looked at; and of other trees
+ *   chores.c    the processes that copy and remove
+ *   templates.c workspaces that were frozen, and what others have of them
+ *   cache.c     the package cache that all share
  *   idle.c      ends those that do nothing
  *   boundary.c  what a policy says -> what the engine is told
  *   trees.c     the workspaces' directories
@@ -74,6 +77,8 @@ struct desk {
     uint64_t busy_ms;  /* when it was last seen doing something */
     double idle_cpu_ms;
     struct timer idle_timer;
+    char template[PROTOCOL_EXEC_ID + 1]; /* "": it is on none */
+    uint64_t cache; /* the generation of the package cache that it shows; 0: none */
     bool host_net;
     bool has_image; /* its tree is in one, which nobody may have mounted twice */
     bool ending;
@@ -226,8 +231,15 @@ struct broker {
     size_t awaited_tasks; /* not ended, and somebody waits for the result */
     bool sweep;           /* a desk is over */
 
-    /* trees.c */
-    struct removal *removals;
+    /* chores.c */
+    struct chore *chores;
+
+    /* cache.c */
+    uint64_t cache;     /* the newest generation of the shared package cache; 0: there is none */
+    bool cache_has_old; /* others wait until no sandbox uses them */
+
+    /* templates.c */
+    struct freeze *freezes;
 
     /* plans.c */
     int plan_program; /* open on carrel-plan */
@@ -326,6 +338,10 @@ struct boundary {
     struct carrel_spec spec;
     int fds[128]; /* what spec.mounts names by /proc/self/fd */
     size_t fd_count;
+    int tree;   /* while it is made */
+    bool looks; /* nothing is made for it */
+    bool has_tools;
+    uint64_t cache; /* which generation of the package cache is shown; 0: none */
 };
 
 /* Everything but the pool. */
@@ -446,6 +462,8 @@ int tree_points(struct broker *b, const struct plain_message *m, struct buf *ans
 /* A tree's directory below DIR, or -1. */
 int tree_open(const struct broker *broker, const char *bucket, const char *workspace,
               struct err *err);
+/* What is in a new workspace's .bashrc: how long it is. */
+int tree_bashrc(const char *workspace, char *text, size_t size);
 void tree_make(struct broker *broker, uint64_t tag, const struct plain_message *m);
 void tree_trash(struct broker *broker, uint64_t tag, const struct plain_message *m);
 void tree_back(struct broker *broker, uint64_t tag, const struct plain_message *m);
@@ -457,9 +475,18 @@ void tree_copy_plan(struct broker *broker, uint64_t tag, const struct plain_mess
 /* Copies the layer in one plan's directory to another's, both below `dir`; for a process of its
  * own. 0 or -errno. */
 int tree_copy(int dir, const char *name, const char *copy);
+/* Likewise, from one open directory to another: what a new workspace has of its template; the files
+ * of a package cache themselves, over what is there. The offsets of both must be at their start. */
+int tree_fill_from(int from, int to);
+/* What that copies is so little that no process of its own is worth its while. */
+bool tree_is_small(int from);
+int tree_link_from(int from, int to);
+/* All that is in it is on disk. */
+int tree_sync(int dir);
+/* `partly`: only what tree_fill_from copies. */
+int tree_count(int from, bool partly, uint64_t *ret_files, uint64_t *ret_bytes);
 /* Removes a plan's directory. */
 void tree_drop_plan(struct broker *broker, uint64_t tag, const struct plain_message *m);
-void trees_close(struct broker *broker);
 /* Removes `name` below `dir` with all that is in it; for a process of its own. 0 or -errno. */
 int tree_remove(int dir, const char *name);
 

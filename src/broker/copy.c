@@ -1,8 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A copy of a plan's layer, for a command that looks at the planned view and whose own writes
- * nobody wants. Its marks go along, as they make the view what it is; data is shared with the
- * original where the file system can. By descriptor, following nothing; only system calls: this
- * runs in a child of a process with threads. */
+/* Walks through a tree to copy it: by descriptor, following nothing; only system calls: this runs
+ * in a child of a process with threads. Data is shared with the original where the file system can.
+ *
+ *   a layer   of a plan, for a command that looks at the planned view and whose own writes nobody
+ *             wants. Its marks go along, as they make the view what it is
+ *   a filling what a new workspace has of its template: all but what is shared, and what is
+ *             Carrel's own in any workspace
+ *   links     of a package cache into the next generation of it: the files themselves, which nobody
+ *             writes any more
+ *   a count   of what is there
+ */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -24,6 +31,41 @@ enum {
     DEEPEST = 128,
     PIECE = 8192,
     ENTRY = 300, /* "/proc/self/fd/N/" and a name */
+    FEW = 64,    /* files that are sent to the disk one by one */
+    MANY = 512,  /* ... in a tree that is there; of more, everybody's */
+    BLOCK = 512, /* of st_blocks */
+    SMALL_FILES = 24,
+    SMALL_BYTES = 1 << 20,
+};
+
+struct copying;
+
+/* What is done with what. Each returns 0 or -errno. */
+struct how {
+    /* Anything but a directory. */
+    int (*entry)(struct copying *c, const char *name, const struct stat *st);
+    int (*enter)(struct copying *c, const char *name); /* before it goes down; NULL: nothing */
+    /* What is done with a directory of the level above when all in it is done; NULL: nothing. */
+    int (*leave)(struct copying *c, const char *name, const struct stat *st);
+    bool partly; /* not what is shared, nor Carrel's own */
+};
+
+/* A directory on the way down. */
+struct level {
+    int from;
+    int to; /* -1: nothing is made */
+    struct stat st;
+    char name[256]; /* in the level above */
+};
+
+struct copying {
+    struct level levels[DEEPEST];
+    int depth; /* of the last one; 0 is what holds the top */
+    const struct how *how;
+    uid_t uid; /* of a filling */
+    gid_t gid;
+    uint64_t files;
+    uint64_t bytes;
 };
 
 static int copy_data(int from, int to, off_t size)
@@ -120,18 +162,192 @@ static int finish(int from, int to, const char *name, const struct stat *st)
     return r;
 }
 
-/* A directory on the way down. */
-struct level {
-    int from;
-    int to;
-    struct stat st;
-    char name[256]; /* in the level above */
-};
+/* --- a layer --- */
 
-struct copying {
-    struct level levels[DEEPEST];
-    int depth; /* of the last one; 0 is what holds the top */
-};
+/* What a plan cannot hold (devices, sockets) is not in its view either. */
+static int copy_of_layer(struct copying *c, const char *name, const struct stat *st)
+{
+    int from = c->levels[c->depth].from;
+    int to = c->levels[c->depth].to;
+    int r = 0;
+
+    if (S_ISREG(st->st_mode))
+        r = copy_file(from, to, name, st);
+    else if (S_ISLNK(st->st_mode))
+        r = copy_symlink(from, to, name);
+    else if (S_ISCHR(st->st_mode) && st->st_rdev == 0) /* something that is deleted */
+        r = mknodat(to, name, S_IFCHR, 0) < 0 ? -errno : 0;
+    else
+        return 0;
+    return r < 0 ? r : finish(from, to, name, st);
+}
+
+static int make_dir(struct copying *c, const char *name)
+{
+    return mkdirat(c->levels[c->depth].to, name, 0700) < 0 ? -errno : 0;
+}
+
+static int leave_layer(struct copying *c, const char *name, const struct stat *st)
+{
+    return finish(c->levels[c->depth].from, c->levels[c->depth].to, name, st) < 0 ? -EIO : 0;
+}
+
+/* --- a filling --- */
+
+/* By descriptor: a name could have become a link to anywhere. */
+static int own(const struct copying *c, int to, const char *name, mode_t mode, bool is_link)
+{
+    char self[32];
+    struct stat st;
+    scoped_fd int fd = path_open_beneath(to, name, O_PATH | O_NOFOLLOW, 1);
+
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return fd < 0 ? fd : -errno;
+    if (geteuid() == 0 && fchownat(fd, "", c->uid, c->gid, AT_EMPTY_PATH) < 0)
+        return -errno;
+    snprintf(self, sizeof(self), "/proc/self/fd/%d", fd);
+    if (is_link || S_ISLNK(st.st_mode))
+        return 0;
+    return chmod(self, mode & 0777) < 0 ? -errno : 0;
+}
+
+static int sync_file(struct copying *c, int to, const char *name)
+{
+    if (++c->files > FEW) /* all at once, at the end */
+        return 0;
+    scoped_fd int fd = path_open_beneath(to, name, O_RDONLY | O_NONBLOCK, 1);
+    if (fd == -EACCES)
+        c->files = FEW + 1; /* its mode says so: as if there were many */
+    return fd >= 0 && fsync(fd) < 0 ? -errno : 0;
+}
+
+/* What a new tree already has of its own, its .bashrc, gives way. */
+static int fill_entry(struct copying *c, const char *name, const struct stat *st)
+{
+    int from = c->levels[c->depth].from;
+    int to = c->levels[c->depth].to;
+    bool is_link = S_ISLNK(st->st_mode);
+
+    if (!is_link && !S_ISREG(st->st_mode))
+        return 0;
+    if (unlinkat(to, name, 0) < 0 && errno != ENOENT)
+        return -errno;
+    int r = is_link ? copy_symlink(from, to, name) : copy_file(from, to, name, st);
+    if (r == 0 && !is_link)
+        r = sync_file(c, to, name);
+    return r < 0 ? r : own(c, to, name, st->st_mode, is_link);
+}
+
+static int leave_filling(struct copying *c, const char *name, const struct stat *st)
+{
+    int to = c->levels[c->depth].to;
+    scoped_fd int fd = path_open_beneath(to, name, O_RDONLY | O_DIRECTORY, 1);
+
+    if (fd < 0 || fsync(fd) < 0)
+        return fd < 0 ? fd : -errno;
+    return own(c, to, name, st->st_mode, false);
+}
+
+/* --- links --- */
+
+/* What is there already is of the generation before, and gives way. */
+static int make_way(int to, const char *name)
+{
+    if (unlinkat(to, name, 0) == 0 || errno == ENOENT)
+        return 0;
+    return errno == EISDIR ? 1 : -errno;
+}
+
+/* Marks of what was deleted are of no use to anybody else, and devices, sockets, pipes neither. */
+static int link_entry(struct copying *c, const char *name, const struct stat *st)
+{
+    int from = c->levels[c->depth].from;
+    int to = c->levels[c->depth].to;
+
+    if (!S_ISREG(st->st_mode) && !S_ISLNK(st->st_mode))
+        return 0;
+    int r = make_way(to, name);
+    if (r != 0)
+        return r < 0 ? r : 0; /* a directory stays */
+    c->files++;
+    if (S_ISREG(st->st_mode))
+        return linkat(from, name, to, name, 0) < 0 ? -errno : 0;
+    r = copy_symlink(from, to, name);
+    if (r == 0 && geteuid() == 0 &&
+        fchownat(to, name, st->st_uid, st->st_gid, AT_SYMLINK_NOFOLLOW) < 0)
+        r = -errno;
+    return r;
+}
+
+static int merge_dir(struct copying *c, const char *name)
+{
+    int to = c->levels[c->depth].to;
+    struct stat st;
+
+    if (mkdirat(to, name, 0700) == 0)
+        return 0;
+    if (errno != EEXIST || fstatat(to, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return -errno;
+    if (S_ISDIR(st.st_mode))
+        return 0;
+    return unlinkat(to, name, 0) < 0 || mkdirat(to, name, 0700) < 0 ? -errno : 0;
+}
+
+static int leave_links(struct copying *c, const char *name, const struct stat *st)
+{
+    int to = c->levels[c->depth].to;
+
+    if (geteuid() == 0 && fchownat(to, name, st->st_uid, st->st_gid, AT_SYMLINK_NOFOLLOW) < 0)
+        return -errno;
+    return fchmodat(to, name, (st->st_mode & 0777) | 0700, 0) < 0 ? -errno : 0;
+}
+
+/* --- a count --- */
+
+static int count_entry(struct copying *c, const char *name, const struct stat *st)
+{
+    (void)name;
+    c->files++;
+    c->bytes += (uint64_t)st->st_blocks * BLOCK;
+    return 0;
+}
+
+static int count_dir(struct copying *c, const char *name, const struct stat *st)
+{
+    return count_entry(c, name, st);
+}
+
+/* --- onto the disk --- */
+
+static int sync_name(struct copying *c, const char *name, const struct stat *st)
+{
+    if (!S_ISREG(st->st_mode) && !S_ISDIR(st->st_mode))
+        return 0;
+    scoped_fd int fd = path_open_beneath(c->levels[c->depth].from, name, O_RDONLY | O_NONBLOCK, 1);
+    return fd < 0 ? fd : fsync(fd) < 0 ? -errno : 0;
+}
+
+/* --- the way through --- */
+
+static bool is_among(const char *name, const char *const *names)
+{
+    for (; *names; names++) {
+        if (strcmp(name, *names) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* In the root of a workspace: what is shared of a template, and the places of Carrel's own mounts.
+ */
+static bool is_left_out(const struct copying *c, const char *name)
+{
+    static const char *const names[] = {".venv", "node_modules", "usr",   "bin",    "sbin",
+                                        "lib",   "lib32",        "lib64", "libx32", "etc",
+                                        "proc",  "dev",          "tmp",   ".cache", NULL};
+
+    return c->how->partly && c->depth == 0 && is_among(name, names);
+}
 
 static int descend(struct copying *c, const char *name, const struct stat *st)
 {
@@ -140,12 +356,15 @@ static int descend(struct copying *c, const char *name, const struct stat *st)
 
     if (c->depth + 1 == DEEPEST)
         return -ENAMETOOLONG;
-    if (mkdirat(above->to, name, 0700) < 0)
-        return -errno;
+    int r = c->how->enter ? c->how->enter(c, name) : 0;
+    if (r < 0)
+        return r;
     scoped_fd int from = path_open_beneath(above->from, name, O_RDONLY | O_DIRECTORY, 1);
-    scoped_fd int to = from < 0 ? from : path_open_beneath(above->to, name, O_DIRECTORY, 1);
-    if (to < 0)
-        return to;
+    scoped_fd int to = from < 0 || above->to < 0
+                           ? -1
+                           : path_open_beneath(above->to, name, O_RDONLY | O_DIRECTORY, 1);
+    if (from < 0 || (above->to >= 0 && to < 0))
+        return from < 0 ? from : to;
     *level = (struct level){.from = take_fd(&from), .to = take_fd(&to), .st = *st};
     snprintf(level->name, sizeof(level->name), "%s", name);
     c->depth++;
@@ -158,33 +377,22 @@ static int ascend(struct copying *c)
 
     scope_close(&level->from);
     scope_close(&level->to);
-    return finish(c->levels[c->depth].from, c->levels[c->depth].to, level->name, &level->st);
+    return c->how->leave ? c->how->leave(c, level->name, &level->st) : 0;
 }
 
-/* 1: it is a directory, and the next to be looked at. What a plan cannot hold (devices, sockets) is
- * not in its view either. */
+/* 1: it is a directory, and the next to be looked at. */
 static int copy_entry(struct copying *c, const char *name)
 {
-    int from = c->levels[c->depth].from;
-    int to = c->levels[c->depth].to;
     struct stat st;
-    int r = 0;
 
-    if (fstatat(from, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-        return -errno;
-    if (S_ISDIR(st.st_mode)) {
-        r = descend(c, name, &st);
-        return r < 0 ? r : 1;
-    }
-    if (S_ISREG(st.st_mode))
-        r = copy_file(from, to, name, &st);
-    else if (S_ISLNK(st.st_mode))
-        r = copy_symlink(from, to, name);
-    else if (S_ISCHR(st.st_mode) && st.st_rdev == 0) /* something that is deleted */
-        r = mknodat(to, name, S_IFCHR, 0) < 0 ? -errno : 0;
-    else
+    if (is_left_out(c, name))
         return 0;
-    return r < 0 ? r : finish(from, to, name, &st);
+    if (fstatat(c->levels[c->depth].from, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return -errno;
+    if (!S_ISDIR(st.st_mode))
+        return c->how->entry(c, name, &st);
+    int r = descend(c, name, &st);
+    return r < 0 ? r : 1;
 }
 
 /* One piece of the last level's names. 1: there may be more, here or below; 0: this level is done.
@@ -209,20 +417,120 @@ static int copy_piece(struct copying *c)
     return n < 0 ? -errno : n > 0;
 }
 
-int tree_copy(int dir, const char *name, const char *copy)
+/* All below the level that it is at; 0 or -errno. */
+static int walk(struct copying *c)
+{
+    int top = c->depth;
+    int r = 1;
+
+    while (r > 0) {
+        r = copy_piece(c);
+        if (r == 0 && c->depth == top)
+            return 0;
+        if (r == 0)
+            r = ascend(c) < 0 ? -EIO : 1;
+    }
+    for (; c->depth > top; c->depth--) {
+        scope_close(&c->levels[c->depth].from);
+        scope_close(&c->levels[c->depth].to);
+    }
+    return r;
+}
+
+static struct copying *begin(const struct how *how, int from, int to)
 {
     static struct copying c; /* of this process: it does nothing else */
 
     c.depth = 0;
-    c.levels[0].from = path_open_beneath(dir, name, O_RDONLY | O_DIRECTORY, 1);
-    c.levels[0].to = path_open_beneath(dir, copy, O_RDONLY | O_DIRECTORY, 1);
-    if (c.levels[0].from < 0 || c.levels[0].to < 0)
+    c.how = how;
+    c.files = c.bytes = 0;
+    c.levels[0].from = from;
+    c.levels[0].to = to;
+    return &c;
+}
+
+int tree_copy(int dir, const char *name, const char *copy)
+{
+    static const struct how how = {.entry = copy_of_layer, .enter = make_dir, .leave = leave_layer};
+    scoped_fd int from = path_open_beneath(dir, name, O_RDONLY | O_DIRECTORY, 1);
+    scoped_fd int to = path_open_beneath(dir, copy, O_RDONLY | O_DIRECTORY, 1);
+
+    if (from < 0 || to < 0)
         return -ENOENT;
-    int r = copy_entry(&c, "upper");
-    while (r > 0 && c.depth > 0) {
-        r = copy_piece(&c);
-        if (r == 0)
-            r = ascend(&c) < 0 ? -EIO : 1;
-    }
-    return r < 0 ? r : 0;
+    struct copying *c = begin(&how, from, to);
+    int r = copy_entry(c, "upper");
+    if (r > 0)
+        r = walk(c);
+    if (r == 0 && c->depth > 0)
+        r = ascend(c);
+    return r;
+}
+
+static int count_small(struct copying *c, const char *name, const struct stat *st)
+{
+    (void)name;
+    c->bytes += (uint64_t)st->st_size;
+    return ++c->files > SMALL_FILES || c->bytes > SMALL_BYTES ? -E2BIG : 0;
+}
+
+bool tree_is_small(int from)
+{
+    static const struct how how = {.entry = count_small, .leave = count_small, .partly = true};
+    int r = walk(begin(&how, from, -1));
+
+    return lseek(from, 0, SEEK_SET) == 0 && r == 0;
+}
+
+int tree_fill_from(int from, int to)
+{
+    static const struct how how = {
+        .entry = fill_entry, .enter = merge_dir, .leave = leave_filling, .partly = true};
+    struct copying *c = begin(&how, from, to);
+    struct stat st;
+
+    if (fstat(to, &st) < 0)
+        return -errno;
+    c->uid = st.st_uid;
+    c->gid = st.st_gid;
+    int r = walk(c);
+    if (r == 0 && (c->files > FEW ? syncfs(to) : fsync(to)) < 0)
+        r = -errno;
+    return r;
+}
+
+int tree_link_from(int from, int to)
+{
+    static const struct how how = {.entry = link_entry, .enter = merge_dir, .leave = leave_links};
+
+    return walk(begin(&how, from, to));
+}
+
+int tree_sync(int dir)
+{
+    static const struct how how = {.entry = sync_name, .leave = sync_name};
+    uint64_t files;
+    uint64_t bytes;
+    int r = tree_count(dir, false, &files, &bytes);
+
+    if (r == 0 && files > MANY)
+        return syncfs(dir) < 0 ? -errno : 0;
+    if (r == 0 && lseek(dir, 0, SEEK_SET) < 0)
+        r = -errno;
+    if (r == 0)
+        r = walk(begin(&how, dir, -1));
+    if (r == 0)
+        return fsync(dir) < 0 ? -errno : 0;
+    return syncfs(dir) < 0 ? -errno : 0; /* not all of it can be opened */
+}
+
+int tree_count(int from, bool partly, uint64_t *ret_files, uint64_t *ret_bytes)
+{
+    static const struct how all = {.entry = count_entry, .leave = count_dir};
+    static const struct how some = {.entry = count_entry, .leave = count_dir, .partly = true};
+    struct copying *c = begin(partly ? &some : &all, from, -1);
+    int r = walk(c);
+
+    *ret_files = c->files;
+    *ret_bytes = c->bytes;
+    return r;
 }

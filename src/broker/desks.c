@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "broker/broker.h"
 #include "broker/log.h"
+#include "broker/templates.h"
 #include "sys/message.h"
 
 enum {
@@ -120,6 +121,7 @@ static int start(struct desk *d, const struct exec_message *m, struct err *err)
     int r = boundary_make(b, m, &boundary, err);
     if (r == 0)
         r = session_start(&d->session, &boundary.spec, &calls, d, err);
+    d->cache = boundary.cache;
     boundary_clear(&boundary);
     if (r < 0) {
         d->session = NULL;
@@ -174,6 +176,7 @@ static struct desk *new_desk(struct broker *b, const struct exec_message *m, str
     snprintf(d->bucket, sizeof(d->bucket), "%s", m->bucket);
     snprintf(d->plan, sizeof(d->plan), "%s", m->plan);
     snprintf(d->ticket, sizeof(d->ticket), "%s", m->boundary.ticket);
+    snprintf(d->template, sizeof(d->template), "%s", m->boundary.template);
     if (start(d, m, err) < 0) {
         free_desk(d);
         return NULL;
@@ -331,6 +334,7 @@ static void end_written(struct broker *b, struct waiter *waiter, bool written)
         deferred = next;
     }
     plans_look(b);
+    cache_tidy(b);
 }
 
 static void record_end(struct desk *d)

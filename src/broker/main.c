@@ -20,6 +20,7 @@
 #include "base/state_dir.h"
 #include "broker/broker.h"
 #include "broker/log.h"
+#include "broker/templates.h"
 #include "policy/units.h"
 
 #ifndef CARREL_VERSION
@@ -382,6 +383,7 @@ static int serve(struct broker *b, const struct options *options, struct err *er
     open_pool(b);
     if (plans_recover_all(b, err) < 0)
         return -1;
+    cache_begin(b);
     say_listening(b);
     if (front_start(b, err) < 0)
         return -1;

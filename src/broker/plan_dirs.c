@@ -275,6 +275,30 @@ int plan_scan(const struct broker *b, const char *bucket, struct buf *names, str
     return buf_done(names) < 0 ? err_set(err, ERR_LIMIT, ENOMEM, "list the plans") : 0;
 }
 
+/* What it changes of an environment or a cache that it shares: beside the plans, so that it goes
+ * when they go. The last one is the tree's owner's, as what is written into it is. */
+int layer_open(const struct broker *b, const struct plan_place *at, const char *name, int tree,
+               struct err *err)
+{
+    const char *const names[] = {"workspaces", at->workspace, "env"};
+    scoped_fd int top = open_carrel(b, at->bucket);
+    scoped_fd int env = top < 0 ? top : open_below(top, names, 3, true);
+
+    if (env < 0)
+        return err_set(err, ERR_IO, -env, "make a directory for the workspace's environments");
+    bool made = mkdirat(env, name, 0700) == 0;
+    if (!made && errno != EEXIST)
+        return err_set(err, ERR_IO, errno, "make a directory for an environment");
+    scoped_fd int fd = path_open_beneath(env, name, O_RDONLY | O_DIRECTORY, 0);
+    if (fd < 0)
+        return err_set(err, ERR_IO, -fd, "open the directory of an environment");
+    if (made && hand_over(fd, env, tree, err) < 0) {
+        ignore(unlinkat(env, name, AT_REMOVEDIR) == 0);
+        return -1;
+    }
+    return take_fd(&fd);
+}
+
 int plan_open_parent(const struct broker *b, const char *bucket, const char *workspace,
                      struct err *err)
 {

@@ -29,6 +29,11 @@ void plan_unmark(const struct broker *b, const struct plan_place *at);
 int plan_open_parent(const struct broker *b, const char *bucket, const char *workspace,
                      struct err *err);
 
+/* Of a workspace's environment or cache: "venv", "node", "uv", "bun"; made if need be. `tree` is
+ * the workspace's. Its descriptor, or -1. */
+int layer_open(const struct broker *b, const struct plan_place *at, const char *name, int tree,
+               struct err *err);
+
 /* --- plan_child.c */
 struct plan_child {
     pid_t pid;

@@ -116,6 +116,7 @@ static void put_boundary(struct buf *b, const struct boundary_message *m)
     pack_u64(b, m->ticket_writable);
     for (size_t i = 0; i < LINK_COUNT_; i++)
         put(b, m->places[i]);
+    put(b, m->template);
 }
 
 /* "NAME=value" each. */
@@ -165,6 +166,9 @@ static void get_boundary(struct unpack *u, struct arena *arena, struct boundary_
     ret->ticket_writable = get_bool(u);
     for (size_t i = 0; i < LINK_COUNT_; i++)
         ret->places[i] = get(u, LONGEST_PATH);
+    ret->template = get(u, PROTOCOL_EXEC_ID);
+    if (*ret->template && !protocol_template_id_is_valid(ret->template))
+        u->failed = true;
 }
 
 void protocol_pack_exec(struct buf *b, uint64_t tag, const struct exec_message *m)
@@ -380,8 +384,8 @@ bool protocol_details_are_sane(const char *details)
         if ((unsigned char)*c < ' ' || (c > details && depth == 0))
             return false;
         if (quoted) {
-            if (*c == '\\' && c[1])
-                c++;
+            if (*c == '\\' && (unsigned char)c[1] >= ' ')
+                c++; /* any other is looked at for itself, and refused */
             else if (*c == '"')
                 quoted = false;
         } else if (*c == '"') {
@@ -492,4 +496,9 @@ bool protocol_exec_id_is_valid(const char *id)
 bool protocol_plan_id_is_valid(const char *id)
 {
     return is_made_id('p', id);
+}
+
+bool protocol_template_id_is_valid(const char *id)
+{
+    return is_made_id('t', id);
 }

@@ -61,6 +61,13 @@ enum request_kind {
      * command that looks at what is planned. */
     REQUEST_PLAN_VIEW,
     REQUEST_PLAN_SCAN, /* bucket: all plans that have a directory. ANSWER_NAMES: "workspace/plan" */
+    /* bucket, workspace, template: the template's files that are not shared are copied into the
+     * tree, which has just been made. */
+    REQUEST_TREE_FILL,
+    /* bucket, workspace, template: the tree becomes that template's. ANSWER_TEMPLATE, also when it
+     * was half done and is finished now. Number: enum freeze_flags. */
+    REQUEST_TEMPLATE_FREEZE,
+    REQUEST_TEMPLATE_REMOVE, /* template: no workspace is on it */
     REQUEST_COUNT_,
 };
 
@@ -90,6 +97,7 @@ enum answer_kind {
      * status from bit 48 on (255: it was killed); + the answer, a file. What is to be on record of
      * it is on disk. */
     ANSWER_PLAN_ENDED,
+    ANSWER_TEMPLATE, /* template, bytes, files: both as numbers */
     /* Without being asked, tag 0. */
     EVENT_ENDED,         /* struct ended_message; not to be told to anybody before EVENT_SETTLED */
     EVENT_SETTLED,       /* exec; number: 0: what is to be on record is on disk. Else an errno: the
@@ -99,6 +107,11 @@ enum answer_kind {
     EVENT_SANDBOX_ENDED, /* workspace, why */
     EVENT_PING,          /* number: to be answered by REQUEST_PONG; one that does not is killed */
     ANSWER_COUNT_,
+};
+
+enum freeze_flags {
+    FREEZE_ONLY_FINISH = 1, /* ERR_NOT_FOUND when the tree has not moved */
+    FREEZE_SHARE_CACHE = 2, /* what the workspace has in its package caches is for all */
 };
 
 enum exec_state {
@@ -160,6 +173,7 @@ struct boundary_message {
     bool ticket_writable;
     /* Where symlinks of old in their stead lead, inside; "": at the places above. */
     const char *places[LINK_COUNT_];
+    const char *template; /* whose environments it shares; "": none's */
 };
 
 struct exec_message {
@@ -233,3 +247,5 @@ bool protocol_id_is_valid(const char *id);
 bool protocol_exec_id_is_valid(const char *id);
 /* 'p' and 26 characters of base 32. */
 bool protocol_plan_id_is_valid(const char *id);
+/* 't' and likewise. */
+bool protocol_template_id_is_valid(const char *id);

@@ -9,6 +9,7 @@
 #include "base/pack.h"
 #include "broker/broker.h"
 #include "broker/log.h"
+#include "broker/templates.h"
 
 /* false: it is not one. */
 typedef bool handler(struct broker *b, uint64_t tag, const struct plain_message *m);
@@ -300,6 +301,37 @@ static bool handle_plan_scan(struct broker *b, uint64_t tag, const struct plain_
     return true;
 }
 
+/* With the template as the third text. */
+static bool handle_template(struct broker *b, uint64_t tag, const struct plain_message *m,
+                            void (*handle)(struct broker *b, uint64_t tag,
+                                           const struct plain_message *m))
+{
+    if (!protocol_id_is_valid(m->texts[0]) || !protocol_id_is_valid(m->texts[1]) ||
+        !protocol_template_id_is_valid(m->texts[2]) ||
+        m->number > (FREEZE_ONLY_FINISH | FREEZE_SHARE_CACHE))
+        return false;
+    handle(b, tag, m);
+    return true;
+}
+
+static bool handle_tree_fill(struct broker *b, uint64_t tag, const struct plain_message *m)
+{
+    return handle_template(b, tag, m, template_fill);
+}
+
+static bool handle_template_freeze(struct broker *b, uint64_t tag, const struct plain_message *m)
+{
+    return handle_template(b, tag, m, template_freeze);
+}
+
+static bool handle_template_remove(struct broker *b, uint64_t tag, const struct plain_message *m)
+{
+    if (!protocol_template_id_is_valid(m->texts[0]))
+        return false;
+    template_remove(b, tag, m);
+    return true;
+}
+
 struct told {
     struct waiter waiter;
     uint64_t tag;
@@ -406,9 +438,12 @@ static const struct {
     [REQUEST_PLAN_DROP] = {"plan_drop", .plain = handle_plan_drop},
     [REQUEST_PLAN_VIEW] = {"plan_view", .plain = handle_plan_view},
     [REQUEST_PLAN_SCAN] = {"plan_scan", .plain = handle_plan_scan},
+    [REQUEST_TREE_FILL] = {"tree_fill", .plain = handle_tree_fill},
+    [REQUEST_TEMPLATE_FREEZE] = {"template_freeze", .plain = handle_template_freeze},
+    [REQUEST_TEMPLATE_REMOVE] = {"template_remove", .plain = handle_template_remove},
 };
 
-_Static_assert(REQUEST_COUNT_ == REQUEST_PLAN_SCAN + 1, "every request is in the table");
+_Static_assert(REQUEST_COUNT_ == REQUEST_TEMPLATE_REMOVE + 1, "every request is in the table");
 
 void request_refuse(struct broker *b, uint32_t kind, const char *why)
 {

@@ -96,6 +96,14 @@ static const struct key {
     {"export_ca", TEXT, KEY(export_ca), "", "file with the certificate authority of that host"},
     {"export_gzip", YES_NO, KEY(export_gzip), "no", "compress what is sent"},
     {"export_user", TEXT, KEY(export_user), "", "as root: who sends it; empty: uid 1879048188"},
+    {"package_index", TEXT, KEY(package_index), "",
+     "index of Python packages for uv and pip; empty: their own"},
+    {"package_registry", TEXT, KEY(package_registry), "",
+     "registry of Node packages for bun and npm; empty: their own"},
+    {"package_ca", TEXT, KEY(package_ca), "",
+     "file with the certificate authorities that these trust"},
+    {"package_offline", YES_NO, KEY(package_offline), "no",
+     "uv installs from its cache only, and asks no index"},
 #undef KEY
 };
 
@@ -376,6 +384,20 @@ static int check_targets(const struct settings *s, struct err *err)
     return 0;
 }
 
+static int check_packages(const struct settings *s, struct err *err)
+{
+    static const char *const urls[] = {"https://", "http://", NULL};
+
+    if (*s->package_index && !begins_with_any(s->package_index, urls))
+        return err_set(err, ERR_INVALID, 0, "'package_index' must begin with https:// or http://");
+    if (*s->package_registry && !begins_with_any(s->package_registry, urls))
+        return err_set(err, ERR_INVALID, 0,
+                       "'package_registry' must begin with https:// or http://");
+    if (*s->package_ca && *s->package_ca != '/')
+        return err_set(err, ERR_INVALID, 0, "'package_ca' must be an absolute path");
+    return 0;
+}
+
 int settings_complete(struct settings *s, struct err *err)
 {
     if (s->state[0] == '\0')
@@ -385,7 +407,7 @@ int settings_complete(struct settings *s, struct err *err)
         return err_set(err, ERR_INVALID, 0, "'ports' must be off, key or token");
     if (s->audit_segment_bytes == 0)
         return err_set(err, ERR_INVALID, 0, "'audit_segment' must not be 0");
-    if (check_targets(s, err) < 0)
+    if (check_targets(s, err) < 0 || check_packages(s, err) < 0)
         return -1;
     if (settings_is_given(s, "socket"))
         return 0;

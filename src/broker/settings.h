@@ -56,8 +56,12 @@ struct settings {
     char export_auth[1024]; /* a file */
     char export_ca[1024];
     bool export_gzip;
-    char export_user[64]; /* as root */
-    uint64_t given;       /* which were set, by their place in the table */
+    char export_user[64];        /* as root */
+    char package_index[1024];    /* of Python packages, for uv and pip inside; "" : theirs */
+    char package_registry[1024]; /* of Node packages, for bun and npm */
+    char package_ca[1024];       /* a file: the authorities they trust instead of the host's */
+    bool package_offline;        /* uv uses what its cache has */
+    uint64_t given;              /* which were set, by their place in the table */
 };
 
 enum {

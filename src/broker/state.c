@@ -9,6 +9,7 @@
  *   DIR/sink             the sink's, 0700              ours, 0700
  *   DIR/<bucket>         root, 0711                    ours, 0700
  *   .../threads, .carrel root, 0700                    ours, 0700
+ *   DIR/.carrel          root, 0700                    ours, 0700
  *   .../skills           root, 0755                    ours, 0700
  *   DIR/admin.key, lock  root, 0600                    ours, 0600
  */
@@ -292,9 +293,10 @@ static int open_top(struct broker *b, struct err *err)
 int state_open(struct broker *b, struct err *err)
 {
     static const struct place places[] = {
-        {"db", 0700, FRONTS, false},  {"execs", 0700, FRONTS, false},
-        {"audit", 0750, OURS, true},  {"heads", 0750, SINKS, false},
-        {"sink", 0700, SINKS, false}, {"export", 0750, EXPORTERS, false}};
+        {"db", 0700, FRONTS, false},   {"execs", 0700, FRONTS, false},
+        {"audit", 0750, OURS, true},   {"heads", 0750, SINKS, false},
+        {"sink", 0700, SINKS, false},  {"export", 0750, EXPORTERS, false},
+        {".carrel", 0700, OURS, false}};
     struct stat st;
 
     if (open_top(b, err) < 0 || check_top(b, &st, err) < 0 || take_lock(b, err) < 0)

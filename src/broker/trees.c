@@ -6,22 +6,18 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fs.h>
-#include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/fd.h"
 #include "base/pack.h"
-#include "broker/broker.h"
+#include "broker/chores.h"
 #include "broker/log.h"
 #include "broker/plans.h"
 #include "sys/path.h"
-#include "sys/process.h"
 
 #define IMAGE_SUFFIX ".carrel-img"
 
@@ -127,11 +123,10 @@ int tree_scan(const struct broker *b, const char *bucket, struct buf *names, str
 }
 
 /* For people who open a shell in it. HOME is /, so this is the file that bash reads. */
-static int write_bashrc(const struct broker *b, int tree, const char *workspace)
+int tree_bashrc(const char *workspace, char *text, size_t size)
 {
-    char text[1024];
-    int length = snprintf(
-        text, sizeof(text),
+    return snprintf(
+        text, size,
         "# Read by interactive shells in this workspace. It is yours to change.\n"
         "case $- in *i*) ;; *) return ;; esac\n"
         "PS1='%s:\\w\\$ '\n"
@@ -139,6 +134,12 @@ static int write_bashrc(const struct broker *b, int tree, const char *workspace)
         "[ -z \"$VIRTUAL_ENV\" ] || PS1=\"(${VIRTUAL_ENV##*/}) $PS1\"\n"
         "alias ls='ls --color=auto' ll='ls -l' grep='grep --color=auto'\n",
         workspace, workspace); /* an id: nothing in it means anything to a shell */
+}
+
+static int write_bashrc(const struct broker *b, int tree, const char *workspace)
+{
+    char text[1024];
+    int length = tree_bashrc(workspace, text, sizeof(text));
     scoped_fd int fd =
         openat(tree, ".bashrc", O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
 
@@ -381,131 +382,44 @@ void tree_back(struct broker *b, uint64_t tag, const struct plain_message *m)
     close_both(&p);
 }
 
-/* A process that removes a tree: that may take long. */
-struct removal {
-    struct removal *next;
-    struct broker *broker;
-    struct watch watch;
-    pid_t pid;
-    uint64_t tag;
-    uint64_t generation;
-};
-
-static void unlink_removal(struct removal *removal)
-{
-    struct removal **at = &removal->broker->removals;
-
-    while (*at != removal)
-        at = &(*at)->next;
-    *at = removal->next;
-}
-
-static void finish_removal(struct removal *removal, int status)
-{
-    struct broker *b = removal->broker;
-    struct err err;
-    int r = 0;
-
-    if (!WIFEXITED(status))
-        r = err_set(&err, ERR_IO, 0, "removing or copying files was interrupted");
-    else if (WEXITSTATUS(status) != 0)
-        r = err_set(&err, ERR_IO, WEXITSTATUS(status), "remove or copy files");
-    if (r < 0)
-        log_err("purge_failed", NULL, &err);
-    if (removal->generation == b->generation)
-        answer(b, removal->tag, r, &err);
-    int fd = removal->watch.fd;
-    events_forget(b->events, &removal->watch);
-    scope_close(&fd);
-    unlink_removal(removal);
-    free(removal);
-}
-
-static void removed(struct watch *watch, uint32_t what)
-{
-    struct removal *removal =
-        (struct removal *)(void *)((char *)watch - offsetof(struct removal, watch));
-    int status = 0;
-
-    (void)what;
-    if (waitpid(removal->pid, &status, WNOHANG) == removal->pid)
-        finish_removal(removal, status);
-}
-
 enum {
-    KEPT_FD = 3, /* what the child works with; before it are stdin, stdout and stderr */
-    PLANS_FD = 4,
+    KEPT, /* what a process works with */
+    PLANS,
 };
-
-/* In the child: only system calls, as other threads of the broker may have held locks. It lets go
- * of all that is the broker's: the lock, and the pipes of commands, which would not see their end
- * while it holds them. */
-static int leave_broker(int dir, int plans, pid_t broker)
-{
-    int copy = plans < 0 ? 0 : fcntl(plans, F_DUPFD_CLOEXEC, PLANS_FD + 1);
-
-    if (copy < 0 || (dir != KEPT_FD && dup3(dir, KEPT_FD, O_CLOEXEC) < 0) ||
-        (copy && dup3(copy, PLANS_FD, O_CLOEXEC) < 0))
-        return -errno;
-    if (process_close_from(copy ? PLANS_FD + 1 : PLANS_FD, CLOSE_NOW) < 0 ||
-        prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0)
-        return -errno;
-    return getppid() == broker ? 0 : -ESRCH; /* it died before we could hear of that */
-}
 
 /* What is removed below a directory; an image is a file. */
 struct remains {
-    int dir;
     const char *name;
     const char *image; /* or NULL */
     const char *copy;  /* not removed, but copied to this one; or NULL */
-    int plans;         /* of all workspaces; -1 */
     const char *workspace;
 };
 
-static _Noreturn void remove_here(const struct remains *p, pid_t broker)
+static int remove_here(const int *fds, const void *what, struct chore_report *report)
 {
-    int r = leave_broker(p->dir, p->plans, broker);
+    const struct remains *p = what;
+    int r = 0;
 
-    if (r == 0 && p->plans >= 0) /* before the row goes, which is all that leads to them */
-        r = tree_remove(PLANS_FD, p->workspace);
+    if (fds[PLANS] >= 0) /* before the row goes, which is all that leads to them */
+        r = tree_remove(fds[PLANS], p->workspace);
     if (r == 0)
-        r = p->copy ? tree_copy(KEPT_FD, p->name, p->copy) : tree_remove(KEPT_FD, p->name);
-    if (r == 0 && p->image && unlinkat(KEPT_FD, p->image, 0) < 0 && errno != ENOENT)
+        r = p->copy ? tree_copy(fds[KEPT], p->name, p->copy) : tree_remove(fds[KEPT], p->name);
+    if (r == 0 && p->image && unlinkat(fds[KEPT], p->image, 0) < 0 && errno != ENOENT)
         r = -errno;
-    if (r == 0 && fsync(KEPT_FD) < 0)
+    if (r == 0 && fsync(fds[KEPT]) < 0)
         r = -errno;
-    _exit(r < 0 && -r < 256 ? -r : r < 0 ? EIO : 0);
+    return r < 0 ? err_set(&report->err, ERR_IO, -r, "remove or copy files") : 0;
 }
 
-static int start_removal(struct broker *b, uint64_t tag, const struct remains *p, struct err *err)
+static int start_removal(struct broker *b, uint64_t tag, const struct remains *p,
+                         const int places[2], struct err *err)
 {
-    struct removal *removal = calloc(1, sizeof(*removal));
-
-    if (!removal)
-        return err_set(err, ERR_LIMIT, ENOMEM, "remove the workspace");
-    *removal = (struct removal){.broker = b,
-                                .watch = {.ready = removed, .fd = -1},
-                                .tag = tag,
-                                .generation = b->generation};
-    pid_t broker = getpid();
-    removal->pid = fork();
-    if (removal->pid == 0)
-        remove_here(p, broker);
-    int pidfd = removal->pid < 0 ? -1 : (int)syscall(SYS_pidfd_open, removal->pid, 0);
-    if (pidfd < 0 || events_watch(b->events, &removal->watch, pidfd, EPOLLIN) < 0) {
-        err_set(err, ERR_IO, errno, "start a process to remove the workspace");
-        if (removal->pid > 0) {
-            (void)kill(removal->pid, SIGKILL);
-            (void)waitpid(removal->pid, NULL, 0);
-        }
-        scope_close(&pidfd);
-        free(removal);
-        return -1;
-    }
-    removal->next = b->removals;
-    b->removals = removal;
-    return 0;
+    return chore_start(b,
+                       &(struct chore_work){.fds = {places[KEPT], places[PLANS], -1, -1},
+                                            .work = remove_here,
+                                            .what = p,
+                                            .tag = tag},
+                       err);
 }
 
 /* One that is gone already is what was asked for: an interrupted purge is asked for again. */
@@ -515,16 +429,12 @@ void tree_purge(struct broker *b, uint64_t tag, const struct plain_message *m)
     struct err err;
     int r = open_both(b, m, &p, &err);
     scoped_fd int plans = r < 0 ? -1 : plan_open_workspaces(b, m->texts[0]);
-    struct remains remains = {.dir = p.trash,
-                              .name = p.trashed,
-                              .image = p.trashed_image,
-                              .plans = plans,
-                              .workspace = p.name};
+    struct remains remains = {.name = p.trashed, .image = p.trashed_image, .workspace = p.name};
 
     if (r == 0 && plans < 0 && plans != -ENOENT)
         r = err_set(&err, ERR_IO, -plans, "open the directory of the workspace's plans");
     if (r == 0)
-        r = start_removal(b, tag, &remains, &err);
+        r = start_removal(b, tag, &remains, (int[]){p.trash, plans}, &err);
     if (r < 0)
         link_send_error(b, tag, &err);
     close_both(&p);
@@ -550,9 +460,9 @@ void tree_copy_plan(struct broker *b, uint64_t tag, const struct plain_message *
     snprintf(at.plan, sizeof(at.plan), "%s", m->texts[3]);
     scoped_fd int plans = plan_open_parent(b, m->texts[0], m->texts[1], &err);
     scoped_fd int made = plans < 0 ? -1 : plan_open_dir(b, &at, true, &err);
-    struct remains remains = {.dir = plans, .name = m->texts[2], .copy = at.plan, .plans = -1};
+    struct remains remains = {.name = m->texts[2], .copy = at.plan};
 
-    if (made < 0 || start_removal(b, tag, &remains, &err) < 0)
+    if (made < 0 || start_removal(b, tag, &remains, (int[]){plans, -1}, &err) < 0)
         link_send_error(b, tag, &err);
 }
 
@@ -561,7 +471,7 @@ void tree_drop_plan(struct broker *b, uint64_t tag, const struct plain_message *
     struct err err;
     struct desk *d = desk_find_plan(b, m->texts[1], m->texts[2]);
     scoped_fd int plans = plan_open_parent(b, m->texts[0], m->texts[1], &err);
-    struct remains remains = {.dir = plans, .name = m->texts[2], .plans = -1};
+    struct remains remains = {.name = m->texts[2]};
 
     if (plans < 0) { /* nothing of it is there, which is what was asked for */
         answer(b, tag, err.code == ERR_NOT_FOUND ? 0 : -1, &err);
@@ -572,18 +482,7 @@ void tree_drop_plan(struct broker *b, uint64_t tag, const struct plain_message *
     if (d || plan_is_worked_on(b, m->texts[2])) {
         err_set(&err, ERR_CONFLICT, 0, "something of the plan still runs; try again");
         link_send_error(b, tag, &err);
-    } else if (start_removal(b, tag, &remains, &err) < 0) {
+    } else if (start_removal(b, tag, &remains, (int[]){plans, -1}, &err) < 0) {
         link_send_error(b, tag, &err);
-    }
-}
-
-void trees_close(struct broker *b)
-{
-    for (struct removal *removal = b->removals, *next; removal; removal = next) {
-        int status = 0;
-        next = removal->next;
-        (void)kill(removal->pid, SIGKILL);
-        (void)waitpid(removal->pid, &status, 0);
-        finish_removal(removal, status);
     }
 }

@@ -102,6 +102,35 @@ static int take_rw(struct run_options *o, char *value, struct err *err)
     return take_mount(o, value, true, err);
 }
 
+/* SRC:DST:DIR, as above; DIR has no colon. */
+static int take_layered(struct run_options *o, char *value, bool writable, struct err *err)
+{
+    const char *option = writable ? "--layer" : "--layer-ro";
+    const char *words = "write SRC:DST:DIR, DST an absolute path inside";
+    const char *colon = strrchr(value, ':');
+
+    if (!colon || !colon[1])
+        return bad(err, option, value, words);
+    char *front = arena_copy(&o->arena, value, (size_t)(colon - value));
+    if (!front)
+        return err_set(err, ERR_LIMIT, 0, "out of memory");
+    if (take_mount(o, front, writable, err) < 0)
+        return err->code == ERR_INVALID ? bad(err, option, value, words) : -1;
+    struct carrel_mount *m = &o->mounts[o->spec.mount_count - 1];
+    m->layer = colon + 1;
+    return m->target ? 0 : bad(err, option, value, words);
+}
+
+static int take_layer(struct run_options *o, char *value, struct err *err)
+{
+    return take_layered(o, value, true, err);
+}
+
+static int take_layer_ro(struct run_options *o, char *value, struct err *err)
+{
+    return take_layered(o, value, false, err);
+}
+
 static int take_env(struct run_options *o, char *value, struct err *err)
 {
     const char *equals = strchr(value, '=');
@@ -224,6 +253,8 @@ static const struct option_rule {
     {"--net", take_net, 0},
     {"--ro", take_ro, 0},
     {"--rw", take_rw, 0},
+    {"--layer", take_layer, 0},
+    {"--layer-ro", take_layer_ro, 0},
     {"--env", take_env, 0},
     {"--cwd", take_cwd, 0},
     {"--user", take_user, 0},

@@ -26,6 +26,8 @@ static const char help[] =
     "  --net none|host    none: a loopback of its own (default); host: the host's network\n"
     "  --ro SRC[:DST]     show SRC read-only at DST\n"
     "  --rw SRC[:DST]     show SRC read-write at DST\n"
+    "  --layer SRC:DST:DIR  show SRC at DST; what is changed there is kept in DIR (0700)\n"
+    "                     and SRC stays as it is; --layer-ro only shows the two\n"
     "  --env NAME=VALUE   set a variable (nothing else of your environment comes in)\n"
     "  --cwd PATH         start in PATH inside\n"
     "  --user user|root   who the command is inside (root has no privileges either)\n"

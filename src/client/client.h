@@ -20,6 +20,8 @@ int client_kill(char **argv);
 int client_key(char **argv);
 int client_port(char **argv);
 int client_plan(char **argv);
+int client_template(char **argv);
+int client_env(char **argv);
 int client_events(char **argv);
 int client_audit(char **argv);
 int client_ls(char **argv);

@@ -8,7 +8,7 @@
 
 #include "cli/cli.h"
 #include "client/client.h"
-#include "client/files.h"
+#include "client/doctor.h"
 #include "client/text.h"
 
 enum {
@@ -18,16 +18,6 @@ enum {
     OUTPUT_MOST = 1 << 20,
 };
 
-struct doctor {
-    struct files f;
-    struct place place;
-    bool asks_path;
-    json_t *checks;
-    bool sick;
-    char read_only[2048]; /* what is mounted so, with blanks between */
-};
-
-/* One line of the report: `works` NULL is only told. */
 static void note(struct doctor *d, const char *name, const bool *works, const char *detail,
                  const char *fix)
 {
@@ -37,18 +27,23 @@ static void note(struct doctor *d, const char *name, const bool *works, const ch
     d->sick = d->sick || (works && !*works);
 }
 
-static void good(struct doctor *d, const char *name, const char *detail)
+void doctor_good(struct doctor *d, const char *name, const char *detail)
 {
     const bool works = true;
 
     note(d, name, &works, detail, NULL);
 }
 
-static void bad(struct doctor *d, const char *name, const char *detail, const char *fix)
+void doctor_bad(struct doctor *d, const char *name, const char *detail, const char *fix)
 {
     const bool works = false;
 
     note(d, name, &works, detail, fix);
+}
+
+void doctor_tell(struct doctor *d, const char *name, const char *detail, const char *fix)
+{
+    note(d, name, NULL, detail, fix);
 }
 
 /* --- is it there? --- */
@@ -61,15 +56,15 @@ static bool look_at_workspace(struct doctor *d)
     char text[512];
 
     if (files_daemon(&d->f, &err) < 0) {
-        bad(d, "daemon", err.msg, "start one with: carrel serve");
+        doctor_bad(d, "daemon", err.msg, "start one with: carrel serve");
         return false;
     }
     client_workspace_path(&path, d->place.workspace, "");
     if (client_do(&d->f.daemon, "GET", &path, NULL, &ws, &err) < 0) {
-        bad(d, "workspace", err.msg,
-            err.code == ERR_NOT_FOUND
-                ? "'carrel ws ls' and 'carrel ws ls --deleted' show those there are"
-                : "see carrel-serve(8), and CARREL_URL, CARREL_SOCKET and CARREL_KEY");
+        doctor_bad(d, "workspace", err.msg,
+                   err.code == ERR_NOT_FOUND
+                       ? "'carrel ws ls' and 'carrel ws ls --deleted' show those there are"
+                       : "see carrel-serve(8), and CARREL_URL, CARREL_SOCKET and CARREL_KEY");
         return false;
     }
     const char *state = client_text(ws, "state");
@@ -80,10 +75,10 @@ static bool look_at_workspace(struct doctor *d)
     snprintf(text, sizeof(text), "of %.64s, %.16s%s", owner ? owner : "?", state ? state : "?",
              state && strcmp(state, "asleep") == 0 ? ": the next command or file call wakes it"
                                                    : "");
-    good(d, "workspace", text);
+    doctor_good(d, "workspace", text);
     snprintf(text, sizeof(text), "network %.64s; limits %.300s", net ? net : "none",
              limits ? limits : "as the daemon's");
-    note(d, "policy", NULL, text, NULL);
+    doctor_tell(d, "policy", text, NULL);
     free(limits);
     json_decref(ws);
     return true;
@@ -109,9 +104,10 @@ static void read_room(struct doctor *d, char *line)
     snprintf(text, sizeof(text), "%.60s has %s free, %lu%% is used", where,
              text_bytes(left * 1024, free_text), percent);
     if (left >= LOW_KIB && percent < LOW_PERCENT)
-        good(d, "room", text);
+        doctor_good(d, "room", text);
     else
-        bad(d, "room", text,
+        doctor_bad(
+            d, "room", text,
             strcmp(where, "/tmp") == 0
                 ? "remove what is in /tmp, or write below / instead: /tmp is small, and in memory"
                 : "remove files, or have the limits of the policy raised: carrel ws policy");
@@ -144,7 +140,7 @@ static void read_report(struct doctor *d, char *text)
         if (strcmp(line, "--") == 0)
             part++;
         else if (part == 0)
-            note(d, "inside", NULL, line, NULL);
+            doctor_tell(d, "inside", line, NULL);
         else if (part == 1)
             read_room(d, line);
         else
@@ -165,7 +161,7 @@ static void look_inside(struct doctor *d)
     if (client_do(&d->f.daemon, "POST", &path,
                   json_pack("{s:s, s:i}", "command", script, "timeout_ms", 20000), &result,
                   &err) < 0) {
-        bad(d, "commands", err.msg, "'carrel doctor' says whether this host can run any");
+        doctor_bad(d, "commands", err.msg, "'carrel doctor' says whether this host can run any");
         return;
     }
     const char *out = client_text(result, "stdout");
@@ -177,12 +173,13 @@ static void look_inside(struct doctor *d)
     if (*d->read_only) {
         char text[sizeof(d->read_only) + 32];
         snprintf(text, sizeof(text), "nobody writes below %s", d->read_only);
-        note(d, "read-only", NULL, text, NULL);
+        doctor_tell(d, "read-only", text, NULL);
     }
-    note(d, "reserved", NULL,
-         "the names in / that Carrel provides itself, such as /usr, /etc and /tmp, cannot be "
-         "removed or replaced; /tmp is empty again after each sleep",
-         NULL);
+    doctor_tell(
+        d, "reserved",
+        "the names in / that Carrel provides itself, such as /usr, /etc and /tmp, cannot be "
+        "removed or replaced; /tmp is empty again after each sleep",
+        NULL);
 }
 
 /* --- may I write? --- */
@@ -239,15 +236,15 @@ static void try_to_write(struct doctor *d, const struct place *dir)
     if (place_enter(&probe, name, &err) < 0 ||
         files_push(&d->f, &probe, &write, &(struct files_source){give_nothing, &given}, &answer,
                    &err) < 0) {
-        bad(d, "writing", err.msg, fix_of(err.msg));
+        doctor_bad(d, "writing", err.msg, fix_of(err.msg));
         return;
     }
     json_decref(answer);
     snprintf(text, sizeof(text), "a file was written to %.300s and removed", dir->path);
     if (files_ask(&d->f, &probe, &gone, NULL, NULL, &err) < 0)
-        bad(d, "writing", err.msg, "remove .carrel-doctor-* by hand");
+        doctor_bad(d, "writing", err.msg, "remove .carrel-doctor-* by hand");
     else
-        good(d, "writing", text);
+        doctor_good(d, "writing", text);
 }
 
 /* --- why was my file not created? --- */
@@ -272,27 +269,27 @@ static void look_at_path(struct doctor *d)
     char text[512];
 
     if (files_look(&d->f, &at, &kind, &err) < 0) {
-        bad(d, "path", err.msg, fix_of(err.msg));
+        doctor_bad(d, "path", err.msg, fix_of(err.msg));
         return;
     }
     if (kind.type[0]) {
         snprintf(text, sizeof(text), "%.300s is there: a %s of %llu bytes, mode %04llo", at.path,
                  kind.type, (unsigned long long)kind.size, (unsigned long long)kind.mode);
-        good(d, "path", text);
+        doctor_good(d, "path", text);
     } else if (climb(d, &at, &kind, &err) < 0) {
-        bad(d, "path", err.msg, fix_of(err.msg));
+        doctor_bad(d, "path", err.msg, fix_of(err.msg));
         return;
     } else {
         snprintf(text, sizeof(text), "%.200s is not there; the nearest that is: %.200s, a %s",
                  d->place.path, at.path, kind.type);
-        note(d, "path", NULL, text, NULL);
+        doctor_tell(d, "path", text, NULL);
         if (strncmp(d->place.path, "/tmp/", 5) == 0)
-            note(d, "path", NULL, "/tmp is emptied when the workspace goes to sleep", NULL);
+            doctor_tell(d, "path", "/tmp is emptied when the workspace goes to sleep", NULL);
     }
     if (strcmp(kind.type, "directory") == 0)
         try_to_write(d, &at);
     else if (!place_name(&d->place)[0] || strcmp(at.path, d->place.path) != 0)
-        bad(d, "writing", "what is above is no directory", fix_of("(not_a_directory)"));
+        doctor_bad(d, "writing", "what is above is no directory", fix_of("(not_a_directory)"));
 }
 
 /* --- the report --- */
@@ -341,6 +338,7 @@ static void examine(struct doctor *d)
     look_inside(d);
     (void)snprintf(root.path, sizeof(root.path), "/");
     try_to_write(d, &root);
+    doctor_environment(d);
     if (d->asks_path)
         look_at_path(d);
 }
@@ -348,15 +346,21 @@ static void examine(struct doctor *d)
 int client_doctor(char **argv)
 {
     static const char help[] =
-        "usage: carrel doctor [--json] [--state DIR] WORKSPACE[:/PATH]\n"
+        "usage: carrel doctor [--package NAME] [--json] [--state DIR] WORKSPACE[:/PATH]\n"
         "\n"
         "Says whether a workspace is there, awake, can be written to and has room, and what\n"
-        "is read-only in it; with a path, why no file is or can be there. Wakes it. Exit\n"
-        "status 0 when all is well, 1 when not. Without a workspace: what this host offers.\n"
+        "is read-only in it; which Python and Node its commands get, and whether their output\n"
+        "comes at once; with a path, why no file is or can be there; with --package, whether\n"
+        "that one is installed. Wakes it. Exit status 0 when all is well, 1 when not. Without\n"
+        "a workspace: what this host offers.\n"
         "\n"
-        "example: carrel doctor desk:/src/new.txt\n";
+        "examples:\n"
+        "  carrel doctor desk:/src/new.txt\n"
+        "  carrel doctor --package pandas desk\n";
     static struct doctor d;
-    const struct files_verb verb = {help, NULL, 1, 1, "name a workspace: carrel doctor WORKSPACE"};
+    const struct args_rule rules[] = {{"--package", ARGS_TEXT, &d.package},
+                                      {NULL, ARGS_FLAG, NULL}};
+    const struct files_verb verb = {help, rules, 1, 1, "name a workspace: carrel doctor WORKSPACE"};
     const char *words[2] = {NULL};
     struct err err = {0};
     char word[FILES_PATH + PLACE_ID + 2];

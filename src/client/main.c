@@ -21,7 +21,8 @@ static const struct {
     {"mv", client_mv},       {"cp", client_cp},         {"mkdir", client_mkdir},
     {"stat", client_stat},   {"grep", client_grep},     {"glob", client_glob},
     {"watch", client_watch}, {"tree", client_tree},     {"doctor", client_doctor},
-    {"port", client_port},   {"plan", client_plan},
+    {"port", client_port},   {"plan", client_plan},     {"template", client_template},
+    {"env", client_env},
 };
 
 /* Descriptors 0 to 2 exist from here on, so that none of ours can land there. */

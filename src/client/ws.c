@@ -16,7 +16,8 @@ enum {
 };
 
 static const char help[] =
-    "usage: carrel ws create [ID] [--policy FILE] [--owner OWNER] [--label NAME=VALUE]...\n"
+    "usage: carrel ws create [ID] [--template NAME] [--python] [--node] [--policy FILE]\n"
+    "                        [--owner OWNER] [--label NAME=VALUE]...\n"
     "       carrel ws ls [--deleted]\n"
     "       carrel ws show ID\n"
     "       carrel ws policy ID [FILE]\n"
@@ -31,6 +32,8 @@ static const char help[] =
     "end the sandbox of, write as a tar archive, read from one, take an existing tree of\n"
     "them in place.\n"
     "\n"
+    "  --template NAME     stand on this template; see 'carrel template list'\n"
+    "  --python, --node    with an environment of its own, as 'carrel env' makes it\n"
     "  --policy FILE       JSON, as for 'carrel run --policy'; -: standard input\n"
     "  --owner OWNER       whose it is (with an admin key)\n"
     "  --label NAME=VALUE  what you want to remember about it\n"
@@ -43,6 +46,7 @@ static const char help[] =
     "\n"
     "examples:\n"
     "  carrel ws create desk --label team=blue\n"
+    "  carrel ws create den --template office\n"
     "  carrel ws policy desk policy.json\n"
     "  carrel ws backup desk > desk.tar\n"
     "  carrel ws adopt --dry-run /srv/agents\n";
@@ -136,7 +140,13 @@ static int create(struct daemon *daemon, const struct ws_options *o, const char 
         json_object_set_new(body, "id", json_string(words[1]));
     if (o->owner)
         json_object_set_new(body, "owner", json_string(o->owner));
-    if (o->labels.count)
+    if (o->template && json_object_set_new(body, "template", json_string(o->template)) < 0)
+        r = err_set(err, ERR_INVALID, 0, "--template: only UTF-8 can be sent");
+    if (o->python)
+        json_object_set_new(body, "python", json_true());
+    if (o->node)
+        json_object_set_new(body, "node", json_true());
+    if (r == 0 && o->labels.count)
         r = add_pairs(body, "labels", &o->labels, "--label", err);
     if (r == 0 && o->links.count)
         r = add_pairs(body, "links", &o->links, "--link", err);
@@ -227,7 +237,12 @@ static int show(struct daemon *daemon, const struct ws_options *o, const char *c
     client_workspace_path(&path, words[1], "");
     if (client_do(daemon, "GET", &path, NULL, &answer, err) < 0)
         return client_fail(err);
-    return o->common.json ? client_print(answer) : show_object(answer);
+    if (o->common.json)
+        return client_print(answer);
+    json_t *template = json_object_get(json_object_get(answer, "template"), "name");
+    if (template)
+        json_object_set(answer, "template", template);
+    return show_object(answer);
 }
 
 static int policy(struct daemon *daemon, const struct ws_options *o, const char *const *words,
@@ -317,10 +332,17 @@ int client_ws(char **argv)
 {
     static struct ws_options o = {.common.verb = "ws"};
     const struct args_rule rules[] = {
-        {"--policy", ARGS_TEXT, &o.policy},   {"--owner", ARGS_TEXT, &o.owner},
-        {"--label", ARGS_EVERY, &o.labels},   {"--link", ARGS_EVERY, &o.links},
-        {"--deleted", ARGS_FLAG, &o.deleted}, {"--purge", ARGS_FLAG, &o.purge},
-        {"--dry-run", ARGS_FLAG, &o.dry_run}, {NULL, ARGS_FLAG, NULL},
+        {"--policy", ARGS_TEXT, &o.policy},
+        {"--owner", ARGS_TEXT, &o.owner},
+        {"--label", ARGS_EVERY, &o.labels},
+        {"--link", ARGS_EVERY, &o.links},
+        {"--deleted", ARGS_FLAG, &o.deleted},
+        {"--purge", ARGS_FLAG, &o.purge},
+        {"--dry-run", ARGS_FLAG, &o.dry_run},
+        {"--template", ARGS_TEXT, &o.template},
+        {"--python", ARGS_FLAG, &o.python},
+        {"--node", ARGS_FLAG, &o.node},
+        {NULL, ARGS_FLAG, NULL},
     };
     const char *words[4] = {NULL};
     struct err err = {0};

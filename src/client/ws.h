@@ -9,6 +9,9 @@ struct ws_options {
     struct args_common common;
     const char *policy;
     const char *owner;
+    const char *template;
+    bool python;
+    bool node;
     struct args_list labels;
     struct args_list links;
     bool deleted;

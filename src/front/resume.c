@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "api/ports.h"
+#include "api/templates.h"
 #include "base/clock.h"
 #include "base/fd.h"
 #include "broker/protocol.h"
@@ -149,6 +150,8 @@ void resume_event(void *context, struct answer *answer)
     case EVENT_SANDBOX_LIVE:
         front->count.sandboxes_started++;
         set_awake(front, &m);
+        if (strcmp(m.texts[0], m.texts[3]) == 0) /* not a plan's */
+            template_start(front, m.texts[3]);
         break;
     case EVENT_SANDBOX_ENDED:
         files_forget(front, m.texts[0]);

@@ -17,6 +17,7 @@
 #include "broker/protocol.h"
 #include "front/job.h"
 #include "front/output.h"
+#include "front/templates.h"
 
 enum {
     EVERY_MS = 10000,
@@ -149,6 +150,12 @@ static bool drop_spool(void *context, const struct store_exec *row)
     return true;
 }
 
+int sweep_drop_output(struct front *front, const char *workspace, struct err *err)
+{
+    job_write_rows(front);
+    return store_execs(front->store, workspace, NULL, NULL, SIZE_MAX, drop_spool, front, err);
+}
+
 static void purged(void *context, struct answer *answer)
 {
     struct leaving *l = context;
@@ -183,8 +190,7 @@ static void trashed(void *context, struct answer *answer)
         finish(l, NULL);
         return;
     }
-    job_write_rows(l->front);
-    if (store_execs(l->front->store, l->id, NULL, NULL, SIZE_MAX, drop_spool, l->front, &err) < 0)
+    if (sweep_drop_output(l->front, l->id, &err) < 0)
         finish(l, &err);
     else
         ask_tree(l, REQUEST_TREE_PURGE, purged);
@@ -481,6 +487,7 @@ static void sweep(struct timer *timer)
     ignore(store_execs_expire(front->store, wall_ms() - (int64_t)front->settings->retention_ms,
                               drop_spool, front, &err));
     look_through_trash(front);
+    templates_sweep(front);
     execs_next(front); /* for what no event tells of, as a reader that let go of its output */
 }
 

@@ -24,6 +24,9 @@ bool change_begin(struct change *change, const char *workspace);
 /* Nothing happens for one that is not under way. */
 void change_end(struct change *change);
 
+/* The output of all commands of a workspace that goes for good. */
+int sweep_drop_output(struct front *front, const char *workspace, struct err *err);
+
 /* Does what the row of a deleted workspace says: puts it to sleep and its tree into the trash; if
  * it is to go for good, removes the output of its commands, the tree, and at last the row. All of
  * it may be repeated. Calls `then`, at once or later, with NULL or what went wrong. */

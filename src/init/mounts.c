@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
@@ -89,38 +90,63 @@ static int open_bind_tree(const struct op *op, struct err *err)
     return tree;
 }
 
-static int attach_part(struct box *box, const char *name, int tree)
+static int attach_part(int dir, const char *name, int tree)
 {
+    if (mkdirat(dir, name, 0700) < 0)
+        return -errno;
+    return mount_attach_at(tree, dir, name);
+}
+
+/* Of the two trees that are below the working directory. */
+static int make_overlay(const struct op *op)
+{
+    bool shown = (op->flags & OP_SHOWN) != 0;
+    struct overlay_options options = {.lower = shown ? "layer/upper:tree" : "tree",
+                                      .upper = shown ? NULL : "layer/upper",
+                                      .work = "layer/work",
+                                      .in_userns = true,
+                                      .exclusive = (op->flags & OP_PLAN) != 0,
+                                      .attrs = op->attrs};
+
+    return mount_new_overlay(&options);
+}
+
+/* A place for the parts of one layer, as the working directory. */
+static int enter_layer_place(struct box *box, const struct op *op)
+{
+    char name[24];
+
+    snprintf(name, sizeof(name), "layer-%u", (unsigned)(op - box->setup->ops));
     if (mkdirat(box->prepared, name, 0700) < 0)
         return -errno;
-    return mount_attach_at(tree, box->prepared, name);
+    scoped_fd int place = path_open_beneath(box->prepared, name, O_PATH | O_DIRECTORY, 1);
+    return place < 0 ? place : fchdir(place) < 0 ? -errno : 0;
 }
 
 /* The layer over the tree. Both lie among Carrel's own files while the kernel makes one of them,
  * and go away with the old root; the overlay has copies of its own. */
 static int open_layer_tree(struct box *box, const struct op *op, struct err *err)
 {
-    struct overlay_options options = {.lower = "tree",
-                                      .upper = "plan/upper",
-                                      .work = "plan/work",
-                                      .in_userns = true,
-                                      .attrs = op->attrs};
-    struct op plan = {
-        .source = op->layer, .attrs = op->attrs, .device = op->device, .inode = op->layer_inode};
+    struct op from = {.source = op->layer,
+                      .attrs = op->attrs,
+                      .device = op->layer_device,
+                      .inode = op->layer_inode};
     scoped_fd int lower = open_bind_tree(op, err);
-    scoped_fd int layer = lower < 0 ? -1 : open_bind_tree(&plan, err);
+    scoped_fd int layer = lower < 0 ? -1 : open_bind_tree(&from, err);
 
     if (layer < 0)
         return -1;
-    int r = attach_part(box, "tree", lower);
+    int r = enter_layer_place(box, op);
     if (r == 0)
-        r = attach_part(box, "plan", layer);
-    if (r == 0 && fchdir(box->prepared) < 0)
-        r = -errno;
+        r = attach_part(AT_FDCWD, "tree", lower);
     if (r == 0)
-        r = mount_new_overlay(&options);
+        r = attach_part(AT_FDCWD, "layer", layer);
+    if (r == 0)
+        r = make_overlay(op);
     if (chdir("/") < 0 || r < 0)
-        return err_set(err, r == -EBUSY ? ERR_CONFLICT : ERR_KERNEL, -r, "%s",
+        return err_set(err, r == -EBUSY ? ERR_CONFLICT : ERR_KERNEL, -r, "the %s%s%s: %s",
+                       op->flags & OP_PLAN ? "plan's layer" : "layer of '/",
+                       op->flags & OP_PLAN ? "" : op->target, op->flags & OP_PLAN ? "" : "'",
                        mount_overlay_fault(r));
     return r;
 }

@@ -357,7 +357,7 @@ static int narrow_reach(const struct policy *policy, struct carrel_spec *spec, s
     if (spec->mount_count)
         return err_set(
             err, ERR_DENIED, 0,
-            "--ro and --rw do not go with --policy: list the mount under \"mounts\" in it");
+            "--ro, --rw and --layer do not go with --policy: list mounts under \"mounts\" in it");
     if (spec->level == CARREL_LEVEL_AUTO)
         spec->level = policy->level;
     if (spec->user == CARREL_USER_DEFAULT)

@@ -126,6 +126,14 @@ static bool in_system(const struct run *run, struct str path, struct carrel_deni
     return false;
 }
 
+static const char *writable_instead(const struct run *run, const struct carrel_mount *mount)
+{
+    if (!mount->layer)
+        return "--rw instead of --ro for that mount (in a policy: \"writable\": true)";
+    return run->spec->plan ? "do it in a run without a plan, of which it is no part"
+                           : "--layer instead of --layer-ro for that mount";
+}
+
 static bool in_mount(const struct run *run, struct str path, struct carrel_denial *ret)
 {
     for (size_t i = 0; i < run->spec->mount_count; i++) {
@@ -135,8 +143,7 @@ static bool in_mount(const struct run *run, struct str path, struct carrel_denia
             continue;
         denied_append(ret->rule, sizeof(ret->rule), "read-only: ", strlen("read-only: "));
         denied_append(ret->rule, sizeof(ret->rule), target, strlen(target));
-        tell(ret, "write", path,
-             "--rw instead of --ro for that mount (in a policy: \"writable\": true)");
+        tell(ret, "write", path, writable_instead(run, mount));
         return true;
     }
     return false;

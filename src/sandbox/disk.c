@@ -79,9 +79,10 @@ struct disk_state {
     size_t tree_count;
     dev_t devices[MAX_TREES];
     size_t device_count;
-    const char
-        *layer_at; /* where inside an overlay is, whose files lie in the first tree; or NULL */
-    pid_t pid;     /* 0: not known */
+    const char *layers[CARREL_MAX_LAYERS + 1]; /* where inside overlays are, whose files lie in
+                                                  these trees */
+    size_t layer_count;
+    pid_t pid; /* 0: not known */
     struct tally *tally;
     struct tally_sum before;
     uint64_t bytes; /* added when the last count began: counted, or estimated until it is done */
@@ -178,19 +179,34 @@ static int add_tree(struct disk_state *s, int *fd, const struct stat *st, struct
     return 0;
 }
 
-static int add_workspace(struct disk_state *s, const struct run *run, struct err *err)
+static int add_directory(struct disk_state *s, int top, const char *name, struct err *err)
 {
     struct stat st;
-    int top = run->upper >= 0 ? run->upper : run->workspace;
     scoped_fd int fd = openat(top, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
     if (fd < 0 || fstat(fd, &st) < 0)
-        return err_set(err, ERR_IO, errno, "open '%s' to count what is in it", run->workspace_path);
-    for (uint32_t i = run->setup.frame_count; i < run->setup.op_count; i++) {
-        if (run->setup.ops[i].kind == OP_LAYER)
-            s->layer_at = run->setup.ops[i].target;
-    }
+        return err_set(err, ERR_IO, errno, "open '%s' to count what is in it", name);
     return add_tree(s, &fd, &st, err);
+}
+
+static int add_workspace(struct disk_state *s, const struct run *run, struct err *err)
+{
+    return add_directory(s, run->plan ? run->plan->upper : run->workspace, run->workspace_path,
+                         err);
+}
+
+/* What is changed in a layer lies in its directory. */
+static int add_layers(struct disk_state *s, const struct run *run, struct err *err)
+{
+    for (size_t i = 0; i < run->layer_count; i++) {
+        const struct layer *layer = &run->layers[i];
+        if (layer->flags & OP_SHOWN)
+            continue;
+        s->layers[s->layer_count++] = run->setup.ops[layer->op].target;
+        if (layer != run->plan && add_directory(s, layer->upper, layer->name, err) < 0)
+            return -1;
+    }
+    return 0;
 }
 
 /* The mounts the caller asked for; what they are was found out when the setup was written. */
@@ -200,7 +216,7 @@ static int add_mounts(struct disk_state *s, const struct run *run, struct err *e
 
     for (size_t i = 0; i < run->spec->mount_count; i++) {
         const struct carrel_mount *mount = &run->spec->mounts[i];
-        if (!mount->writable)
+        if (!mount->writable || mount->layer)
             continue;
         scoped_fd int path = open(mount->source, O_PATH | O_CLOEXEC);
         scoped_fd int fd = path < 0 ? -1 : openat(path, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -240,7 +256,7 @@ static void begin_count(struct disk_state *s)
 /* Files that are seen through an overlay have its device, which is known when it stands. */
 static void count_unlinked(struct disk_state *s)
 {
-    dev_t devices[MAX_TREES + 1];
+    dev_t devices[MAX_TREES + CARREL_MAX_LAYERS + 1];
     size_t count = s->device_count;
     char path[4096];
     struct stat st;
@@ -248,8 +264,8 @@ static void count_unlinked(struct disk_state *s)
     if (s->pid <= 0)
         return;
     memcpy(devices, s->devices, count * sizeof(dev_t));
-    if (s->layer_at) {
-        snprintf(path, sizeof(path), "/proc/%d/root/%s", (int)s->pid, s->layer_at);
+    for (size_t i = 0; i < s->layer_count; i++) {
+        snprintf(path, sizeof(path), "/proc/%d/root/%s", (int)s->pid, s->layers[i]);
         if (stat(path, &st) == 0)
             devices[count++] = st.st_dev;
     }
@@ -436,7 +452,7 @@ static uint64_t quota_bytes(const struct disk_state *s)
 
 static int begin_polling(struct disk_state *s, const struct run *run, struct err *err)
 {
-    if (add_mounts(s, run, err) < 0)
+    if (add_layers(s, run, err) < 0 || add_mounts(s, run, err) < 0)
         return -1;
     s->tally = tally_new();
     if (!s->tally)

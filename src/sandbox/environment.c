@@ -16,7 +16,7 @@ enum {
 
 /* "%s" stands for the workspace's path: nothing at level ns, where the workspace is /. */
 static const char *const defaults[] = {
-    "PATH=%s/node_modules/.bin:%s/.venv/bin:/usr/local/bin:/usr/bin:/bin",
+    "PATH=%s/node_modules/.bin:%s/.venv/bin:/opt/carrel/bin:/usr/local/bin:/usr/bin:/bin",
     "LANG=C.UTF-8",
     "PYTHONUNBUFFERED=1",
     "PYTHONDONTWRITEBYTECODE=1",
@@ -25,6 +25,12 @@ static const char *const defaults[] = {
     "NODE_ENV=development",
     "NODE_PATH=%s/node_modules",
     "UV_CACHE_DIR=%s/.cache/uv",
+    "UV_PYTHON_DOWNLOADS=never",
+    "UV_PYTHON_PREFERENCE=only-system",
+    "UV_COMPILE_BYTECODE=1",
+    "UV_LINK_MODE=copy",
+    "PIP_DISABLE_PIP_VERSION_CHECK=1",
+    "PIP_CACHE_DIR=%s/.cache/pip",
     "npm_config_cache=%s/.cache/npm",
     "BUN_INSTALL_CACHE_DIR=%s/.cache/bun",
 };
@@ -65,6 +71,11 @@ static int set(struct command *command, const char *variable, struct err *err)
 
 static bool has_virtual_environment(const struct run *run)
 {
+    for (uint32_t i = run->setup.frame_count; i < run->setup.op_count; i++) {
+        const struct op *op = &run->setup.ops[i];
+        if (op_has_tree(op) && strcmp(op->target, ".venv") == 0)
+            return true;
+    }
     if (!run->spec->workspace && run->level == CARREL_LEVEL_NS)
         return false;
     scoped_fd int fd = path_open_beneath(run->workspace, ".venv/bin", O_PATH | O_DIRECTORY, 0);

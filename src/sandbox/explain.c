@@ -68,7 +68,8 @@ static json_t *explain_mount(const struct op *op)
     if (op_has_tree(op) || op->kind == OP_SHOW)
         json_object_set_new(m, "source", as_text(op->source));
     if (op->kind == OP_LAYER)
-        json_object_set_new(m, "changes_to", as_text(op->layer));
+        json_object_set_new(m, op->flags & OP_SHOWN ? "changes_of" : "changes_to",
+                            as_text(op->layer));
     if (asprintf(&target, "/%s", op->target) >= 0) {
         json_object_set_new(m, "target", as_text(target));
         free(target);
@@ -343,10 +344,16 @@ static void text_mounts(struct buf *b, const json_t *mounts)
     {
         const char *source = json_string_value(json_object_get(m, "source"));
         const char *layer = json_string_value(json_object_get(m, "changes_to"));
+        const char *shown = json_string_value(json_object_get(m, "changes_of"));
         buf_printf(b, "  %-7s %-2s  %-30s %s%s%s\n", json_string_value(json_object_get(m, "kind")),
                    json_is_true(json_object_get(m, "read_only")) ? "ro" : "rw",
                    json_string_value(json_object_get(m, "target")), source ? source : "",
-                   layer ? ", changes to " : "", layer ? layer : "");
+                   layer   ? ", changes to "
+                   : shown ? ", with the changes of "
+                           : "",
+                   layer   ? layer
+                   : shown ? shown
+                           : "");
     }
 }
 

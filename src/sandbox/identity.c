@@ -202,10 +202,12 @@ static int make_idmap(const struct identity *id, uid_t uid, gid_t gid, map_text_
     return r;
 }
 
-int identity_idmap(struct identity *id, uid_t uid, gid_t gid, int *ret_userns, struct err *err)
+static int find_idmap(struct identity *id, uid_t uid, gid_t gid, bool of_layer, int *ret_userns,
+                      struct err *err)
 {
     for (unsigned i = 0; i < id->owner_count; i++) {
-        if (id->owners[i].uid == uid && id->owners[i].gid == gid) {
+        if (id->owners[i].uid == uid && id->owners[i].gid == gid &&
+            id->owners[i].of_layer == of_layer) {
             *ret_userns = id->owners[i].userns;
             return 0;
         }
@@ -214,20 +216,26 @@ int identity_idmap(struct identity *id, uid_t uid, gid_t gid, int *ret_userns, s
         return err_set(err, ERR_LIMIT, 0, "more than %d different owners among the mounts",
                        IDENTITY_MAX_OWNERS);
     int fd = -1;
-    if (make_idmap(id, uid, gid, single_map, &fd, err) < 0)
+    if (make_idmap(id, uid, gid, of_layer ? identity_layer_map : single_map, &fd, err) < 0)
         return -1;
     id->owners[id->owner_count].uid = uid;
     id->owners[id->owner_count].gid = gid;
+    id->owners[id->owner_count].of_layer = of_layer;
     id->owners[id->owner_count].userns = fd;
     id->owner_count++;
     *ret_userns = fd;
     return 0;
 }
 
-int identity_layer_idmap(const struct identity *id, uid_t uid, gid_t gid, int *ret_userns,
+int identity_idmap(struct identity *id, uid_t uid, gid_t gid, int *ret_userns, struct err *err)
+{
+    return find_idmap(id, uid, gid, false, ret_userns, err);
+}
+
+int identity_layer_idmap(struct identity *id, uid_t uid, gid_t gid, int *ret_userns,
                          struct err *err)
 {
-    return make_idmap(id, uid, gid, identity_layer_map, ret_userns, err);
+    return find_idmap(id, uid, gid, true, ret_userns, err);
 }
 
 /* The whole range, except that the user inside may stand for the owner of the files directly. */

@@ -35,6 +35,7 @@ struct identity {
     struct {
         uid_t uid;
         gid_t gid;
+        bool of_layer;
         int userns;
     } owners[IDENTITY_MAX_OWNERS];
 
@@ -49,8 +50,8 @@ int identity_lease(struct identity *id, struct err *err);
 /* A user namespace that makes files of `uid`:`gid` on disk the inner user's; borrowed. */
 int identity_idmap(struct identity *id, uid_t uid, gid_t gid, int *ret_userns, struct err *err);
 /* The same for layers of an overlay, whose kernel part also asks for the owners of what it copies:
- * all other ids but leased ones stand for themselves. *ret_userns is the caller's. */
-int identity_layer_idmap(const struct identity *id, uid_t uid, gid_t gid, int *ret_userns,
+ * all other ids but leased ones stand for themselves. */
+int identity_layer_idmap(struct identity *id, uid_t uid, gid_t gid, int *ret_userns,
                          struct err *err);
 /* One such map, as text: `disk` is shown as `shown`. */
 void identity_layer_map(unsigned disk, unsigned shown, char *text, size_t size);

@@ -56,9 +56,10 @@ static int check_image(const struct carrel_spec *spec, struct err *err)
     for (size_t i = 0; spec->limits.disk_image && i < spec->mount_count; i++) {
         if (spec->mounts[i].writable)
             return err_set(err, ERR_INVALID, 0,
-                           "--disk=image does not count what is written to '%s' (--rw); use "
-                           "--disk SIZE, or --ro",
-                           spec->mounts[i].source);
+                           "--disk=image does not count what is written to '%s' (%s); use "
+                           "--disk SIZE, or %s",
+                           spec->mounts[i].source, spec->mounts[i].layer ? "--layer" : "--rw",
+                           spec->mounts[i].layer ? "--layer-ro" : "--ro");
     }
     return 0;
 }

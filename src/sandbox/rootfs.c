@@ -99,12 +99,12 @@ static int add_bind_if_there(struct run *run, const char *path, const char *targ
 }
 
 /* Binds a tree somebody else may be writing to: exactly the one that `fd` is open on, whatever its
- * name leads to by now. `fd` is borrowed. */
+ * name leads to by now. `fd` is borrowed. `layer`: is put over it; or NULL. */
 static int add_bind_opened(struct run *run, int fd, const char *name, const struct op *as,
-                           struct err *err)
+                           struct layer *layer, struct err *err)
 {
     bool is_tree = run->in_image && fd == run->workspace; /* such cannot be copied before 6.15 */
-    scoped_fd int own = run->host.can_lease && !run->dry && !is_tree
+    scoped_fd int own = run->host.can_lease && !run->dry && !is_tree && !layer
                             ? mount_clone(fd, (as->flags & OP_RECURSIVE) != 0)
                             : fcntl(fd, F_DUPFD_CLOEXEC, 3);
 
@@ -112,9 +112,8 @@ static int add_bind_opened(struct run *run, int fd, const char *name, const stru
         return err_set(err, ERR_IO, own == -1 ? errno : -own, "bind '%s'", name);
     if (add_bind_of(run, &own, name, as, err) < 0)
         return -1;
-    return run->spec->plan && fd == run->workspace
-               ? overlay_describe(run, &run->setup.ops[run->setup.op_count - 1], err)
-               : 0;
+    struct op *op = &run->setup.ops[run->setup.op_count - 1];
+    return layer ? overlay_describe(run, layer, op, err) : 0;
 }
 
 static int add_bind(struct run *run, const char *path, const char *target, uint64_t attrs,
@@ -192,7 +191,7 @@ static int add_root(struct run *run, struct err *err)
     struct op as = {.target = "", .attrs = data_attrs(), .flags = OP_RECURSIVE | OP_OWNED};
 
     if (run->spec->workspace)
-        return add_bind_opened(run, run->workspace, run->workspace_path, &as, err);
+        return add_bind_opened(run, run->workspace, run->workspace_path, &as, run->plan, err);
     if (!add_tmpfs(run, "", ROOT_TMP_BYTES, 0755))
         return full(err);
     return 0;
@@ -565,18 +564,18 @@ static int compare_with_earlier(const struct run *run, const char *target, bool 
     return 0;
 }
 
-/* A bind the caller asked for, of what `fd` is open on. The operations that make its mount point
- * come before it. */
-static int add_user_bind(struct run *run, int fd, const char *source, const char *target,
-                         bool writable, struct err *err)
+static int check_source(const struct run *run, int fd, const struct carrel_mount *mount,
+                        mode_t *ret_mode, struct err *err)
 {
+    const char *source = mount->source;
     struct stat st;
     struct stat root;
-    bool nested;
-    bool ours = !run->spec->workspace || is_within(target, "tmp") || is_within(target, ".cache");
 
     if (fstat(fd, &st) < 0 || stat("/", &root) < 0)
         return err_set(err, ERR_IO, errno, "look at mount source '%s'", source);
+    if (mount->layer && !S_ISDIR(st.st_mode))
+        return err_set(err, ERR_INVALID, 0,
+                       "mount source '%s' is no directory, and only that can have a layer", source);
     if (!S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode))
         return err_set(err, ERR_INVALID, 0, "mount source '%s' is neither a directory nor a file",
                        source);
@@ -589,14 +588,41 @@ static int add_user_bind(struct run *run, int fd, const char *source, const char
     if (st.st_dev == root.st_dev && st.st_ino == root.st_ino)
         return err_set(err, ERR_DENIED, 0,
                        "mounting '/' would show the whole host; mount the directories you need");
-    if (refuse_reserved(target, err) < 0 || compare_with_earlier(run, target, &nested, err) < 0)
+    *ret_mode = st.st_mode;
+    return 0;
+}
+
+/* The layer a mount was given, or a plan's where it shows the tree; *ret NULL: none. */
+static int open_layer(struct run *run, int fd, const struct carrel_mount *mount, struct layer **ret,
+                      struct err *err)
+{
+    *ret = fd == run->workspace ? run->plan : NULL;
+    if (!mount->layer || weak("layer"))
+        return 0;
+    return overlay_open(run, mount->layer, fd, mount->writable ? 0 : OP_SHOWN, ret, err);
+}
+
+/* A mount the caller asked for, of what `fd` is open on, at its target as checked. The operations
+ * that make its mount point come before it. */
+static int add_user_bind(struct run *run, int fd, const struct carrel_mount *mount, struct err *err)
+{
+    const char *target = mount->target;
+    struct layer *layer;
+    mode_t mode = 0;
+    bool nested;
+    bool ours = !run->spec->workspace || is_within(target, "tmp") || is_within(target, ".cache");
+
+    if (check_source(run, fd, mount, &mode, err) < 0 || refuse_reserved(target, err) < 0 ||
+        compare_with_earlier(run, target, &nested, err) < 0)
         return -1;
-    if (ours && !nested && add_target_dirs(run, target, S_ISDIR(st.st_mode), err) < 0)
+    if (ours && !nested && add_target_dirs(run, target, S_ISDIR(mode), err) < 0)
         return -1;
     struct op as = {.target = target,
-                    .attrs = writable ? data_attrs() : system_attrs(),
+                    .attrs = mount->writable ? data_attrs() : system_attrs(),
                     .flags = OP_RECURSIVE | OP_OWNED | (ours || nested ? 0 : OP_TOP)};
-    return add_bind_opened(run, fd, source, &as, err);
+    if (open_layer(run, fd, mount, &layer, err) < 0)
+        return -1;
+    return add_bind_opened(run, fd, mount->source, &as, layer, err);
 }
 
 /* A target as the caller wrote it, with single slashes and none at its end. */
@@ -625,18 +651,18 @@ static int add_extra(struct run *run, struct err *err)
     const struct carrel_mount *mounts = run->spec->mounts;
 
     if (!run->spec->workspace) {
-        const char *at = checked_target(run, run->spec->at ? run->spec->at : "/work", err);
-        if (!at || add_user_bind(run, run->workspace, run->workspace_path, at, true, err) < 0)
+        struct carrel_mount work = {.source = run->workspace_path, .writable = true};
+        work.target = checked_target(run, run->spec->at ? run->spec->at : "/work", err);
+        if (!work.target || add_user_bind(run, run->workspace, &work, err) < 0)
             return -1;
     }
     for (size_t i = 0; i < run->spec->mount_count; i++) {
-        const char *asked = mounts[i].target ? mounts[i].target : mounts[i].source;
-        const char *target = checked_target(run, asked, err);
-        scoped_fd int fd = target ? open(mounts[i].source, O_PATH | O_CLOEXEC) : -1;
-        if (target && fd < 0)
-            return err_set(err, ERR_NOT_FOUND, errno, "mount source '%s'", mounts[i].source);
-        if (!target ||
-            add_user_bind(run, fd, mounts[i].source, target, mounts[i].writable, err) < 0)
+        struct carrel_mount mount = mounts[i];
+        mount.target = checked_target(run, mount.target ? mount.target : mount.source, err);
+        scoped_fd int fd = mount.target ? open(mount.source, O_PATH | O_CLOEXEC) : -1;
+        if (mount.target && fd < 0)
+            return err_set(err, ERR_NOT_FOUND, errno, "mount source '%s'", mount.source);
+        if (!mount.target || add_user_bind(run, fd, &mount, err) < 0)
             return -1;
     }
     return 0;

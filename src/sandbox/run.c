@@ -21,7 +21,7 @@ static int check_dir_level(const struct carrel_spec *spec, struct err *err)
         const char *what;
     } cannot[] = {
         {spec->net == CARREL_NET_NONE, "--net none"},
-        {spec->mount_count > 0, "--ro and --rw"},
+        {spec->mount_count > 0, "--ro, --rw and --layer"},
         {spec->user == CARREL_USER_ROOT, "--user root"},
         {spec->tmp_bytes != 0, "--tmp-size"},
         {spec->at != NULL, "--at"},
@@ -79,7 +79,7 @@ static int begin(struct run *run, const struct carrel_spec *spec, bool dry, stru
     memset(run, 0, offsetof(struct run, setup.filter));
     run->spec = spec;
     run->dry = dry;
-    run->workspace = run->lock = run->plan = run->upper = -1;
+    run->workspace = run->lock = -1;
     run->command = (struct command){0};
     arena_init(&run->arena, ARENA_BYTES);
     identity_init(&run->identity);
@@ -113,7 +113,7 @@ int run_prepare(struct run *run, const struct carrel_spec *spec, bool dry, struc
     }
     if (workspace_enter_image(run, err) < 0 || choose_identity(run, err) < 0)
         return -1;
-    if (spec->plan && overlay_open(run, err) < 0)
+    if (spec->plan && overlay_open(run, spec->plan, run->workspace, OP_PLAN, &run->plan, err) < 0)
         return -1;
     if (spec->pool && !dry)
         pool_take(spec->pool, run);
@@ -128,8 +128,7 @@ void run_clear(struct run *run)
         scope_close(&run->sources[i]);
     scope_close(&run->workspace);
     scope_close(&run->lock);
-    scope_close(&run->upper);
-    scope_close(&run->plan);
+    overlay_clear(run);
     if (run->taken)
         pool_give_back(run->spec->pool, run); /* with its cgroup: removing one can take a while */
     cgroup_clear(&run->cgroup);
@@ -154,7 +153,7 @@ static int attempt(struct run *run, const struct carrel_spec *spec, struct carre
 
     if (r == 0)
         r = supervise(run, ret, err);
-    if (r == 0 && run->plan >= 0) {
+    if (r == 0 && run->plan) {
         ret->plan_privileged = run->host.can_lease;
         r = overlay_end(run, err);
         if (r < 0)

@@ -17,6 +17,16 @@ enum {
     RUN_MAX_MADE = 512
 };
 
+/* A directory that takes what is changed of a tree (overlay.c). */
+struct layer {
+    const char *name; /* as the caller wrote it */
+    uint32_t flags;   /* OP_PLAN, OP_SHOWN */
+    int dir;          /* has upper/ and work/; locked, unless it is only shown; dry: -1 */
+    int upper;
+    int lower;   /* the tree */
+    uint32_t op; /* the operation that mounts it */
+};
+
 struct run {
     const struct carrel_spec *spec;
     enum carrel_level level; /* decided: never AUTO */
@@ -26,8 +36,7 @@ struct run {
     int lock;             /* shared lock on it, or -1 */
     int workspace;        /* the tree that is read-write: the workspace, or the current directory */
     char *workspace_path; /* canonical */
-    int plan;             /* locked directory of the layer over that tree, or -1 */
-    int upper;            /* ... and what in it has the changes */
+    struct layer *plan;   /* the layer over that tree, or NULL */
     uid_t owner_uid;      /* of that tree */
     gid_t owner_gid;
     struct identity identity;
@@ -42,6 +51,8 @@ struct run {
     bool created;           /* the workspace was made by this run */
     const char *made[RUN_MAX_MADE]; /* what this run made in the workspace, in that order */
     size_t made_count;
+    struct layer layers[CARREL_MAX_LAYERS + 1];
+    size_t layer_count;
     struct setup setup;
     int sources[SETUP_MAX_OPS]; /* of OP_BIND: opened while the setup was written, or -1; as root
                                    already a mount tree of its own */

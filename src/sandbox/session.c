@@ -80,8 +80,10 @@ static int attempt(struct session *session, bool *ret_misfit, struct err *err)
     *ret_misfit = run->misfit;
     for (uint32_t i = 0; r == 0 && i < run->setup.op_count; i++)
         scope_close(&run->sources[i]); /* pid 1 has them */
-    if (r == 0)
+    if (r == 0) {
+        identity_forget_owners(&run->identity);
         return 0;
+    }
     live_clear(&session->live);
     workspace_unmake(run);
     run_clear(run);
@@ -108,6 +110,7 @@ static int watch_all(struct session *session, struct err *err)
     denials_init(&session->denials, session->run);
     if (limits_watch_begin(&session->limits, session->run, &session->denials, live->pid, err) < 0)
         return -1;
+    overlay_started(session->run);
     if (fcntl(live->socket, F_SETFL, O_NONBLOCK) < 0 ||
         !source_set(session, &session->first_process, live->socket, EPOLLIN) ||
         !source_set(session, &session->end, live->pidfd, EPOLLIN) ||
@@ -515,9 +518,9 @@ void session_free(struct session *session)
 {
     (void)source_set(session, &session->end, -1, 0);
     live_clear(&session->live);
-    if (session->started && session->run->plan >= 0) {
-        scope_close(&session->hidden); /* it lies in the layer */
-        overlay_leave(session->run);
+    if (session->started && session->run->layer_count > 0) {
+        scope_close(&session->hidden); /* it lies in the layer of a plan */
+        overlay_leave(session->run);   /* now: the next one may be started at once */
     }
     while (session->keepers)
         keeper_lose(session->keepers);

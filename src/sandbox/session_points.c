@@ -12,7 +12,7 @@
 /* A mount that was asked for, at a place that is not there. */
 static bool is_made(const struct run *run, const struct op *op)
 {
-    if (op->kind != OP_BIND || !(op->flags & OP_OWNED) || !(op->flags & OP_TOP))
+    if (!op_has_tree(op) || !(op->flags & OP_OWNED) || !(op->flags & OP_TOP))
         return false;
     scoped_fd int fd = path_open_beneath(run->workspace, op->target, O_PATH, 1);
     return fd == -ENOENT;

@@ -24,7 +24,9 @@ static bool copy_mounts(struct session *session, const struct carrel_spec *spec)
         mounts[i] = spec->mounts[i];
         mounts[i].source = copy(session, spec->mounts[i].source);
         mounts[i].target = copy(session, spec->mounts[i].target);
-        if (!mounts[i].source || (spec->mounts[i].target && !mounts[i].target))
+        mounts[i].layer = copy(session, spec->mounts[i].layer);
+        if (!mounts[i].source || (spec->mounts[i].target && !mounts[i].target) ||
+            (spec->mounts[i].layer && !mounts[i].layer))
             return false;
     }
     session->spec.mounts = mounts;

@@ -34,7 +34,9 @@ enum op_flags {
     OP_IN_ROOT = 1 << 2,   /* OP_DIR, OP_FILE: in the root itself, not in the prepared files */
     OP_TOP = 1 << 3,       /* a name in a tree the tenant writes: cross no mount to reach it */
     OP_HIDES = 1 << 4,     /* OP_MOVE: the engine is sent what is covered, REPLY_HIDDEN */
-    OP_FLAGS_ALL_ = (1 << 5) - 1,
+    OP_SHOWN = 1 << 5,     /* OP_LAYER: what was changed before is seen, and nothing is changed */
+    OP_PLAN = 1 << 6,      /* OP_LAYER: a plan's; nobody else may have it mounted */
+    OP_FLAGS_ALL_ = (1 << 7) - 1,
 };
 
 struct op {
@@ -50,8 +52,9 @@ struct op {
     uint32_t gid;
     uint64_t device; /* OP_BIND: who the source must be when pid 1 opens it itself */
     uint64_t inode;
-    const char *layer;    /* OP_LAYER: the host's directory with upper/ and work/ */
-    uint64_t layer_inode; /* ... on the same device */
+    const char *layer;     /* OP_LAYER: the host's directory with upper/ and work/ */
+    uint64_t layer_device; /* ... and who that must be */
+    uint64_t layer_inode;
 };
 
 /* Whether a mount tree of the host's, or one made of it, goes with the operation. */

@@ -330,17 +330,24 @@ struct fd_list {
     size_t n;
 };
 
-static int collect_trees(struct run *run, uint32_t first, uint32_t end, struct fd_list *trees,
-                         struct err *err)
+static int finish_trees(struct run *run, uint32_t first, uint32_t end, struct err *err)
 {
     for (uint32_t i = first; i < end; i++) {
         const struct op *op = &run->setup.ops[i];
-        if (!op_has_tree(op))
+        if (op->kind == OP_BIND && finish_tree(run, op, run->sources[i], err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int collect_trees(const struct run *run, uint32_t first, uint32_t end, struct fd_list *trees,
+                         struct err *err)
+{
+    for (uint32_t i = first; i < end; i++) {
+        if (!op_has_tree(&run->setup.ops[i]))
             continue;
         if (trees->n >= MESSAGE_MAX_FDS - 1)
             return err_set(err, ERR_LIMIT, 0, "too many mounts (at most %d)", MESSAGE_MAX_FDS - 1);
-        if (op->kind == OP_BIND && finish_tree(run, op, run->sources[i], err) < 0)
-            return -1;
         trees->fds[trees->n++] = run->sources[i]; /* run_clear closes it */
     }
     return 0;
@@ -376,7 +383,8 @@ static int send_frame(struct live *live, struct run *run, struct err *err)
         return -1;
     if (run->level == CARREL_LEVEL_NS) {
         if (run->host.can_lease) {
-            if (collect_trees(run, 0, run->setup.frame_count, &trees, err) < 0)
+            if (finish_trees(run, 0, run->setup.frame_count, err) < 0 ||
+                collect_trees(run, 0, run->setup.frame_count, &trees, err) < 0)
                 return -1;
             /* Pid 1 holds the lease too: it ends with the last process of the sandbox. */
             trees.fds[trees.n++] = run->identity.lease_fd;
@@ -446,15 +454,28 @@ int live_start_frame(struct live *live, struct run *run, struct err *err)
     return start_process(live, run, err) < 0 || send_frame(live, run, err) < 0 ? -1 : 0;
 }
 
+/* All that goes onto the root. How it can be mapped decides the maps of pid 1, and one tree decides
+ * for all. The layers came first, since only they can be made again: here, where the tenant's tree
+ * turns out to have no map. */
+static int finish_root(struct run *run, struct fd_list *trees, struct err *err)
+{
+    uint32_t first = run->setup.frame_count;
+    uint32_t end = run->setup.op_count;
+    bool direct = run->identity.direct;
+
+    if (finish_trees(run, first, end, err) < 0 ||
+        (run->identity.direct != direct && overlay_mount(run, err) < 0))
+        return -1;
+    return collect_trees(run, first, end, trees, err);
+}
+
 static int send_setup(struct live *live, struct run *run, struct err *err)
 {
     struct fd_list trees = {.n = 0};
 
     if (run->level != CARREL_LEVEL_NS)
         return send_frame(live, run, err);
-    /* The root's trees first: how they can be mapped decides the maps of pid 1. */
-    if (run->host.can_lease &&
-        collect_trees(run, run->setup.frame_count, run->setup.op_count, &trees, err) < 0)
+    if (run->host.can_lease && finish_root(run, &trees, err) < 0)
         return -1;
     if (!run->taken && send_frame(live, run, err) < 0)
         return -1;
@@ -471,7 +492,7 @@ int live_start(struct live *live, struct run *run, struct err *err)
     if (run->level == CARREL_LEVEL_NS && run->spec->workspace &&
         workspace_make_mount_points(run, err) < 0)
         return -1;
-    if (run->plan >= 0 && run->host.can_lease && overlay_mount(run, err) < 0)
+    if (run->host.can_lease && overlay_mount(run, err) < 0)
         return -1;
     if (send_setup(live, run, err) < 0 && (run->misfit || !has_ended(live)))
         return -1;

@@ -79,6 +79,7 @@ static void walk_op(struct wire *w, struct op *op)
     walk_u64(w, &op->device);
     walk_u64(w, &op->inode);
     walk_text(w, &op->layer);
+    walk_u64(w, &op->layer_device);
     walk_u64(w, &op->layer_inode);
 }
 

@@ -231,7 +231,7 @@ static int reserve(struct run *run, uint32_t index, struct err *err)
 {
     const char *name = run->setup.ops[index].target;
 
-    if (run->upper >= 0) {
+    if (run->plan) {
         size_t before = run->made_count;
         if (overlay_make_point(run, name, true, err) < 0)
             return -1;
@@ -290,7 +290,7 @@ static int make_path(struct run *run, const char *path, bool is_directory, struc
     char part[4096];
     size_t n = strlen(path);
 
-    if (run->upper >= 0)
+    if (run->plan)
         return overlay_make_point(run, path, is_directory, err);
     if (n >= sizeof(part))
         return err_set(err, ERR_INVALID, ENAMETOOLONG, "mount target '/%.64s…'", path);
@@ -309,7 +309,26 @@ static int make_path(struct run *run, const char *path, bool is_directory, struc
 
 static bool is_asked_for(const struct op *op)
 {
-    return op->kind == OP_BIND && (op->flags & OP_OWNED);
+    return op_has_tree(op) && (op->flags & OP_OWNED);
+}
+
+/* A layer stands for what is at its place, such as the packages of a workspace: where the tree has
+ * some of its own there, nobody would see why they are gone. (What is missing, or no directory, is
+ * found out when the place is made.) */
+static int check_place_of_layer(const struct run *run, const char *path, struct err *err)
+{
+    scoped_fd int fd =
+        path_open_beneath(run->workspace, path, O_RDONLY | O_DIRECTORY | O_NONBLOCK, 1);
+    int empty = fd < 0 ? 1 : path_dir_is_empty(fd);
+
+    if (empty < 0)
+        return err_set(err, ERR_IO, -empty, "look into '%s' in the workspace", path);
+    if (empty)
+        return 0;
+    return err_set(err, ERR_CONFLICT, 0,
+                   "'%s' in the workspace is not empty, and the layer mounted there would hide "
+                   "what it holds; move that away, or leave the layer out",
+                   path);
 }
 
 int workspace_check_mount_points(const struct run *run, bool missing[SETUP_MAX_OPS],
@@ -318,6 +337,9 @@ int workspace_check_mount_points(const struct run *run, bool missing[SETUP_MAX_O
     for (uint32_t i = 0; i < run->setup.op_count; i++) {
         const struct op *op = &run->setup.ops[i];
         missing[i] = false;
+        if (op->kind == OP_LAYER && (op->flags & OP_TOP) &&
+            check_place_of_layer(run, op->target, err) < 0)
+            return -1;
         if (!(op->flags & OP_TOP) || is_asked_for(op))
             continue;
         int r = check_reserved(run, op->target, err);
@@ -366,7 +388,7 @@ static void unmake(const struct run *run, const char *path)
     char parent[4096];
 
     snprintf(parent, sizeof(parent), "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
-    int top = run->upper >= 0 ? run->upper : run->workspace;
+    int top = run->plan ? run->plan->upper : run->workspace;
     scoped_fd int dir = path_open_beneath(top, parent, O_PATH | O_DIRECTORY, 1);
     struct stat st;
     if (dir < 0 || fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
@@ -387,7 +409,7 @@ void workspace_unmake_points(struct run *run)
  * nobody else uses the workspace. (A layer is one run's alone.) */
 void workspace_unmake(struct run *run)
 {
-    if (run->made_count > 0 && run->upper < 0 &&
+    if (run->made_count > 0 && !run->plan &&
         (run->lock < 0 || flock(run->lock, LOCK_EX | LOCK_NB) < 0))
         return;
     workspace_unmake_points(run);

@@ -18,7 +18,7 @@
 #include "store/store.h"
 
 enum {
-    STORE_VERSION = 3,
+    STORE_VERSION = 4,
     STORE_PAGE = 16,         /* rows of a list that are in memory at once */
     STORE_ROW_MAX = 4 << 20, /* bytes of the largest row */
     STORE_ID_MAX = 512,      /* bytes of an id: 128 characters */
@@ -60,6 +60,22 @@ enum query_name {
     QUERY_PLANS_FORGET,
     QUERY_PLANS_COUNT,
     QUERY_PLANS_OVER,
+    QUERY_TEMPLATE_ADD,
+    QUERY_TEMPLATE_GET,
+    QUERY_TEMPLATE_NAMED,
+    QUERY_TEMPLATE_BEGIN,
+    QUERY_TEMPLATE_READY,
+    QUERY_TEMPLATE_RETIRE_OTHERS,
+    QUERY_TEMPLATE_TAKE_WORKSPACE,
+    QUERY_TEMPLATE_COMMIT,
+    QUERY_TEMPLATE_ROLLBACK,
+    QUERY_TEMPLATE_REMOVING,
+    QUERY_TEMPLATE_REMOVE,
+    QUERY_TEMPLATES,
+    QUERY_TEMPLATES_UNFINISHED,
+    QUERY_TEMPLATE_USERS,
+    QUERY_TEMPLATE_USERS_OF,
+    QUERY_TEMPLATE_USER_NAMES,
     /* From here on with the connection that does not wait for the disk. */
     QUERY_EXEC_ADD,
     QUERY_EXECS_BEGIN,

@@ -73,6 +73,19 @@ const char *const db_steps[STORE_VERSION] = {
     "CREATE INDEX plans_state ON plans (state, place);"
     "CREATE INDEX plans_due ON plans (due_ms) WHERE due_ms > 0;"
     "PRAGMA user_version = 3;",
+    "CREATE TABLE templates ("
+    "  place INTEGER PRIMARY KEY,"
+    "  id TEXT NOT NULL UNIQUE CHECK (length(id) BETWEEN 1 AND 128),"
+    "  name TEXT NOT NULL, owner TEXT NOT NULL, spec TEXT NOT NULL,"
+    "  bytes INTEGER NOT NULL, files INTEGER NOT NULL, created_ms INTEGER NOT NULL,"
+    "  workspace TEXT NOT NULL, share_cache INTEGER NOT NULL,"
+    "  state TEXT NOT NULL CHECK (state IN ('freezing', 'ready', 'retired', 'removing'))"
+    ") STRICT;"
+    "CREATE INDEX templates_name ON templates (name, place) WHERE state = 'ready';"
+    "CREATE INDEX templates_unfinished ON templates (place) WHERE state <> 'ready';"
+    "ALTER TABLE workspaces ADD COLUMN template TEXT NOT NULL DEFAULT '';"
+    "CREATE INDEX workspaces_template ON workspaces (template, id) WHERE template <> '';"
+    "PRAGMA user_version = 4;",
 };
 
 /* --- errors --- */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the front knows, in SQLite: keys, workspaces, ports, plans, commands. Every function is one
- * transaction; those that change something return when it is on disk (WAL, synchronous=FULL), but
- * for commands: their rows survive a crash of ours at once and a power cut a moment later (the
- * audit record has them on disk). Strings handed out live in the caller's arena. */
+/* What the front knows, in SQLite: keys, workspaces, templates, ports, plans, commands. Every
+ * function is one transaction; those that change something return when it is on disk (WAL,
+ * synchronous=FULL), but for commands: their rows survive a crash of ours at once and a power cut a
+ * moment later (the audit record has them on disk). Strings handed out live in the caller's arena.
+ */
 #pragma once
 
 #include <stdbool.h>
@@ -43,6 +44,26 @@ struct store_workspace {
     int64_t deleted_ms; /* 0: not; in the trash since; below 0: the same, and for good: what is left
                            of it is being removed */
     const char *trash;  /* stamp of its place in the trash, "" */
+    const char *template; /* id of the one whose environments it shares, "": none's */
+};
+
+/* A workspace that was frozen, for others to stand on.
+ *
+ *   freezing --> ready --(another one has its name)--> retired --(nobody uses it)--> removing -->
+ * gone |           `-------------------------------------------(it is deleted)----->
+ *      `--> gone: nothing of it was done, and the workspace stays
+ */
+struct store_template {
+    const char *id;
+    const char *name;
+    const char *owner;     /* of the workspace that it was */
+    const char *spec;      /* JSON: what the client says of it; env is used */
+    const char *workspace; /* what it was */
+    bool share_cache;      /* what is in its package caches is for all */
+    const char *state;
+    int64_t bytes;
+    int64_t files;
+    int64_t created_ms;
 };
 
 struct store_exec {
@@ -115,7 +136,8 @@ int store_key_revoke(struct store *store, const char *id, int64_t now_ms, struct
 int store_keys(struct store *store, const char *owner, const char *after, size_t limit,
                bool (*each)(void *, const struct store_key *), void *context, struct err *err);
 
-/* ERR_CONFLICT when there is one of that id, in the trash or not. */
+/* ERR_CONFLICT when there is one of that id, in the trash or not; ERR_NOT_FOUND: its template is
+ * gone. */
 int store_workspace_add(struct store *store, const struct store_workspace *w, struct err *err);
 /* 1 found (also in the trash), 0 not. */
 int store_workspace_get(struct store *store, struct arena *arena, const char *id,
@@ -135,6 +157,31 @@ int store_workspaces(struct store *store, const char *owner, bool deleted, const
                      size_t limit, bool (*each)(void *, const struct store_workspace *),
                      void *context, struct err *err);
 int store_count_workspaces(struct store *store, const char *owner, uint64_t *ret, struct err *err);
+
+int store_template_add(struct store *store, const struct store_template *t, struct err *err);
+/* 1 found, 0 not. */
+int store_template_get(struct store *store, struct arena *arena, const char *id,
+                       struct store_template *ret, struct err *err);
+/* Likewise the one that the name means now. */
+int store_template_named(struct store *store, struct arena *arena, const char *name,
+                         struct store_template *ret, struct err *err);
+/* It is what its name means from now on, others of that name are retired, and the row of the
+ * workspace that it was goes, with those of its commands. ERR_CONFLICT: it was not being frozen. */
+int store_template_ready(struct store *store, const struct store_template *t, struct err *err);
+/* If nobody uses it, which also nobody will from then on: 1, and its files may be removed; 0. */
+int store_template_removing(struct store *store, const char *id, struct err *err);
+/* The row, but of one that can be used. */
+int store_template_remove(struct store *store, const char *id, struct err *err);
+/* Those that can be named, by name; `unfinished`: all others, oldest first. */
+int store_templates(struct store *store, bool unfinished, const char *after, size_t limit,
+                    bool (*each)(void *, const struct store_template *), void *context,
+                    struct err *err);
+/* How many workspaces use it, in the trash or not. owner NULL: everybody's. */
+int store_template_users(struct store *store, const char *id, const char *owner, uint64_t *ret,
+                         struct err *err);
+/* The first few of them, by id: how many. */
+int store_template_user_names(struct store *store, struct arena *arena, const char *id,
+                              const char **ret, size_t most, struct err *err);
 
 /* Opens it, or gives it another address. ERR_NOT_FOUND: there is no such workspace. */
 int store_port_put(struct store *store, const struct store_port *port, struct err *err);

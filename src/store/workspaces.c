@@ -6,7 +6,8 @@
 #include "store/db.h"
 
 #define COLUMNS                                                                                    \
-    "id, owner, bucket, policy, links, labels, created_ms, updated_ms, deleted_ms, trash"
+    "id, owner, bucket, policy, links, labels, created_ms, updated_ms, deleted_ms, trash, "        \
+    "template"
 
 static int read_workspace(struct query *q, struct arena *arena, struct store_workspace *ret,
                           struct err *err)
@@ -22,6 +23,7 @@ static int read_workspace(struct query *q, struct arena *arena, struct store_wor
         .updated_ms = query_column_number(q, 7),
         .deleted_ms = query_column_number(q, 8),
         .trash = query_column_text(q, 9, arena),
+        .template = query_column_text(q, 10, arena),
     };
 
     int rc = query_row_done(q, err);
@@ -34,7 +36,10 @@ int store_workspace_add(struct store *store, const struct store_workspace *w, st
 {
     scoped_query struct query q =
         query_on(store, QUERY_WORKSPACE_ADD,
-                 "INSERT INTO workspaces (" COLUMNS ") VALUES (?,?,?,?,?,?,?,?,?,?)");
+                 "INSERT INTO workspaces (" COLUMNS ") SELECT ?,?,?,?,?,?,?,?,?,?,?11"
+                 " WHERE ?11 = '' OR EXISTS (SELECT 1 FROM templates WHERE id = ?11"
+                 " AND state IN ('ready', 'retired'))");
+    int changed = 0;
 
     query_text(&q, w->id);
     query_text(&q, w->owner);
@@ -46,7 +51,10 @@ int store_workspace_add(struct store *store, const struct store_workspace *w, st
     query_number(&q, w->updated_ms);
     query_number(&q, w->deleted_ms);
     query_text(&q, w->trash);
-    return query_run(&q, NULL, err);
+    query_text(&q, w->template);
+    if (query_run(&q, &changed, err) < 0)
+        return -1;
+    return changed ? 0 : err_set(err, ERR_NOT_FOUND, 0, "the template was deleted meanwhile");
 }
 
 int store_workspace_get(struct store *store, struct arena *arena, const char *id,

@@ -136,17 +136,23 @@ int mount_new_ext4(const char *device, uint64_t attrs)
 
 /* Where redirects are allowed, so that a move costs no data, only root of the host can write them:
  * they lead anywhere in the layers. The index keeps hard links together, and makes the kernel
- * refuse a layer that is in use; where it cannot have one it goes without. */
+ * refuse a layer that is in use; where it cannot have one it goes without. All three are named
+ * also where they are off: a host may have them on by default. */
 int mount_new_overlay(const struct overlay_options *o)
 {
+    bool moves = o->exclusive && !o->in_userns;
     const char *const options[][2] = {
         {"lowerdir", o->lower},
         {"upperdir", o->upper},
-        {"workdir", o->work},
-        {"index", "on"},
+        {"workdir", o->upper ? o->work : NULL},
+        {"index", o->exclusive ? "on" : "off"},
         {"xino", "off"},
-        {"redirect_dir", o->in_userns ? NULL : "on"},
-        {"metacopy", o->in_userns ? NULL : "on"},
+        {"redirect_dir", o->in_userns ? NULL
+                         : moves      ? "on"
+                                      : "nofollow"},
+        {"metacopy", o->in_userns ? NULL
+                     : moves      ? "on"
+                                  : "off"},
     };
     scoped_fd int fs = new_fs("overlay");
 
@@ -165,18 +171,17 @@ const char *mount_overlay_fault(int negative_errno)
 {
     switch (negative_errno) {
     case -EBUSY:
-        return "the plan's layer is in use";
+        return "it is in use";
     case -ENODEV:
-        return "this kernel has no overlay file system, which a plan needs (modprobe overlay)";
+        return "this kernel has no overlay file system (modprobe overlay)";
     case -EPERM:
-        return "this kernel does not let an ordinary user put a layer over a tree, which a plan "
-               "needs (Linux 5.11 does)";
+        return "this kernel does not let an ordinary user put a layer over a tree (Linux 5.11 "
+               "does)";
     case -EINVAL:
-        return "the workspace's file system cannot hold a plan's layer: keep it on ext4, xfs, "
-               "btrfs "
-               "or tmpfs, and not on a container's own root";
+        return "its file system cannot hold one; keep it on ext4, xfs, btrfs or tmpfs, and not on "
+               "a container's own root";
     default:
-        return "put the plan's layer over the workspace";
+        return "put it over its tree";
     }
 }
 

@@ -35,16 +35,17 @@ int mount_new_devpts(unsigned gid, uint64_t attrs);
 int mount_new_ext4(const char *device, uint64_t attrs);
 
 struct overlay_options {
-    const char *lower; /* paths without a comma, colon or backslash */
-    const char *upper; /* on one mount with work */
+    const char *lower; /* paths without a comma or backslash, the topmost first, with colons */
+    const char *upper; /* on one mount with work; NULL: nothing can be changed */
     const char *work;
-    bool in_userns; /* the marks are user.overlay.*; moves are copies then */
+    bool in_userns; /* the marks are user.overlay.* */
+    bool exclusive; /* -EBUSY while another one has upper or work; and moves cost no data, unless
+                       in_userns */
     uint64_t attrs;
 };
 
-/* -EBUSY while another one has upper or work. */
 int mount_new_overlay(const struct overlay_options *options);
-/* What a failure of that means, for people. */
+/* What a failure of that means for the layer, for people. */
 const char *mount_overlay_fault(int negative_errno);
 /* Puts a detached tree on the file or directory open at `where`. */
 int mount_attach(int tree, int where);

@@ -35,6 +35,20 @@ bool quota_has_project(int dir)
     return project_of(dir) != 0;
 }
 
+int quota_join(int dir, int to)
+{
+    unsigned project = project_of(dir);
+    struct fsxattr attributes = {0};
+
+    if (!project)
+        return 0;
+    if (ioctl(to, FS_IOC_FSGETXATTR, &attributes) < 0)
+        return -errno;
+    attributes.fsx_xflags |= FS_XFLAG_PROJINHERIT;
+    attributes.fsx_projid = project;
+    return ioctl(to, FS_IOC_FSSETXATTR, &attributes) < 0 ? -errno : 0;
+}
+
 static uint64_t left(uint64_t limit, uint64_t used)
 {
     if (limit == 0)

@@ -14,6 +14,7 @@ import unittest
 sys.path.insert(0, os.path.join(os.environ["SRC"], "tests", "integration"))
 from carreltest import PATIENCE, read  # noqa: E402
 from daemontest import Answer, DaemonTest  # noqa: E402
+from envtest import put_stubs  # noqa: E402
 
 try:
     from jsonschema import Draft202012Validator, FormatChecker, RefResolver
@@ -354,8 +355,10 @@ class TheDaemon(DaemonTest):
         self.files()
         self.file_actions()
         self.archives()
+        self.environments()
         self.ports()
         self.plans()
+        self.templates()
         self.refusals()
         self.assertEqual([], sorted(self.wrong), "the daemon and the document do not agree")
         for (method, path), operation in DOCUMENT.operations():
@@ -444,6 +447,27 @@ class TheDaemon(DaemonTest):
             self.ask("GET", f"/v1/audit/{part}", 403, key=self.alice)
         self.ask("GET", "/v1/audit/raw", 400, query="?after=x")
 
+    def templates(self):
+        here = "/v1/templates"
+        self.ask("POST", "/v1/workspaces", 201, {"id": "frozen"})
+        self.daemon.execute("frozen", "mkdir /.venv; echo 1 > /.venv/file")
+        self.ask("POST", here, 404, {"name": "base", "workspace": "nobodys"})
+        for body in ({"name": "base"}, {"name": "..", "workspace": "frozen"}, {"name": "base", "workspace": 5},
+                     {"name": "base", "workspace": "frozen", "spec": []}, {"name": "base", "workspace": "frozen", "nope": 1},
+                     {"name": "base", "workspace": "frozen", "spec": {"env": {"A": 1}}}):
+            self.ask("POST", here, 400, body)
+        self.ask("POST", here, 201, {"name": "base", "workspace": "frozen", "spec": {"env": {"A": "b"}, "any": [1]}})
+        self.ask("GET", here, 200)
+        self.ask("GET", here, 400, query="?limit=0")
+        self.ask("GET", here + "/{name}", 200, ids={"name": "base"}, key=self.alice)
+        self.ask("POST", "/v1/workspaces", 201, {"id": "on-it", "template": "base"})
+        self.ask("GET", "/v1/workspaces/{ws}", 200, ids={"ws": "on-it"})
+        self.ask("POST", "/v1/workspaces", 404, {"template": "nope"})
+        self.ask("POST", here, 409, {"name": "other", "workspace": "on-it"})
+        self.ask("DELETE", here + "/{name}", 409, ids={"name": "base"})
+        self.ask("DELETE", "/v1/workspaces/{ws}", 204, ids={"ws": "on-it"}, query="?purge=1")
+        self.ask("DELETE", here + "/{name}", 204, ids={"name": "base"})
+
     def execs(self):
         create, one = "/v1/workspaces/{ws}/exec", "/v1/workspaces/{ws}/exec/{exec}"
         for body in ({"command": "echo out; echo err >&2; exit 3"}, {"argv": ["cat"], "stdin": "abc", "cwd": "/tmp"},
@@ -518,6 +542,21 @@ class TheDaemon(DaemonTest):
         self.ask("DELETE", one, 400, ids=self.of("dir"), query="?recursive=yes")
         self.ask("DELETE", one, 204, ids=self.of("dir"), query="?recursive=1")
         self.ask("DELETE", one, 404, ids=self.of("dir"))
+
+    def environments(self):
+        top = "/v1/workspaces/{ws}/env"
+        ids = {"ws": self.ask("POST", "/v1/workspaces", 201, {}).json["id"]}
+        self.ask("POST", f"{top}/python", 409, ids=ids)
+        self.ask("GET", top, 200, ids=ids)
+        self.ask("POST", "/v1/workspaces/{ws}/sleep", 200, ids=ids)
+        put_stubs(self.daemon.state)
+        for what, bad in (("python", {"version": "/bin/sh"}), ("node", {"version": "1"})):
+            self.ask("POST", f"{top}/{what}", 400, bad, ids=ids)
+            self.ask("POST", f"{top}/{what}", 201, {}, ids=ids)
+            self.ask("POST", f"{top}/{what}", 200, {}, ids=ids)
+        self.ask("POST", f"{top}/python", 409, {"version": "2.7"}, ids=ids)
+        self.ask("POST", f"{top}/python", 422, {"version": "2.7", "clear": True}, ids=ids)
+        self.ask("GET", top, 200, ids=ids)
 
     def ports(self):
         one = "/v1/workspaces/{ws}/ports/{port}"
@@ -734,7 +773,7 @@ class TheDaemon(DaemonTest):
         """What is refused before a handler sees it, on every route."""
         approve = self.ask("POST", "/v1/keys", 201, {"owner": "carol", "scopes": ["approve"]}).json["key"]
         absent = {"ws": "nobodys", "exec": "x" + "a" * 26, "key": "k" + "a" * 26, "path": "a/b", "port": 8000,
-                  "plan": "p" + "a" * 26}
+                  "plan": "p" + "a" * 26, "name": "nobodys"}
         for (method, path), operation in DOCUMENT.operations():
             with self.subTest(route=f"{method} {path}"):
                 at = path.format(**absent)

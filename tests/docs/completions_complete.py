@@ -19,12 +19,12 @@ CARREL = os.environ["CARREL"]
 PATIENCE = 60
 
 VERBS = {"run", "doctor", "serve", "ws", "exec", "shell", "ps", "logs", "kill", "key", "events", "audit", "help", "version",
-         "ls", "cat", "put", "get", "edit", "rm", "mv", "cp", "mkdir", "stat", "grep", "glob", "watch", "tree", "plan"}
+         "ls", "cat", "put", "get", "edit", "rm", "mv", "cp", "mkdir", "stat", "grep", "glob", "watch", "tree", "plan", "template", "env"}
 PLAN = {"run", "submit", "list", "show", "verify", "approve", "reject", "apply", "undo", "close", "discard", "cancel"}
 # A line up to the word that is asked for, and what must be among the answers; "!" says that nothing else may be.
 LINES = [
     ("carrel ", VERBS, "!"),
-    ("carrel e", {"exec", "events", "edit"}, "!"),
+    ("carrel e", {"exec", "events", "edit", "env"}, "!"),
     ("carrel ws ", {"create", "ls", "show", "policy", "rm", "undelete", "sleep", "backup", "restore", "adopt"}, ""),
     ("carrel ws ad", {"adopt"}, "!"),
     ("carrel key ", {"create", "ls", "revoke"}, ""),
@@ -42,6 +42,8 @@ LINES = [
     ("carrel cat desk:/s", {"desk:/src/", "desk:/some.txt"}, "!"),
     ("carrel get -r desk:/src/de", {"desk:/src/deep/"}, "!"),
     ("carrel doctor den", {"den:"}, "!"),
+    ("carrel env ", {"desk", "den", "setup"}, ""),
+    ("carrel env desk p", {"python"}, "!"),
     ("carrel plan ", PLAN, "!"),
     ("carrel plan ap", {"approve", "apply"}, "!"),
     ("carrel plan show d", {"desk", "den"}, "!"),
@@ -50,6 +52,11 @@ LINES = [
     ("carrel plan show --diff desk p", {"p1", "p2"}, "!"),
     ("carrel plan undo --dir papers ", {"p7"}, "!"),
     ("carrel plan list --in-state p", {"pending"}, "!"),
+    ("carrel template ", {"build", "list", "show", "rm"}, "!"),
+    ("carrel template build ", {"minimal", "office"}, ""),
+    ("carrel template show ", {"lab", "office"}, "!"),
+    ("carrel template rm l", {"lab"}, "!"),
+    ("carrel ws create --template ", {"lab", "office"}, "!"),
 ]
 # What the shells ask `carrel` for: a daemon with two workspaces, as far as they can tell.
 STUB = """#!/bin/sh
@@ -57,6 +64,7 @@ case "$*" in
 "ws ls") printf 'ID    OWNER\\ndesk  ann\\nden   bob\\n' ;;
 "ls -p -- desk:/") printf 'other\\nsome.txt\\nsrc/\\n' ;;
 "ls -p -- desk:/src/") printf 'deep/\\nfile\\n' ;;
+"template list") printf 'NAME    SIZE\\nlab     1K\\noffice  300M\\n' ;;
 "plan list desk") printf 'PLAN  STATE\\np1    closed\\np2    open\\n' ;;
 "plan list --dir papers") printf 'PLAN  STATE\\np7    applied\\n' ;;
 *) exit 125 ;;

@@ -33,9 +33,9 @@ fills() {
 
 fills write 320
 fills fallocate 320
-fills empty-files 60
-fills deep-directories 20
-fills hard-links 100
+fills empty-files 25
+fills deep-directories 12
+fills hard-links 40
 fills attributes 160 --files 1000000
 fills deleted-files 320
 fills mapped-files 320

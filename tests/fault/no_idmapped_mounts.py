@@ -3,11 +3,12 @@
 """A workspace on a file system without idmapped mounts (overlay is one): owned by an ordinary user it works
 and files stay his; owned by root it is refused, because root outside must not be the user inside."""
 import os
+import subprocess
 import sys
 import unittest
 
 sys.path.insert(0, os.path.join(os.environ["SRC"], "tests", "integration"))
-from carreltest import CARREL, ROOT, CarrelTest, carrel, mount, private_mounts  # noqa: E402
+from carreltest import CARREL, ROOT, CarrelTest, carrel, mount, private_mounts, write  # noqa: E402
 
 OWNER = 12345 if ROOT else os.getuid()
 
@@ -57,6 +58,29 @@ class NoIdmappedMounts(CarrelTest):
                                               f"ls -A {self.ws} {self.ws}/desk; rmdir {self.ws}/desk; exit $s")
                 self.one_line(done, "ext4", "plan")
                 self.assertEqual(f"{self.ws}:\ndesk\n\n{self.ws}/desk:\n", done.stdout, "nothing was made")
+
+    def test_a_layer_goes_without_maps_where_all_trees_are_one_users(self):
+        """Whichever of the two has none: that which is below the layer, or the workspace beside it."""
+        other, layer = self.path("other"), self.path("layer")
+        os.mkdir(other)
+        os.mkdir(layer, 0o700)
+        write(self.path("lower", "f"), "f\n")
+        write(f"{other}/f", "f\n")
+        for workspace, below in ((other, self.ws), (self.ws, other)):
+            for owner in (OWNER, 23456) if ROOT else (OWNER,):
+                os.chown(other, owner if below == other else OWNER, OWNER)
+                os.chown(f"{other}/f", OWNER, OWNER)
+                os.chown(self.path("lower", "f"), OWNER, OWNER)
+                done = self.on_overlay(owner if below == self.ws else OWNER,
+                                       f"{CARREL} run --workspace {workspace} --layer {below}:/.venv:{layer} "
+                                       f"-c 'cat /.venv/f; echo x >> /.venv/f; echo y > /h' && stat -c %u {layer}/upper/f {workspace}/h && "
+                                       f"cat {below}/f && rm {layer}/upper/f {workspace}/h")
+                with self.subTest(workspace=os.path.basename(workspace), below=os.path.basename(below), owner=owner):
+                    if owner == OWNER:
+                        self.assertEqual(["f", str(OWNER), str(OWNER), "f"], self.succeeded(done).split())
+                    else:
+                        self.one_line(done, "another user", "idmapped")
+        subprocess.run(["chmod", "-R", "u+rwx", layer], check=True)
 
     def test_beside_another_tree_either_works_or_is_refused_in_words(self):
         """One tree there and one on an ordinary file system: whichever is the workspace, both can be written."""

@@ -1,6 +1,7 @@
 #!/usr/bin/python3 -B
 # SPDX-License-Identifier: Apache-2.0
 # TIMEOUT: 3000
+# ALONE
 # AS: root
 """The power goes while a plan is applied or undone: the disk has any beginning of what was written to it. After the next
 mount and recovery the tree is the old or the new one.
@@ -109,7 +110,11 @@ class PowerCut(CarrelTest):
                 while self.mounted:
                     self.unmount()
                 self.leave(folder)
-                server.wait(timeout=PATIENCE)
+                try:
+                    server.wait(timeout=PATIENCE)
+                except subprocess.TimeoutExpired:
+                    server.kill()  # or leaving this block would wait for it
+                    raise
         with open(log, "rb") as file:
             data = file.read()
         return parse(data)

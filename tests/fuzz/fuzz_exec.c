@@ -89,6 +89,16 @@ int answer_check(struct answer *answer, struct err *ret)
     return 0;
 }
 
+bool template_env(struct call *call, const char *id, const char *const **ret)
+{
+    static const char *const env[] = {"OF=a template", NULL};
+
+    (void)call;
+    (void)id;
+    *ret = env;
+    return true;
+}
+
 bool follow_format_of(const char *text, enum follow_format *ret)
 {
     *ret = FOLLOW_SSE;
@@ -152,6 +162,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     arena_init(&call.arena, 32UL << 20);
     call.workspace =
         (struct store_workspace){.id = "w",
+                                 .template = size % 2 ? "tabcdefghijklmnopqrstuvwxyz" : "",
                                  .bucket = "main",
                                  .owner = "o",
                                  .policy = arena_copy(&call.arena, (const char *)data, n),

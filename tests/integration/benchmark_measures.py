@@ -1,6 +1,7 @@
 #!/usr/bin/python3 -B
 # SPDX-License-Identifier: Apache-2.0
 # TIMEOUT: 300
+# AS: root
 """A quick benchmark goes through every part, and what it could not measure it says, with the reason."""
 import json
 import os
@@ -8,7 +9,7 @@ import subprocess
 import unittest
 
 SRC, TMP = os.environ["SRC"], os.environ["TMP"]
-PARTS = ["starts", "storm", "live", "mounts", "files", "calls", "neighbours", "daemon", "filesapi", "plans"]
+PARTS = ["starts", "storm", "live", "mounts", "files", "calls", "neighbours", "daemon", "filesapi", "plans", "environments"]
 # What needs no other tool and no privilege: a reason instead of a figure would be a defect.
 MUST_BE_THERE = {("starts", "bare"), ("starts", "engine"), ("starts", "pool"), ("starts", "pool-cold"),
                  ("starts", "carrel"), ("storm", "bare"), ("storm", "engine"), ("storm", "carrel"), ("live", "1"),
@@ -18,7 +19,8 @@ MUST_BE_THERE = {("starts", "bare"), ("starts", "engine"), ("starts", "pool"), (
                  ("daemon", "5"), ("daemon", "8"), ("filesapi", "read"), ("filesapi", "ls"), ("filesapi", "read-asleep"),
                  ("filesapi", "put"), ("filesapi", "batch"), ("filesapi", "stat-64"), ("filesapi", "1000"),
                  ("plans", "10-1000"), ("plans", "1000-1000"), ("plans", "apply-1000"), ("plans", "undo-1000"),
-                 ("plans", "plan" if os.geteuid() == 0 else "plan-copied")}
+                 ("plans", "plan" if os.geteuid() == 0 else "plan-copied"), ("environments", "bare"), ("environments", "both"),
+                 ("environments", "50")}
 
 
 def bench(*arguments):

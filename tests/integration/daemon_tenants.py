@@ -47,6 +47,9 @@ ROUTES = [
     ("POST", "/v1/workspaces/{ws}/files-write", {"files": [{"path": "/secret", "content": "changed"}]}),
     ("POST", "/v1/workspaces/{ws}/files-unpack", b"\0" * 1024),
     ("POST", "/v1/workspaces/{ws}/files-repair", {"path": "/"}),
+    ("GET", "/v1/workspaces/{ws}/env", None),
+    ("POST", "/v1/workspaces/{ws}/env/python", {}),
+    ("POST", "/v1/workspaces/{ws}/env/node", {}),
     ("GET", "/v1/workspaces/{ws}/ports", None),
     ("POST", "/v1/workspaces/{ws}/ports/8000", {}),
     ("DELETE", "/v1/workspaces/{ws}/ports/8000", None),
@@ -131,6 +134,8 @@ class Tenants(DaemonTest):
 
     def test_what_is_the_administrators_is_refused(self):
         for method, path, body in [("POST", "/v1/keys", {"owner": "bob", "scopes": ["admin"]}), ("GET", "/metrics", None),
+                                   ("POST", "/v1/templates", {"name": "mine", "workspace": self.theirs}),
+                                   ("DELETE", "/v1/templates/office", None),
                                    ("GET", "/v1/host", None)]:
             self.assertEqual(403, self.daemon.request(method, path, body, key=self.bob).status, path)
         self.assertEqual(403, self.daemon.post("/v1/workspaces", {"owner": "alice"}, key=self.bob).status)

@@ -58,6 +58,21 @@ class DiskQuota(CarrelTest):
         result, _ = self.json("--disk", "48M", "--", "true")
         self.assertEqual("polling", result["disk"]["method"])
 
+    def test_what_is_changed_in_a_layer_counts_to_the_quota(self):
+        place = tempfile.mkdtemp(dir=POINT)
+        try:
+            for name, mode in (("below", 0o755), ("layer", 0o700)):
+                os.mkdir(f"{place}/{name}", mode)
+            with open(f"{place}/below/file", "w", encoding="ascii") as file:
+                file.write("below")
+            done = self.run_in("--layer", f"{place}/below:/.venv:{place}/layer", "-c",
+                               "echo x >>/.venv/file; mkdir /.venv/d; mv /.venv/file /.venv/d; head -c 100M /dev/zero >/.venv/big")
+            self.assertIn("quota exceeded", done.stderr)
+            self.assertLessEqual(os.path.getsize(f"{place}/layer/upper/big"), 32 * MIB)
+            self.assertTrue(os.path.exists(f"{place}/layer/upper/d/file"))
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+
     def test_the_command_cannot_leave_its_project(self):
         done = self.run_in("-c", "mkdir d && chattr -p 1 d; chattr -P d; lsattr -pd d")
         self.assertIn(PROJECT, done.stdout, done.stderr)

@@ -11,11 +11,13 @@ from carreltest import PYTHON, CarrelTest, carrel, write
 
 ENVIRONMENT = {
     "HOME": "/", "USER": "user", "LOGNAME": "user", "PWD": "/", "LANG": "C.UTF-8",
-    "PATH": "/node_modules/.bin:/.venv/bin:/usr/local/bin:/usr/bin:/bin",
+    "PATH": "/node_modules/.bin:/.venv/bin:/opt/carrel/bin:/usr/local/bin:/usr/bin:/bin",
     "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONNOUSERSITE": "1",
     "MPLBACKEND": "Agg", "NODE_ENV": "development", "NODE_PATH": "/node_modules",
     "UV_CACHE_DIR": "/.cache/uv", "npm_config_cache": "/.cache/npm",
-    "BUN_INSTALL_CACHE_DIR": "/.cache/bun",
+    "BUN_INSTALL_CACHE_DIR": "/.cache/bun", "PIP_CACHE_DIR": "/.cache/pip", "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+    "UV_PYTHON_DOWNLOADS": "never", "UV_PYTHON_PREFERENCE": "only-system", "UV_COMPILE_BYTECODE": "1",
+    "UV_LINK_MODE": "copy",
 }
 JUST_STARTED = 60  # seconds; the host has been up longer, or its clock says nothing here
 

@@ -11,7 +11,7 @@ import unittest
 
 from plantest import LONG, DaemonPlanTest, PlanTest, content, copy_tree, give, identity
 
-FILES, FOLDERS = (20000, 300) if LONG else (800, 30)
+FILES, FOLDERS = (20000, 300) if LONG else (300, 20)
 ODD = [b"two words.txt", b"new\nline.txt", b"\xff\xfe.txt", b"-rf.txt", "\U0001f600.txt".encode(), b"trailing .txt", b"'quo\"te.txt",
        b"back\\slash.txt", "\u202ertl.txt".encode(), b"tab\tand\x1b[31mred.txt", b"%2e%2e.txt", b"$(id).txt", b"*?[x].txt"]
 CLIENTS = ("acme", "globex", "initech", "umbrella", "hooli", "stark")

@@ -456,11 +456,11 @@ def start(verb, tree, directory, job, prefix=(), steps=None):
     dir_fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
 
     def place():
-        for number, fd in ((13, tree_fd), (14, dir_fd), (15, steps)):
+        for number, fd in ((63, tree_fd), (64, dir_fd), (65, steps)):  # beyond the pipes of Popen
             if fd is not None:
                 os.dup2(fd, number)
         for number in (3, 4, 5)[: 3 if steps is not None else 2]:
-            os.dup2(number + 10, number)
+            os.dup2(number + 60, number)
 
     process = subprocess.Popen([*prefix, PLAN, verb], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                preexec_fn=place, pass_fds=(3, 4, 5) if steps is not None else (3, 4))

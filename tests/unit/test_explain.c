@@ -35,7 +35,13 @@ TEST(the_environment_is_the_documented_one_and_nothing_of_the_callers)
                                         "PYTHONDONTWRITEBYTECODE",
                                         "npm_config_cache",
                                         "BUN_INSTALL_CACHE_DIR",
-                                        "PYTHONNOUSERSITE"};
+                                        "PYTHONNOUSERSITE",
+                                        "UV_PYTHON_DOWNLOADS",
+                                        "UV_PYTHON_PREFERENCE",
+                                        "UV_COMPILE_BYTECODE",
+                                        "UV_LINK_MODE",
+                                        "PIP_DISABLE_PIP_VERSION_CHECK",
+                                        "PIP_CACHE_DIR"};
     SCENE(s);
 
     CHECK(setenv("CARREL_UNIT_SECRET", "secret", 1) == 0 && setenv("LD_PRELOAD_", "x", 1) == 0);
@@ -44,7 +50,8 @@ TEST(the_environment_is_the_documented_one_and_nothing_of_the_callers)
     for (size_t i = 0; i < LENGTH(names); i++)
         CHECK_FOR(names[i], variable(&s, names[i])[0] != '\0');
     CHECK(is(variable(&s, "HOME"), "/") && is(variable(&s, "USER"), "user"));
-    CHECK(is(variable(&s, "PATH"), "/node_modules/.bin:/.venv/bin:/usr/local/bin:/usr/bin:/bin"));
+    CHECK(is(variable(&s, "PATH"),
+             "/node_modules/.bin:/.venv/bin:/opt/carrel/bin:/usr/local/bin:/usr/bin:/bin"));
     CHECK(s.run->command.env[s.run->command.envc] == NULL);
     return 0;
 }
@@ -108,7 +115,7 @@ TEST(a_run_without_a_command_or_with_a_relative_directory_is_refused)
 TEST(level_dir_refuses_what_it_cannot_give)
 {
     SCENE(s);
-    struct carrel_mount mount = {s.folder, "/mnt", false};
+    struct carrel_mount mount = {s.folder, "/mnt", false, NULL};
     const struct carrel_spec cannot[] = {{.net = CARREL_NET_NONE},
                                          {.mounts = &mount, .mount_count = 1},
                                          {.user = CARREL_USER_ROOT},
@@ -187,7 +194,7 @@ static const char *text_of(const json_t *object, const char *key)
 TEST(explain_shows_every_mount_as_it_will_be_made)
 {
     SCENE(s);
-    struct carrel_mount mount = {s.folder, "/mnt/data", false};
+    struct carrel_mount mount = {s.folder, "/mnt/data", false, NULL};
 
     s.spec.mounts = &mount;
     s.spec.mount_count = 1;
@@ -210,6 +217,37 @@ TEST(explain_shows_every_mount_as_it_will_be_made)
                                   ((op->attrs & MOUNT_ATTR_RDONLY) != 0));
     }
     CHECK(shown == json_array_size(mounts));
+    return 0;
+}
+
+TEST(explain_says_where_the_changes_of_a_mount_go)
+{
+    SCENE(s);
+    struct carrel_mount mounts[] = {{s.folder, "/.venv", true, "/nowhere/a"},
+                                    {s.folder, "/.cache/uv", false, "/nowhere/b"}};
+
+    s.spec.mounts = mounts;
+    s.spec.mount_count = LENGTH(mounts);
+    scoped_json *all = explained(&s);
+    CHECK(all != NULL);
+    json_t *list = json_object_get(all, "mounts");
+    size_t n = json_array_size(list);
+    json_t *venv = NULL;
+    json_t *cache = NULL;
+    for (size_t i = 0; i < n; i++) {
+        json_t *line = json_array_get(list, i);
+        if (is(text_of(line, "kind"), "layer") && is(text_of(line, "target"), "/.venv"))
+            venv = line;
+        if (is(text_of(line, "kind"), "layer") && is(text_of(line, "target"), "/.cache/uv"))
+            cache = line;
+    }
+    CHECK(venv && is(text_of(venv, "changes_to"), "/nowhere/a"));
+    CHECK(is(text_of(venv, "changes_of"), "") && is(text_of(venv, "source"), s.folder));
+    CHECK(json_is_false(json_object_get(venv, "read_only")));
+    CHECK(cache && is(text_of(cache, "changes_of"), "/nowhere/b"));
+    CHECK(is(text_of(cache, "changes_to"), "") &&
+          json_is_true(json_object_get(cache, "read_only")));
+    CHECK(is(variable(&s, "VIRTUAL_ENV"), "/.venv"));
     return 0;
 }
 
@@ -236,7 +274,7 @@ TEST(explain_hides_nothing_that_is_not_text)
     static char *const argv[] = {"echo", "\xff", NULL};
     static const char *const env[] = {"ODD=\xfe", NULL};
     SCENE(s);
-    struct carrel_mount mount = {s.folder, "/mnt/\xff", false};
+    struct carrel_mount mount = {s.folder, "/mnt/\xff", false, NULL};
 
     s.spec.argv = argv;
     s.spec.env = env;

@@ -85,7 +85,7 @@ TEST(every_option_is_taken)
     LINE(line, "--workspace|W|--create|--level|dir|--net|host|--user|root|--env|A=1|--env|B=|"
                "--cwd|/c|--timeout|30s|--tmp-size|1M|--max-output|2K|--stdin|in|--no-tty|"
                "--policy|p|--json|--explain|--ro|/r|--rw|/w:/v|--memory|1G|--pids|7|--cpu|1.5|"
-               "--io|3M|--disk=image:2G|--files|9|--|true");
+               "--io|3M|--disk=image:2G|--files|9|--layer|s:t:/d/e:L|--layer-ro=/s:/d:/l|--|true");
     const struct carrel_spec *spec = &line.o.spec;
 
     CHECK_FOR(line.err.msg, line.result == 0);
@@ -102,11 +102,15 @@ TEST(every_option_is_taken)
     CHECK(spec->limits.disk_files == 9);
     CHECK(is(line.o.stdin_path, "in") && is(line.o.policy_path, "p"));
     CHECK(line.o.no_tty && line.o.json && line.o.explain);
-    CHECK(spec->mount_count == 2);
+    CHECK(spec->mount_count == 4);
     CHECK(is(spec->mounts[0].source, "/r") && !spec->mounts[0].target);
-    CHECK(!spec->mounts[0].writable);
+    CHECK(!spec->mounts[0].writable && !spec->mounts[0].layer);
     CHECK(is(spec->mounts[1].source, "/w") && is(spec->mounts[1].target, "/v"));
-    CHECK(spec->mounts[1].writable);
+    CHECK(spec->mounts[1].writable && !spec->mounts[1].layer);
+    CHECK(is(spec->mounts[2].source, "s:t") && is(spec->mounts[2].target, "/d/e"));
+    CHECK(spec->mounts[2].writable && is(spec->mounts[2].layer, "L"));
+    CHECK(is(spec->mounts[3].source, "/s") && is(spec->mounts[3].target, "/d"));
+    CHECK(!spec->mounts[3].writable && is(spec->mounts[3].layer, "/l"));
     return 0;
 }
 
@@ -264,6 +268,12 @@ static const struct {
     {"--ro|:/x|true", "--ro"},
     {"--rw|../x|true", "--rw"},
     {"--rw|:|true", "--rw"},
+    {"--layer|/s|true", "--layer"},
+    {"--layer|/s:/d|true", "--layer"},
+    {"--layer|/s:/d:|true", "--layer"},
+    {"--layer|s:d:l|true", "--layer"},
+    {"--layer|::|true", "--layer"},
+    {"--layer-ro|:/d:/l|true", "--layer-ro"},
     {"--create|true", "--create"},
     {"--at|/x|--workspace|w|true", "--at"},
     {"--tty|--no-tty|true", "--tty"},

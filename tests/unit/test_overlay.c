@@ -117,7 +117,7 @@ static const struct op *layer_of(const struct scene *s)
 TEST(the_tree_alone_gets_a_layer)
 {
     SCENE(s);
-    struct carrel_mount mounts[] = {{s.folder, "/mnt/data", true}};
+    struct carrel_mount mounts[] = {{s.folder, "/mnt/data", true, NULL}};
 
     s.spec.plan = "/nowhere/plan";
     s.spec.mounts = mounts;
@@ -219,5 +219,119 @@ TEST(a_layer_is_locked_while_it_is_open_and_looks_like_the_trees_top)
         (void)rmdir(part);
     }
     CHECK(access(plan, F_OK) < 0);
+    return 0;
+}
+
+/* --- a mount with a layer of its own --- */
+
+static const struct op *op_at(const struct scene *s, const char *target)
+{
+    for (uint32_t i = s->run->setup.frame_count; i < s->run->setup.op_count; i++) {
+        if (op_has_tree(&s->run->setup.ops[i]) && is(s->run->setup.ops[i].target, target))
+            return &s->run->setup.ops[i];
+    }
+    return NULL;
+}
+
+TEST(a_mount_has_a_layer_of_its_own_also_beside_a_plans)
+{
+    SCENE(s);
+    struct carrel_mount mounts[] = {{s.folder, "/.venv", true, "/nowhere/a"},
+                                    {s.folder, "/.cache/uv", false, "/nowhere/b"},
+                                    {s.folder, "/data", true, NULL}};
+
+    s.spec.mounts = mounts;
+    s.spec.mount_count = LENGTH(mounts);
+    for (int planned = 0; planned < 2; planned++) {
+        s.spec.plan = planned ? "/nowhere/plan" : NULL;
+        CHECK_FOR(s.err.msg, prepare(&s) == 0);
+        const struct op *tree = op_at(&s, "");
+        const struct op *venv = op_at(&s, ".venv");
+        const struct op *cache = op_at(&s, ".cache/uv");
+        CHECK(tree && tree->kind == (planned ? OP_LAYER : OP_BIND));
+        CHECK(!planned || ((tree->flags & OP_PLAN) && is(tree->layer, "/nowhere/plan")));
+        CHECK(venv && venv->kind == OP_LAYER && is(venv->layer, "/nowhere/a"));
+        CHECK(!(venv->flags & (OP_PLAN | OP_SHOWN | OP_RECURSIVE)) && (venv->flags & OP_TOP));
+        CHECK(cache && cache->kind == OP_LAYER && is(cache->layer, "/nowhere/b"));
+        CHECK((cache->flags & OP_SHOWN) && !(cache->flags & (OP_PLAN | OP_TOP)));
+        CHECK(op_at(&s, "data")->kind == OP_BIND);
+        CHECK(s.run->layer_count == 2U + (unsigned)planned);
+    }
+    return 0;
+}
+
+TEST(so_many_layers_and_no_more)
+{
+    SCENE(s);
+    struct carrel_mount mounts[CARREL_MAX_LAYERS + 1];
+    char targets[CARREL_MAX_LAYERS + 1][16];
+
+    for (size_t i = 0; i < LENGTH(mounts); i++) {
+        snprintf(targets[i], sizeof(targets[i]), "/m%zu", i);
+        mounts[i] = (struct carrel_mount){s.folder, targets[i], true, "/nowhere/a"};
+    }
+    s.spec.mounts = mounts;
+    for (int planned = 0; planned < 2; planned++) {
+        s.spec.plan = planned ? "/nowhere/plan" : NULL;
+        s.spec.mount_count = CARREL_MAX_LAYERS;
+        CHECK_FOR(s.err.msg, prepare(&s) == 0);
+        s.spec.mount_count++;
+        CHECK(prepare(&s) < 0 && s.err.code == ERR_LIMIT);
+    }
+    return 0;
+}
+
+TEST(a_mount_whose_layer_cannot_be_is_refused)
+{
+    SCENE(s);
+    char layer[4200];
+    char inner[4300];
+    struct carrel_mount mount = {in_folder(&s, "file"), "/.venv", true, layer};
+
+    snprintf(layer, sizeof(layer), "%s/layer", s.folder);
+    snprintf(inner, sizeof(inner), "%s/layer/in", s.folder);
+    s.spec.mounts = &mount;
+    s.spec.mount_count = 1;
+    CHECK(mkdir(layer, 0700) == 0);
+    CHECK(open_really(&s) < 0 && strstr(s.err.msg, "no directory"));
+    mount.source = s.folder; /* the layer lies in it */
+    CHECK(open_really(&s) < 0 && s.err.code == ERR_INVALID && strstr(s.err.msg, "lies in"));
+    CHECK(mkdir(inner, 0755) == 0);
+    mount.source = inner;
+    CHECK(open_really(&s) < 0 && s.err.code == ERR_INVALID && strstr(s.err.msg, "lies in"));
+    s.spec.limits.disk_bytes = 1 << 20;
+    s.spec.limits.disk_image = true;
+    CHECK(open_really(&s) < 0 && strstr(s.err.msg, "image"));
+    s.spec.limits = (struct carrel_limits){0};
+    mount.layer = in_folder(&s, "missing");
+    CHECK(open_really(&s) < 0 && s.err.code == ERR_NOT_FOUND);
+    mount.writable = false; /* then there is only nothing to be seen of it */
+    CHECK_FOR(s.err.msg, open_really(&s) == 0 && op_at(&s, ".venv")->kind == OP_BIND);
+    mount.layer = layer; /* nor there */
+    mount.source = s.spec.workspace;
+    CHECK_FOR(s.err.msg, open_really(&s) == 0 && op_at(&s, ".venv")->kind == OP_BIND);
+    CHECK(!(op_at(&s, ".venv")->flags & OP_SHOWN) && s.run->layer_count == 0);
+    scene_forget(&s);
+    CHECK(rmdir(inner) == 0 && rmdir(layer) == 0);
+    return 0;
+}
+
+TEST(what_a_layer_would_hide_is_told_before_anything_is_made)
+{
+    SCENE(s);
+    struct carrel_mount mount = {s.folder, "/.venv", true, "/nowhere/a"};
+    bool missing[SETUP_MAX_OPS];
+
+    s.spec.mounts = &mount;
+    s.spec.mount_count = 1;
+    for (int full = 0; full < 2; full++) {
+        CHECK(mkdir(in_folder(&s, full ? "ws/.venv/bin" : "ws/.venv"), 0755) == 0);
+        CHECK_FOR(s.err.msg, prepare(&s) == 0);
+        int r = workspace_check_mount_points(s.run, missing, &s.err);
+        CHECK_FOR(s.err.msg, r == (full ? -1 : 0));
+        CHECK(!full || (s.err.code == ERR_CONFLICT && strstr(s.err.msg, ".venv")));
+    }
+    mount.layer = NULL; /* what is only bound covers what is there */
+    CHECK(prepare(&s) == 0 && workspace_check_mount_points(s.run, missing, &s.err) == 0);
     return 0;
 }

@@ -6,8 +6,9 @@
 
 #include "broker/protocol.h"
 
-#define EXEC_ID "xabcdefghijklmnopqrstuvw234"
-#define PLAN_ID "pabcdefghijklmnopqrstuvwxyz"
+#define EXEC_ID     "xabcdefghijklmnopqrstuvw234"
+#define PLAN_ID     "pabcdefghijklmnopqrstuvwxyz"
+#define TEMPLATE_ID "tabcdefghijklmnopqrstuvwxyz"
 
 static const char *const argv[] = {"sh", "-c", "echo", NULL};
 static const char *const env[] = {"A=1", "B=", NULL};
@@ -34,7 +35,8 @@ static struct exec_message example(void)
                      .ticket = "w2",
                      .ticket_at = ".ticket",
                      .ticket_writable = true,
-                     .places = {[LINK_USER] = "srv/skills/u1"}},
+                     .places = {[LINK_USER] = "srv/skills/u1"},
+                     .template = TEMPLATE_ID},
         .argv = argv,
         .env = env,
         .cwd = "/x",
@@ -98,6 +100,7 @@ TEST(an_exec_arrives_as_it_was)
     CHECK(ret.boundary.ticket_writable && strcmp(ret.boundary.ticket_at, ".ticket") == 0);
     CHECK(strcmp(ret.boundary.places[LINK_USER], "srv/skills/u1") == 0);
     CHECK(*ret.boundary.places[LINK_SYSTEM] == '\0' && *ret.boundary.places[LINK_TICKET] == '\0');
+    CHECK(strcmp(ret.boundary.template, TEMPLATE_ID) == 0);
     CHECK(ret.tty && ret.input && ret.rows == 24 && ret.columns == 80);
     CHECK(ret.limits.pids == 3 && ret.timeout_ms == 5 && strcmp(ret.cwd, "/x") == 0);
     free(bytes);
@@ -184,12 +187,15 @@ TEST(an_exec_that_is_not_sane_is_refused)
     REFUSED(boundary.mounts = mode);
     REFUSED(boundary.ticket = "../x");
     REFUSED(boundary.skills_user = "a/b");
+    REFUSED(boundary.template = "../tools");
+    REFUSED(boundary.template = PLAN_ID);
     REFUSED(boundary.limits.memory_bytes = UINT64_MAX);
     REFUSED(timeout_ms = UINT64_MAX);
     REFUSED(rows = 70000);
 #undef REFUSED
     m = example();
     m.boundary.ticket = NULL;
+    m.boundary.template = "";
     m.boundary.skills_user = "";
     m.boundary.mounts = NULL;
     m.cwd = NULL;
@@ -285,6 +291,8 @@ static bool record_is_taken(const char *details, const char *operation)
 
 TEST(details_of_a_record_stay_one_object_on_one_line)
 {
+    CHECK(!protocol_details_are_sane("{\"a\":\"\\\n\"}")); /* an escaped line end is one, too */
+    CHECK(protocol_details_are_sane("{\"a\":\"\\n\\\"}\"}"));
     static const char *const good[] = {"", "{}", "{\"a\":[1,{\"b\":\"}\\\"{\"}]}", "{\"a\":\"]\"}"};
     static const char *const bad[] = {
         "x",

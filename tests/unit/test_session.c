@@ -799,6 +799,40 @@ static bool put_from_outside(const struct session *session, int hidden)
     return ok;
 }
 
+/* The kernel may still have the layer mounted when the next one begins: that must not matter. */
+TEST(a_sandbox_whose_mount_has_a_layer_can_be_ended_and_started_again_at_once)
+{
+    struct carrel_spec spec = spec_of("session-s");
+    struct carrel_mount mount = {"session-s.base", "/.venv", true, "session-s.layer"};
+    struct place place;
+    struct place second;
+    struct heard heard;
+    struct err err = {0};
+    char line[64];
+    unsigned before = open_files();
+
+    CHECK(mkdir("session-s", 0755) == 0 && mkdir("session-s.base", 0755) == 0 &&
+          mkdir("session-s.layer", 0700) == 0);
+    spec.mounts = &mount;
+    spec.mount_count = 1;
+    for (int turn = 0; turn < 20; turn++) {
+        CHECK(open_place(&place, &spec));
+        snprintf(line, sizeof(line), "ls /.venv | wc -l; echo %d >/.venv/%d", turn, turn);
+        CHECK(run(&place, &heard, line) && strtol(heard.out, NULL, 10) == turn);
+        CHECK(session_start(&second.session, &spec, &calls, &second, &err) < 0);
+        CHECK(err.code == ERR_CONFLICT && strstr(err.msg, "in use"));
+        CHECK(ask(&place, &heard, "exec sleep 1000 >/.venv/held", 0) &&
+              becomes(&place, &heard.started));
+        forget(&place, &heard);
+        session_free(place.session);
+        (void)unlink("session-s.layer/upper/held"); /* killed before or after it was made */
+    }
+    CHECK(!is_there("session-s.base/1") && is_there("session-s.layer/upper/1"));
+    CHECK(!is_there("session-s/.venv/1"));
+    CHECK(open_files() == before);
+    return 0;
+}
+
 TEST(in_a_sandbox_with_a_layer_commands_share_their_changes_and_the_tree_has_none)
 {
     struct carrel_spec spec = spec_of("session-r");

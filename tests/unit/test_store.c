@@ -286,13 +286,16 @@ TEST(a_damaged_database_is_refused_in_words)
 
 TEST(migrations_take_the_missing_steps_all_or_none)
 {
-    _Static_assert(STORE_VERSION == 3, "the steps after the last one");
-    const char *const good[] = {db_steps[0], db_steps[1], db_steps[2],
+    _Static_assert(STORE_VERSION == 4, "the steps after the last one");
+    const char *const good[] = {db_steps[0],
+                                db_steps[1],
+                                db_steps[2],
+                                db_steps[3],
                                 "ALTER TABLE keys ADD COLUMN more TEXT NOT NULL DEFAULT 'x';"
-                                "PRAGMA user_version = 4;",
-                                "CREATE TABLE third (a TEXT) STRICT; PRAGMA user_version = 5;"};
-    const char *const bad[] = {good[0], good[1], good[2], good[3],
-                               "CREATE TABLE third (a TEXT) STRICT; nonsense;"};
+                                "PRAGMA user_version = 5;",
+                                "CREATE TABLE third (a TEXT) STRICT; PRAGMA user_version = 6;"};
+    const char *const bad[] = {good[0], good[1], good[2],
+                               good[3], good[4], "CREATE TABLE third (a TEXT) STRICT; nonsense;"};
     sqlite3 *db;
 
     CHECK(new_store() == 0);
@@ -300,15 +303,15 @@ TEST(migrations_take_the_missing_steps_all_or_none)
     store_close(store);
     store = NULL;
     CHECK(db_open(&db, path, "FULL", &err) == 0);
-    CHECK(db_prepare(db, bad, 5, &err) < 0 && strstr(err.msg, "migrate the database to schema 5"));
+    CHECK(db_prepare(db, bad, 6, &err) < 0 && strstr(err.msg, "migrate the database to schema 6"));
     CHECK(number_of("PRAGMA user_version") == STORE_VERSION);
     CHECK(number_of("SELECT count(*) FROM sqlite_schema WHERE name = 'third'") == 0);
     CHECK(number_of("SELECT count(*) FROM pragma_table_info('keys') WHERE name = 'more'") == 0);
-    CHECK(db_prepare(db, good, 5, &err) == 0 && db_prepare(db, good, 5, &err) == 0);
-    CHECK(number_of("PRAGMA user_version") == 5);
+    CHECK(db_prepare(db, good, 6, &err) == 0 && db_prepare(db, good, 6, &err) == 0);
+    CHECK(number_of("PRAGMA user_version") == 6);
     CHECK(number_of("SELECT count(*) FROM keys WHERE more = 'x'") == 1);
     CHECK(sqlite3_close(db) == SQLITE_OK);
-    CHECK(store_open(&store, path, &err) < 0 && strstr(err.msg, "schema 5"));
+    CHECK(store_open(&store, path, &err) < 0 && strstr(err.msg, "schema 6"));
     return 0;
 }
 
@@ -337,6 +340,139 @@ TEST(a_database_of_the_second_version_has_plans_afterwards_and_keeps_its_rows)
     CHECK(number_of("PRAGMA user_version") == STORE_VERSION);
     CHECK(number_of("SELECT count(*) FROM plans") == 0);
     CHECK(number_of("SELECT count(*) FROM keys WHERE owner = 'alice'") == 1);
+    return 0;
+}
+
+TEST(a_database_of_the_third_version_has_templates_afterwards_and_its_workspaces_are_on_none)
+{
+    struct store_workspace w;
+    struct arena arena;
+    sqlite3 *db;
+
+    new_path();
+    CHECK(db_open(&db, path, "FULL", &err) == 0);
+    CHECK(db_prepare(db, db_steps, 3, &err) == 0 && sqlite3_close(db) == SQLITE_OK);
+    CHECK(run_sql("INSERT INTO workspaces VALUES ('w1', 'alice', 'main', '{}', '{}', '{}', 1, 2,"
+                  " 0, '')"));
+    CHECK(store_open(&store, path, &err) == 0);
+    CHECK(number_of("PRAGMA user_version") == STORE_VERSION);
+    CHECK(number_of("SELECT count(*) FROM templates") == 0);
+    arena_init(&arena, 1 << 20);
+    CHECK(store_workspace_get(store, &arena, "w1", &w, &err) == 1 && *w.template == '\0');
+    arena_clear(&arena);
+    return 0;
+}
+
+/* --- templates --- */
+
+static int add_template(const char *id, const char *name, const char *workspace)
+{
+    struct store_template t = {.id = id,
+                               .name = name,
+                               .owner = "alice",
+                               .spec = "{\"env\":{}}",
+                               .workspace = workspace,
+                               .state = "freezing",
+                               .share_cache = true,
+                               .created_ms = 5};
+
+    return store_template_add(store, &t, &err);
+}
+
+static int make_ready(const char *id, const char *name, const char *workspace)
+{
+    return store_template_ready(
+        store,
+        &(struct store_template){
+            .id = id, .name = name, .workspace = workspace, .bytes = 4096, .files = 7},
+        &err);
+}
+
+static int add_on(const char *id, const char *template)
+{
+    struct store_workspace w = {.id = id,
+                                .owner = "alice",
+                                .bucket = "main",
+                                .policy = "{}",
+                                .links = "{}",
+                                .labels = "{}",
+                                .trash = "",
+                                .template = template};
+
+    return store_workspace_add(store, &w, &err);
+}
+
+static bool note_template(void *context, const struct store_template *t)
+{
+    size_t used = strlen(list);
+
+    (void)context;
+    snprintf(list + used, sizeof(list) - used, "%s%s=%s", used ? " " : "", t->name, t->state);
+    return true;
+}
+
+static const char *templates(bool unfinished)
+{
+    new_list();
+    return store_templates(store, unfinished, NULL, 100, note_template, NULL, &err) < 0 ? err.msg
+                                                                                        : list;
+}
+
+TEST(a_workspace_becomes_a_template_in_one_step)
+{
+    struct store_template t;
+    struct arena arena;
+
+    arena_init(&arena, 1 << 20);
+    CHECK(new_store() == 0 && add_workspace("build", "alice") == 0);
+    CHECK(add_template("t1", "office", "build") == 0);
+    CHECK(store_template_named(store, &arena, "office", &t, &err) == 0);
+    CHECK(strcmp(templates(false), "") == 0 && strcmp(templates(true), "office=freezing") == 0);
+    CHECK(add_on("early", "t1") < 0 && err.code == ERR_NOT_FOUND);
+    CHECK(store_template_removing(store, "t1", &err) == 0);
+    CHECK(make_ready("t1", "office", "build") == 0);
+    CHECK(make_ready("t1", "office", "build") < 0 && err.code == ERR_CONFLICT);
+    CHECK(number_of("SELECT count(*) FROM workspaces") == 0);
+    CHECK(store_template_named(store, &arena, "office", &t, &err) == 1);
+    CHECK(strcmp(t.id, "t1") == 0 && t.bytes == 4096 && t.files == 7 && t.created_ms == 5);
+    CHECK(strcmp(t.state, "ready") == 0 && strcmp(t.owner, "alice") == 0 && t.share_cache);
+    CHECK(reopen() == 0 && strcmp(templates(false), "office=ready") == 0);
+    arena_clear(&arena);
+    return 0;
+}
+
+TEST(a_template_goes_when_nobody_uses_it_and_a_name_means_the_newest)
+{
+    struct store_template t;
+    struct arena arena;
+    uint64_t users = 9;
+    const char *names[2];
+
+    arena_init(&arena, 1 << 20);
+    CHECK(new_store() == 0);
+    CHECK(add_template("t1", "office", "b1") == 0 && make_ready("t1", "office", "b1") == 0);
+    CHECK(add_on("w1", "t1") == 0 && add_on("w2", "t1") == 0 && add_on("w3", "t1") == 0);
+    CHECK(add_on("none", "tx") < 0 && err.code == ERR_NOT_FOUND);
+    CHECK(add_on("plain", "") == 0 && add_on("w1", "") < 0 && err.code == ERR_CONFLICT);
+    CHECK(store_template_users(store, "t1", NULL, &users, &err) == 0 && users == 3);
+    CHECK(store_template_users(store, "t1", "bob", &users, &err) == 0 && users == 0);
+    CHECK(store_template_user_names(store, &arena, "t1", names, 2, &err) == 2);
+    CHECK(strcmp(names[0], "w1") == 0 && strcmp(names[1], "w2") == 0);
+    CHECK(store_template_removing(store, "t1", &err) == 0);
+    CHECK(add_template("t2", "office", "b2") == 0 && make_ready("t2", "office", "b2") == 0);
+    CHECK(store_template_named(store, &arena, "office", &t, &err) == 1 && !strcmp(t.id, "t2"));
+    CHECK(strcmp(templates(false), "office=ready") == 0);
+    CHECK(strcmp(templates(true), "office=retired") == 0);
+    CHECK(store_template_remove(store, "t2", &err) == 0); /* it can be used: it stays */
+    CHECK(store_template_get(store, &arena, "t2", &t, &err) == 1);
+    CHECK(run_sql("DELETE FROM workspaces WHERE template = 't1'"));
+    CHECK(store_template_removing(store, "t1", &err) == 1);
+    CHECK(add_on("late", "t1") < 0 && err.code == ERR_NOT_FOUND);
+    CHECK(store_template_remove(store, "t1", &err) == 0);
+    CHECK(store_template_get(store, &arena, "t1", &t, &err) == 0);
+    CHECK(store_template_removing(store, "t2", &err) == 1);
+    CHECK(store_template_named(store, &arena, "office", &t, &err) == 0);
+    arena_clear(&arena);
     return 0;
 }
 
@@ -859,7 +995,7 @@ TEST(a_disk_that_takes_no_more_is_an_error_and_leaves_nothing_half)
 
     CHECK(new_store() == 0);
     CHECK(getrlimit(RLIMIT_FSIZE, &before) == 0);
-    struct rlimit limit = {.rlim_cur = 300000, .rlim_max = before.rlim_max};
+    struct rlimit limit = {.rlim_cur = 500000, .rlim_max = before.rlim_max};
     CHECK(signal(SIGXFSZ, SIG_IGN) != SIG_ERR && setrlimit(RLIMIT_FSIZE, &limit) == 0);
     for (; added < 5000; added++) {
         snprintf(id, sizeof(id), "w%05d", added);

@@ -35,9 +35,10 @@ static void fill_setup(struct setup *s)
                             .device = 1ULL << 63,
                             .inode = 12345,
                             .layer = "/srv/desk.plan",
+                            .layer_device = 1ULL << 61,
                             .layer_inode = 1ULL << 62};
     s->ops[1] = (struct op){.kind = OP_TMPFS,
-                            .flags = OP_TOP,
+                            .flags = OP_TOP | OP_SHOWN | OP_PLAN,
                             .source = "",
                             .target = "tmp",
                             .bytes = 1ULL << 40,
@@ -79,7 +80,7 @@ static bool same_op(const struct op *a, const struct op *b)
            same_text(a->source, b->source) && same_text(a->target, b->target) &&
            a->bytes == b->bytes && a->inodes == b->inodes && a->mode == b->mode &&
            a->uid == b->uid && a->gid == b->gid && a->device == b->device && a->inode == b->inode &&
-           a->layer_inode == b->layer_inode &&
+           a->layer_device == b->layer_device && a->layer_inode == b->layer_inode &&
            strcmp(a->layer ? a->layer : "", b->layer ? b->layer : "") == 0;
 }
 

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Python and Node in a workspace: made when somebody asks for them, by one command inside. */
+#pragma once
+
+#include <stdbool.h>
+
+#include "api/call.h"
+
+/* "python" (true, false or a version) and "node" of the body of a creation. False: answered with
+ * what is wrong. */
+bool env_wish_check(struct call *call);
+/* Whether it asks for any. */
+bool env_is_wished(const struct call *call);
+/* Makes them in call->workspace, whose row is there. `done` is called once, with what went wrong or
+ * NULL. What cannot even be started is answered here, as for any command. */
+void env_create(struct call *call, void (*done)(struct call *call, const struct err *failed));

@@ -1,0 +1,313 @@
+#!/usr/bin/python3 -B
+# SPDX-License-Identifier: Apache-2.0
+# TIMEOUT: 240
+"""carrel template build, list, show and rm, as a person uses them. What needs packages uses tools that only pretend: the
+real ones, and a real registry, are in client_template_registry.py."""
+import json
+import os
+import signal
+import subprocess
+import unittest
+
+from carreltest import CARREL, PATIENCE, TMP, carrel, read, write
+from daemontest import DaemonTest
+from envtest import UV, put_stubs
+
+# Put in front of the stub of uv: says what the file `says` says, resolves as `compile` does, and installs one file.
+PIP = """#!/bin/sh
+case "$1 $2" in
+"pip compile") cat /opt/carrel/says >&2; . /opt/carrel/compile; exit ;;
+"pip install") [ "$3" = --python ] || { cat > /.venv/installed; echo 1 > /.cache/uv/fetched; . /opt/carrel/install; exit; } ;;
+esac
+"""
+# A package that wants its code to be run: by Python as it starts, and for a program of the build.
+INSTALL = """at=$(echo /.venv/lib/python3*/site-packages)
+echo 'x = 1' > $at/six.py
+echo 'open("/ran", "w")' | sed 's/^/import sys; /' > $at/six.pth
+for name in sh uv bun; do printf '#!/bin/sh\\ntouch /ran\\n' > /.venv/bin/$name; chmod 755 /.venv/bin/$name; done
+"""
+LOCKED = "printf '%s\\n' 'six==1.17.0 \\' '    --hash=sha256:" + "0" * 64 + "'"
+
+
+class Templates(DaemonTest):
+    def setUp(self):
+        super().setUp()
+        self.env = {**os.environ, "CARREL_SOCKET": self.daemon.socket, "HOME": self.dir, "CARREL_TEMPLATES": self.path("shipped")}
+        os.mkdir(self.path("lab"))
+
+    def carrel(self, *args, **kwargs):
+        return carrel(*args, **{"env": self.env, **kwargs})
+
+    def says(self, *args):
+        done = self.carrel(*args)
+        self.assertEqual(0, done.returncode, done.stderr)
+        return done.stdout
+
+    def refuses(self, *args, says):
+        """Refused, in one line that says so; returns that line."""
+        done = self.carrel(*args)
+        self.assertEqual(125, done.returncode, done.stdout + done.stderr)
+        self.assertIn(says, done.stderr)
+        self.assertEqual("", done.stdout)
+        return done.stderr
+
+    def file(self, name="lab", **more):
+        """A template's file, with a file to copy beside it."""
+        write(self.path("lab/hello.sh"), "#!/bin/sh\necho hello\n")
+        os.chmod(self.path("lab/hello.sh"), 0o755)
+        return write(self.path(f"lab/{name}.json"), json.dumps({"name": name, **more}))
+
+    def workspaces(self):
+        answer = self.daemon.get("/v1/workspaces").json["workspaces"]
+        trash = self.daemon.get("/v1/workspaces?deleted=1").json["workspaces"]
+        return [w["id"] for w in answer + trash]
+
+    def templates(self):
+        return [t["name"] for t in self.daemon.get("/v1/templates").json["templates"]]
+
+    def fake_tools(self, says="", compile=LOCKED):
+        tools = f"{self.daemon.state}/.carrel/tools"
+        put_stubs(self.daemon.state)
+        os.chmod(write(f"{tools}/bin/uv", PIP + UV), 0o755)
+        write(f"{tools}/says", says)
+        write(f"{tools}/compile", compile)
+        write(f"{tools}/install", INSTALL)
+
+    def build(self, *args, **more):
+        path = self.file(**{"python": {"packages": ["six"]}, **more})
+        return self.carrel("template", "build", path, *args)
+
+    def left_nothing(self):
+        self.assertEqual(([], []), (self.workspaces(), self.templates()))
+        self.assertEqual({"hello.sh", "lab.json"}, set(os.listdir(self.path("lab"))))
+
+
+class Plain(Templates):
+    """Without packages, and so without tools and network."""
+
+    def test_from_the_first_to_the_last(self):
+        path = self.file(files={"/tools/hello.sh": "hello.sh"}, env={"LAB": "blue", "EMPTY": ""})
+        done = self.carrel("template", "build", path)
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertRegex(done.stdout, r"^lab: \d+ files?, \S+\n$")
+        self.assertIn("carrel: 1/3 workspace\ncarrel: 2/3 files\ncarrel: 3/3 template\n", done.stderr)
+        self.assertEqual([], self.workspaces())
+        self.assertRegex(self.says("template", "list"), r"NAME .*\nlab +\S+ +0 +\d+s ago")
+        self.assertEqual("desk\n", self.says("ws", "create", "desk", "--template", "lab"))
+        self.assertEqual("hello\nblue:\n", self.says("exec", "desk", "-c", "/tools/hello.sh; echo $LAB:$EMPTY"))
+        self.assertRegex(self.says("ws", "show", "desk"), r"(?m)^template +lab$")
+        shown = self.says("template", "show", "lab")
+        for line in (r"name +lab", r"workspaces +1", r"copied +/tools/hello.sh", r"env +EMPTY=|env +LAB=blue"):
+            self.assertRegex(shown, f"(?m)^{line}$")
+        self.assertEqual("lab", json.loads(self.says("template", "show", "lab", "--json"))["name"])
+        self.assertEqual(["lab"], [t["name"] for t in json.loads(self.says("template", "list", "--json"))["templates"]])
+        # What one workspace writes is its own.
+        self.says("exec", "desk", "-c", "echo changed > /tools/hello.sh")
+        self.says("ws", "create", "den", "--template", "lab")
+        self.assertEqual("hello\n", self.says("exec", "den", "--", "/tools/hello.sh"))
+        self.refuses("template", "rm", "lab", says="desk")
+        for name in ("desk", "den"):
+            self.says("ws", "rm", "--purge", name)
+        self.assertEqual("", self.says("template", "rm", "lab"))
+        self.assertEqual([], self.templates())
+        self.refuses("template", "show", "lab", says="lab")
+        self.refuses("template", "rm", "lab", says="lab")
+        self.refuses("ws", "create", "x", "--template", "lab", says="lab")
+
+    def test_what_is_wrong_is_told_before_anything_is_made(self):
+        os.symlink("/etc/passwd", self.path("lab/out"))
+        bad = [("{", "line 1"),
+               ('{"nmae": "x"}', 'unknown key "nmae"; known are: name, python'),
+               ('{"name": "x", "debian": ["tesseract-ocr"]}', "not installed yet"),
+               ('{"name": "x", "files": {"/a": "missing"}}', "there is no 'missing' beside"),
+               ('{"name": "x", "files": {"/a": "out"}}', "leads out of"),
+               ('{"name": "x", "files": {"/usr/a": "hello.sh"}}', "not for files"),
+               ('{"name": "x", "files": {"/a": "../lab/x.json"}}', "beside"),
+               ('{"name": "x", "python": {"packages": ["-r x"]}}', "no name of a package")]
+        self.file()
+        os.mkdir(self.path("lab/folder"))
+        before = len(self.daemon.audit())
+        for text, says in bad:
+            path = write(self.path("lab/x.json"), text)
+            with self.subTest(text=text):
+                self.refuses("template", "build", path, says=says)
+        self.refuses("template", "build", self.path("lab/none.json"), says="none.json' cannot be read: No such file")
+        self.refuses("template", "build", "none", says="no template 'none' came with Carrel")
+        write(self.path("lab/x.json"), '{"name": "x", "files": {"/a": "folder"}}')
+        self.refuses("template", "build", self.path("lab/x.json"), says="no file that can be read")
+        self.assertEqual(before, len(self.daemon.audit()))
+        self.assertEqual(([], []), (self.workspaces(), self.templates()))
+
+    def test_the_command_line_is_checked(self):
+        for args, says in ((("template",), "say what to do"), (("template", "bild", "x"), "say what to do"),
+                           (("template", "build"), "name a file"), (("template", "show"), "name a template"),
+                           (("template", "list", "x"), "too much"), (("template", "rm", "x", "--offline"), "are for carrel template build"),
+                           (("template", "build", "x", "--what"), "unknown option")):
+            with self.subTest(args=args):
+                self.refuses(*args, says=says)
+        self.assertIn("usage: carrel template build", self.says("template", "--help"))
+
+    def test_a_shipped_one_is_found_by_its_name(self):
+        os.mkdir(self.path("shipped"))
+        write(self.path("shipped/plain.json"), '{"name": "plain"}')
+        self.assertRegex(self.says("template", "build", "--quiet", "plain"), "^plain: ")
+        self.assertEqual(["plain"], self.templates())
+
+    def test_json_tells_of_each_step(self):
+        done = self.carrel("template", "build", "--json", self.file(files={"/a": "hello.sh"}))
+        self.assertEqual((0, ""), (done.returncode, done.stderr))
+        events = [json.loads(line) for line in done.stdout.splitlines()]
+        self.assertEqual(["step", "step", "step", "end"], [e["type"] for e in events])
+        self.assertEqual(["workspace", "files", "template"], [e["step"] for e in events[:3]])
+        self.assertEqual("lab", events[-1]["template"]["name"])
+
+    def test_quiet_says_only_the_end(self):
+        done = self.carrel("template", "build", "--quiet", self.file())
+        self.assertEqual((0, ""), (done.returncode, done.stderr))
+
+    def test_another_build_replaces_it_for_new_workspaces(self):
+        path = self.file(files={"/hello.sh": "hello.sh"})
+        self.says("template", "build", path)
+        self.says("ws", "create", "old", "--template", "lab")
+        write(self.path("lab/hello.sh"), "#!/bin/sh\necho new\n")
+        self.says("template", "build", path)
+        self.says("ws", "create", "new", "--template", "lab")
+        self.assertEqual("hello\n", self.says("exec", "old", "--", "sh", "/hello.sh"))
+        self.assertEqual("new\n", self.says("exec", "new", "--", "sh", "/hello.sh"))
+
+    def test_two_builds_at_once_end_well_or_in_words(self):
+        path = self.file(files={f"/f{i}": "hello.sh" for i in range(40)})
+        builds = [subprocess.Popen([CARREL, "template", "build", path], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, env=self.env, cwd=TMP, text=True) for _ in range(2)]
+        said = [build.communicate(timeout=PATIENCE) for build in builds]
+        codes = [build.returncode for build in builds]
+        self.assertIn(0, codes, said)
+        for code, (_, error) in zip(codes, said):
+            self.assertTrue(code == 0 or error.splitlines()[-1].startswith("carrel: "), error)
+        self.assertEqual((["lab"], []), (self.templates(), self.workspaces()))
+
+    def test_a_key_of_a_user_may_use_and_not_make(self):
+        path = self.file(files={"/hello.sh": "hello.sh"})
+        self.says("template", "build", path)
+        self.env = {**self.env, "CARREL_URL": f"http://127.0.0.1:{self.daemon.tcp_port()}", "CARREL_KEY": self.daemon.key("ann")}
+        del self.env["CARREL_SOCKET"]
+        done = self.carrel("template", "build", path)
+        self.assertEqual(125, done.returncode)
+        self.assertEqual(125, self.carrel("template", "rm", "lab").returncode)
+        self.assertEqual("anns\n", self.says("ws", "create", "anns", "--template", "lab"))
+        self.assertEqual("hello\n", self.says("exec", "anns", "--", "/hello.sh"))
+        self.assertEqual(["lab"], self.templates())
+        self.assertEqual(["anns"], self.workspaces())
+
+
+class Pretended(Templates):
+    """With tools that only pretend, so that each failure can be had."""
+    options = ("--set", "allow_net_host=yes")
+
+    def test_the_first_build_writes_a_lock_and_the_second_uses_it(self):
+        self.fake_tools()
+        done = self.build()
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertIn("the lock is in", done.stderr)
+        lock = read(self.path("lab/lab.python.lock"))
+        self.assertRegex(lock, r'^# Packages of a Carrel template.*\n# python 3\.\d+\n# packages \["six"\]\nsix==1.17.0 \\\n')
+        self.fake_tools(compile="echo 'it resolves again' >&2; exit 1")
+        done = self.build()
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertEqual(lock, read(self.path("lab/lab.python.lock")))
+        done = self.build(python={"packages": ["six", "attrs"]})
+        self.assertEqual(125, done.returncode)
+        self.assertIn("made for other packages: build with --update-lock", done.stderr)
+        done = self.build("--update-lock", python={"packages": ["six", "attrs"]})
+        self.assertEqual(125, done.returncode)
+        self.assertIn("it resolves again", done.stderr)
+        self.assertEqual(lock, read(self.path("lab/lab.python.lock")))
+        write(self.path("lab/lab.python.lock"), lock.replace("# python 3.", "# python 2."))
+        self.fake_tools()
+        done = self.build()
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertIn("the lock is for another Python", done.stderr)
+        self.assertIn("# python 2.", read(self.path("lab/lab.python.lock")))
+        self.assertIn("six==1.17.0", self.says("template", "show", "lab"))
+
+    def test_failures_leave_nothing_and_say_what_to_do(self):
+        options = ["--quiet", "--json", None]
+        for says, remedy in (("Because nosuch was not found in the package registry and you require nosuch", "no package of that name"),
+                             ("we can conclude that your requirements are unsatisfiable", "do not go together"),
+                             ("error sending request: dns error", "was not reached"),
+                             ("No space left on device (os error 28)", "the disk is full"),
+                             ("quite something else", "uv failed with status 1; what it said is above")):
+            with self.subTest(says=says):
+                self.fake_tools(says=says + "\n", compile="exit 1")
+                for option in options:
+                    done = self.build(*([option] if option else []))
+                    self.assertEqual(125, done.returncode)
+                    self.assertIn(remedy, done.stderr.splitlines()[-1])
+                    self.assertIn(says, done.stdout if option == "--json" else done.stderr)
+                    self.left_nothing()
+                options = [None]
+
+    def test_an_interrupted_build_leaves_nothing(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self.fake_tools(says="now\n", compile="sleep 1000")
+            path = self.file(python={"packages": ["six"]})
+            build = subprocess.Popen([CARREL, "template", "build", path], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                     stderr=subprocess.PIPE, env=self.env, cwd=TMP, text=True)
+            for line in build.stderr:
+                if "now" in line:
+                    break
+            self.assertEqual(1, len(self.workspaces()))
+            build.send_signal(number)
+            out, said = build.communicate(timeout=PATIENCE)
+            self.assertEqual(128 + number, build.returncode, said)
+            self.assertIn("stopped; nothing of the build is left", said)
+            self.left_nothing()
+
+    def test_no_code_of_a_package_runs(self):
+        self.fake_tools()
+        done = self.build(node={})
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.says("ws", "create", "desk", "--template", "lab")
+        self.assertNotIn("ran", self.says("ls", "desk:/").split())
+        self.assertEqual("1\n", self.says("exec", "desk", "-c", "ls /.venv/lib/python3*/site-packages/__pycache__/six.*.pyc | wc -l"))
+        self.says("exec", "desk", "--", "/.venv/bin/python", "-c", "")  # it would have been seen
+        self.assertIn("ran", self.says("ls", "desk:/").split())
+
+    def test_the_cache_is_shared_unless_foreign_code_could_run(self):
+        for build, shared in ((True, "no"), (False, "yes")):
+            with self.subTest(build=build):
+                self.fake_tools()
+                done = self.build(python={"packages": ["six"], "build": build})
+                self.assertEqual(0, done.returncode, done.stderr)
+                self.says("ws", "create", f"w{shared}")
+                said = self.says("exec", f"w{shared}", "-c", "test -e /.cache/uv/fetched && echo yes || echo no")
+                self.assertEqual(shared, said.strip())
+
+    def test_what_a_tool_says_does_not_drive_the_terminal(self):
+        self.fake_tools(says="\x1b[2Jwiped\u202e\n", compile="exit 1")
+        done = self.build()
+        self.assertIn("\\x1b[2Jwiped\\u{202e}", done.stderr)
+
+
+class Closed(Templates):
+    """A daemon that gives no workspace the network, as it does unless told otherwise."""
+
+    def test_the_setting_is_named(self):
+        self.fake_tools()
+        done = self.build()
+        self.assertEqual(125, done.returncode)
+        self.assertIn("allow_net_host=yes", done.stderr)
+        self.assertIn("--offline", done.stderr)
+        self.left_nothing()
+        done = self.build("--offline")
+        self.assertEqual(0, done.returncode, done.stderr)
+
+    def test_without_tools_setup_is_named(self):
+        done = self.build("--offline")
+        self.assertEqual(125, done.returncode)
+        self.assertIn("carrel env setup", done.stderr)
+        self.left_nothing()
+
+
+if __name__ == "__main__":
+    unittest.main()
