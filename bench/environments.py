@@ -180,8 +180,8 @@ def installs(bench, place, host, api):
 
 def disk_mib(top):
     """What the files below take, each once however many names it has."""
-    said = subprocess.run(["du", "-s", "--block-size=1024", "--exclude=tools", "--exclude=cache", "--exclude=templates", top],
-                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False).stdout
+    shared = [f"--exclude={top}/.carrel/{name}" for name in ("tools", "cache", "templates")]
+    said = subprocess.run(["du", "-s", "--block-size=1024", *shared, top], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False).stdout
     return int(said.split()[0]) / 1024
 
 

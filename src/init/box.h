@@ -75,9 +75,12 @@ bool talk_receive(int socket, struct message *message);
 void talk_release(struct message *message);
 /* An engine that is gone takes the sandbox with it, so a failure needs no word. */
 void talk_answer(int socket, const struct reply *reply, int fd);
-/* Starts the command of a message, with a terminal where that is asked for, and closes what came
- * with it. On failure *ret_status is 125, 126 or 127. */
+/* Starts the command of a message, with a terminal where that is asked for. On failure *ret_status
+ * is 125, 126 or 127. */
 int talk_start(int socket, struct message *message, int *ret_pid, int *ret_status, struct err *err);
+/* What came with the message is of no more use here; while it is open, nobody sees the end of the
+ * command's output. */
+void talk_close_files(struct message *message);
 
 /* --- keeper.c --- */
 

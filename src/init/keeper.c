@@ -193,8 +193,8 @@ static void serve_message(struct keeper *k)
     default:
         leave(k);
     }
-    for (size_t i = 0; i < message.head.fd_count; i++)
-        (void)close(message.fds[i]);
+    talk_close_files(&message); /* after the answer: who reads the output is woken by it, and not
+                                   waited for */
     if (message.room > KEPT_ROOM)
         talk_release(&message);
 }

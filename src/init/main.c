@@ -180,6 +180,7 @@ static void start(struct message *message)
 
     if (talk_start(box.socket, message, &command_pid, &status, &err) < 0)
         die_as(status, &err);
+    talk_close_files(message);
     answer(REPLY_STARTED, 0, NULL, -1);
 }
 

@@ -79,10 +79,12 @@ static int start(int socket, struct message *message, int *ret_pid, int *ret_sta
 int talk_start(int socket, struct message *message, int *ret_pid, int *ret_status, struct err *err)
 {
     *ret_status = STATUS_CARREL_FAILED;
-    int r = start(socket, message, ret_pid, ret_status, err);
+    return start(socket, message, ret_pid, ret_status, err);
+}
 
+void talk_close_files(struct message *message)
+{
     for (size_t i = 0; i < message->head.fd_count; i++)
         (void)close(message->fds[i]);
     message->head.fd_count = 0;
-    return r;
 }
