@@ -84,11 +84,15 @@ LEAN_CFLAGS = $(CFLAGS_ALL)
 endif
 SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 
-.PHONY: all run test test-long test-build bench lint fmt fuzz fuzz-coverage install clean help deps compile
+.PHONY: all run test test-long test-build bench lint fmt fuzz fuzz-coverage install clean help deps compile objects
+# On all processors, unless somebody has said on how many.
+ALL_CPUS = --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 all: deps
-	@$(MAKE) --no-print-directory compile
+	@$(MAKE) $(ALL_CPUS) compile
 PROGRAMS := carrel carrel-full carrel-init carrel-serve carrel-front carrel-files carrel-client carrel-plan carrel-sink carrel-export
 compile: $(addprefix $(BUILD)/,$(PROGRAMS)) $(BUILD)/libcarrel.a $(BUILD)/example
+# Each source once, for what the compiler says of it.
+objects: $(patsubst %.c,$(BUILD)/obj/%.o,$(shell find src -name '*.c'))
 
 # --- one rule per flavour: plain, weak (controls can be left out; tests only), asan -----------------
 define flavour
@@ -187,23 +191,28 @@ TESTED := $(LIB) $(JSON) $(AUDIT) $(STORE) $(HTTP) src/cli/options.c src/broker/
   $(addprefix src/export/,batch.c bulk.c ecs.c lines.c target.c) src/sink/keep.c
 TESTED_LIBS := -ljansson -lsqlite3 -lcrypto -larchive -lz
 DEPS = -MMD -MP -MF $@.d -MT $@
-$(BUILD)/unit/%: tests/unit/%.c $(TESTED:%.c=$(BUILD)/asan/obj/%.o)
+# From an archive, each takes only what it needs: a twelfth of the room, and tests/run copies them all.
+$(BUILD)/asan/obj/libtested.a: $(TESTED:%.c=$(BUILD)/asan/obj/%.o)
+	$(Q)rm -f $@ && $(AR) rcs $@ $^
+$(BUILD)/fuzz/obj/libtested.a: $(TESTED:%.c=$(BUILD)/fuzz/obj/%.o)
+	$(Q)rm -f $@ && $(AR) rcs $@ $^
+$(BUILD)/unit/%: tests/unit/%.c $(BUILD)/asan/obj/libtested.a
 	@mkdir -p $(@D)
 	@echo "  LD $@"
 	$(Q)$(CC) $(CPPFLAGS_ALL) -std=gnu17 -O1 -g -Wall -Wextra $(WERROR) $(SANITIZE) $(DEPS) $< \
-	  $(filter %.o,$^) $(TESTED_LIBS) -o $@
+	  $(BUILD)/asan/obj/libtested.a $(TESTED_LIBS) -o $@
 FUZZER := clang $(CPPFLAGS_ALL) -std=gnu17 -O1 -g $(SANITIZE)
 $(BUILD)/fuzz/obj/%.o: %.c
 	@mkdir -p $(@D)
 	@echo "  CC $@"
 	$(Q)$(FUZZER) -fsanitize=fuzzer-no-link $(DEPS) -c $< -o $@
-$(BUILD)/fuzz/%: tests/fuzz/%.c $(TESTED:%.c=$(BUILD)/fuzz/obj/%.o)
+$(BUILD)/fuzz/%: tests/fuzz/%.c $(BUILD)/fuzz/obj/libtested.a
 	@echo "  LD $@"
-	$(Q)$(FUZZER) -Wall -Wextra $(WERROR) -fsanitize=fuzzer $(DEPS) $< $(filter %.o,$^) $(TESTED_LIBS) -o $@
+	$(Q)$(FUZZER) -Wall -Wextra $(WERROR) -fsanitize=fuzzer $(DEPS) $< $(BUILD)/fuzz/obj/libtested.a $(TESTED_LIBS) -o $@
 # The proof that the fuzzer finds something when there is something.
-$(BUILD)/fuzz/planted: tests/fuzz/fuzz_wire.c $(TESTED:%.c=$(BUILD)/fuzz/obj/%.o)
+$(BUILD)/fuzz/planted: tests/fuzz/fuzz_wire.c $(BUILD)/fuzz/obj/libtested.a
 	@echo "  LD $@"
-	$(Q)$(FUZZER) -DPLANTED_BUG -fsanitize=fuzzer $(DEPS) $< $(filter %.o,$^) $(TESTED_LIBS) -o $@
+	$(Q)$(FUZZER) -DPLANTED_BUG -fsanitize=fuzzer $(DEPS) $< $(BUILD)/fuzz/obj/libtested.a $(TESTED_LIBS) -o $@
 # The same targets, counting the lines they reach: tools/fuzz-coverage.
 COUNTED := clang $(CPPFLAGS_ALL) -std=gnu17 -O1 -g -fprofile-instr-generate -fcoverage-mapping
 $(BUILD)/coverage/obj/%.o: %.c
@@ -221,25 +230,25 @@ deps:
 	@tools/install-deps build
 run:
 	@tools/install-deps run
-	@$(MAKE) --no-print-directory compile
+	@$(MAKE) $(ALL_CPUS) compile
 	@tools/bring-tools $(BUILD)/carrel $(SERVE_OPTIONS)
 	@$(BUILD)/carrel serve $(SERVE_OPTIONS)
-test: 
+test:
 	@tools/install-deps test
-	@$(MAKE) --no-print-directory test-build
-	@tests/run
+	@$(MAKE) $(ALL_CPUS) test-build
+	@BUILD=$(BUILD) tests/run
 test-long:
 	@tools/install-deps test vm
-	@$(MAKE) --no-print-directory test-build
-	@tests/run --long
+	@$(MAKE) $(ALL_CPUS) test-build
+	@BUILD=$(BUILD) tests/run --long
 	@tests/vm/run
 bench: deps
 	@tools/install-deps bench
-	@$(MAKE) --no-print-directory compile
+	@$(MAKE) $(ALL_CPUS) compile
 	@bench/run --write-docs
 fuzz:
 	@tools/install-deps test
-	@$(MAKE) --no-print-directory $(FUZZ)
+	@$(MAKE) $(ALL_CPUS) $(FUZZ)
 	@tests/fuzz/run --seconds 60
 fuzz-coverage:
 	@tools/install-deps test

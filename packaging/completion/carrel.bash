@@ -45,15 +45,15 @@ _carrel_files() {
     local words
     case $2 in
     --state) mapfile -t COMPREPLY < <(compgen -d -- "$3") && return ;;
-    --depth | --offset | --limit | --mode | --old | --new | --context | --glob | -C) return ;;
+    --depth | --offset | --limit | --mode | --if-match | --old | --new | --context | --glob | -C) return ;;
     esac
     [[ $3 == -* ]] || { _carrel_places "$4$3" "$4" && return; }
     case $1 in
     ls) words='--long --slash --recursive --depth --json --state --help' ;;
     cat) words='--offset --limit --json --state --help' ;;
-    put) words='--recursive --mode --json --state --help' ;;
+    put) words='--recursive --mode --if-match --json --state --help' ;;
     get) words='--recursive --json --state --help' ;;
-    edit) words='--old --new --all --json --state --help' ;;
+    edit) words='--old --new --all --if-match --json --state --help' ;;
     rm) words='--recursive --json --state --help' ;;
     mv) words='--no-replace --json --state --help' ;;
     cp) words='--recursive --no-replace --json --state --help' ;;

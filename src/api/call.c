@@ -48,13 +48,22 @@ static void reply(struct call *call, int status, const char *type, const char *b
     count(call, status);
     if (!x)
         return;
-    /* A 401 has to say how to do better. */
-    const char *more = status == 401 ? "WWW-Authenticate: Bearer\r\n" : NULL;
+    /* How to do better. */
+    const char *more = status == 401                    ? "WWW-Authenticate: Bearer\r\n"
+                       : status == 429 || status == 503 ? "Retry-After: 1\r\n"
+                                                        : NULL;
     http_reply(x, status, type, own_headers(call, more, headers, sizeof(headers)), body, n);
 }
 
 void call_json(struct call *call, int status, json_t *object)
 {
+    void (*refused)(struct call *, int, json_t *) = status >= 400 ? call->refused : NULL;
+
+    if (refused) {
+        call->refused = NULL;
+        refused(call, status, object);
+        return;
+    }
     char *text = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(6)) : NULL;
     static const char failed[] =
         "{\"error\":{\"code\":\"internal\",\"message\":\"out of memory\"}}";
@@ -109,6 +118,14 @@ void call_quota(struct call *call, const char *setting, const char *format, ...)
     call_json(call, 429, json_pack("{s:o}", "error", error));
 }
 
+void call_chores(struct call *call)
+{
+    call_quota(call, "owner_chores",
+               "%ju trees of '%s' are being copied or removed, which is the most at a time; try "
+               "again",
+               (uintmax_t)call->front->settings->owner_chores, call->workspace.owner);
+}
+
 void call_fail(struct call *call, const struct err *err)
 {
     static const struct {
@@ -128,12 +145,17 @@ void call_fail(struct call *call, const struct err *err)
         err->os_errno == ENOSPC || err->os_errno == EDQUOT || err->os_errno == EFBIG; /* ulimit */
 
     bool busy = err->code == ERR_CONFLICT && err->os_errno == EBUSY;
-    if (busy)
+    bool late = err->code == ERR_LIMIT && err->os_errno == ETIMEDOUT;
+    if (busy || late)
         said.os_errno = 0; /* our own word, not the system's */
     err_text(&said, text, sizeof(text));
-    call_error(call, full ? 507 : table[code].status,
+    call_error(call,
+               full   ? 507
+               : late ? 503
+                      : table[code].status,
                full   ? "disk_full"
                : busy ? "workspace_busy"
+               : late ? "unavailable"
                       : table[code].code,
                "%s", text);
 }
@@ -212,17 +234,6 @@ uint64_t call_expect(struct call *call, call_heard *heard)
     call->records = false;
     call->pending += tag != 0;
     return tag;
-}
-
-int answer_check(struct answer *answer, struct err *ret)
-{
-    uint64_t tag;
-
-    if (answer->kind != ANSWER_ERROR)
-        return 0;
-    if (!protocol_unpack_error(answer->bytes, answer->n, &tag, ret))
-        err_set(ret, ERR_IO, 0, "the broker's answer cannot be read");
-    return -1;
 }
 
 void call_record(struct call *call, const char *workspace, const char *operation,

@@ -34,6 +34,9 @@ struct call {
     void *context;                    /* the handler's own */
     void (*leaving)(struct call *);   /* first of two: before anything of it is given up */
     void (*abandoned)(struct call *); /* the exchange is over, or the client has gone; or NULL */
+    /* Or NULL: has the next refusal (a status from 400 on, and its object) instead of the client,
+     * once. Whoever has something to take back first sets it. */
+    void (*refused)(struct call *, int status, json_t *object);
     size_t (*piece)(struct call *, const char *, size_t); /* of a streamed body */
     void (*whole)(struct call *);                         /* ... and its end */
     void (*heard)(struct call *, struct answer *);        /* who waits for the broker's answer */
@@ -56,6 +59,8 @@ void call_error(struct call *call, int status, const char *code, const char *for
 /* 429: which quota it is, by the name of its setting, and a sentence. */
 void call_quota(struct call *call, const char *setting, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* ... for the owner of its workspace: tenant_begin_chore said no. */
+void call_chores(struct call *call);
 /* By the table error code -> status. */
 void call_fail(struct call *call, const struct err *err);
 /* 400, with the field that is at fault. */
@@ -82,8 +87,6 @@ typedef void call_heard(struct call *call, struct answer *answer);
 uint64_t call_expect(struct call *call, call_heard *heard);
 /* One reason less to keep it; it may be gone afterwards. */
 void call_release(struct call *call);
-/* 0, or the error in an ANSWER_ERROR. */
-int answer_check(struct answer *answer, struct err *ret);
 /* Writes a record, and calls `heard` when it is on disk. */
 void call_record(struct call *call, const char *workspace, const char *operation,
                  const char *result, json_t *details, call_heard *heard);
@@ -111,6 +114,10 @@ bool field_flag(struct call *call, const json_t *object, const char *name, bool 
 bool field_object(struct call *call, const json_t *object, const char *name, json_t **ret);
 /* Refuses members that are not in the list, which ends with NULL. */
 bool fields_known(struct call *call, const json_t *object, const char *const *names);
+/* A text of the store's, which was JSON when it was written. */
+json_t *json_parsed(const char *text);
+/* The other way; NULL is {}. NULL without room. */
+char *json_compact(struct arena *arena, const json_t *object);
 
 /* The handlers, one file per resource. */
 void keys_create(struct call *call);

@@ -3,6 +3,7 @@
  *
  *   ask --> script inside --(exit)--> answer
  *                         --(ended by a bound)--> another one cleans up --> answer
+ *                         --(staged)--> sleep --> another one, in the next sandbox --> answer
  *
  * Nothing of a request becomes a part of the script: a version is an argument of it, and is looked
  * at before. */
@@ -14,6 +15,7 @@
 
 #include "api/env_script.h"
 #include "api/execs.h"
+#include "broker/protocol.h"
 
 enum {
     VERSION_MAX = 32,
@@ -24,9 +26,9 @@ enum {
 struct making {
     const char *argv[8];
     const char *what;
-    const char *version;                                       /* "" : any */
-    void (*done)(struct call *call, const struct err *failed); /* NULL: answered here */
-    char reason[16]; /* for which it was ended, while another one cleans up */
+    const char *version;                                         /* "" : any */
+    void (*done)(struct call *call, int status, json_t *object); /* NULL: answered here */
+    char reason[16]; /* for which it was ended, while another one cleans up; "": it was not */
 };
 
 /* --- answers --- */
@@ -56,6 +58,20 @@ static const char *last_words(const json_t *report, char text[SAID + 8])
     return text;
 }
 
+/* Whether it is one of "3.13.11, 3.11.2". */
+static bool is_listed(const char *list, const char *one)
+{
+    size_t n = strlen(one);
+
+    for (const char *at = list; *at; at += strspn(at, ", ")) {
+        size_t length = strcspn(at, ",");
+        if (length == n && memcmp(at, one, n) == 0)
+            return true;
+        at += length;
+    }
+    return false;
+}
+
 static json_t *version_missing(const struct making *m, json_t *report)
 {
     json_t *have = json_object_get(report, "interpreters");
@@ -66,7 +82,7 @@ static json_t *version_missing(const struct making *m, json_t *report)
     for (size_t i = 0; i < json_array_size(have); i++) {
         const char *one = json_string_value(json_object_get(json_array_get(have, i), "version"));
         size_t used = strlen(list);
-        if (one && !strstr(list, one))
+        if (one && !is_listed(list, one))
             snprintf(list + used, sizeof(list) - used, "%s%s", used ? ", " : "", one);
     }
     if (*m->version)
@@ -149,37 +165,81 @@ static json_t *success(const struct making *m, json_t *report, int *ret_status)
 /* Consumes the object. */
 static void answer(struct call *call, const struct making *m, int status, json_t *object)
 {
-    struct err err;
-
-    if (!m->done) {
-        call_json(call, status, object);
-        return;
+    if (m->done && status < 400) {
+        call->refused = NULL;
+        m->done(call, status, object);
+    } else {
+        call_json(call, status, object); /* a refusal, too, is `done`'s: it is call->refused */
     }
-    const char *message =
-        json_string_value(json_object_get(json_object_get(object, "error"), "message"));
-    if (message)
-        err_set(&err, status == 409 ? ERR_CONFLICT : ERR_INVALID, status == 507 ? ENOSPC : 0, "%s",
-                message);
-    m->done(call, message ? &err : NULL);
-    json_decref(object);
 }
 
 /* --- the command --- */
 
 static void begin(struct call *call, struct making *m, exec_over *then);
+static exec_over over;
 
 /* One that had no time to do it itself. */
 static void cleaned(struct call *call, json_t *result, void *context)
 {
     const struct making *m = context;
     bool full = strcmp(m->reason, "disk") == 0;
+    const json_t *code = json_object_get(result, "exit_code");
+    bool clean = json_is_integer(code) && json_integer_value(code) == 0;
     char message[256];
 
-    json_decref(result); /* what could not be removed the next one finds */
+    json_decref(result);
     snprintf(message, sizeof(message),
-             "it was ended (%s), and all is as it was; have the limits of the policy raised%s",
-             m->reason, full ? ", or remove files" : "");
+             "it was ended (%s), and %s; have the limits of the policy raised%s", m->reason,
+             clean ? "all is as it was" : "what it leaves beside /.venv the next request removes",
+             full ? ", or remove files" : "");
     answer(call, m, full ? 507 : 422, error_of(full ? "disk_full" : "env_failed", message));
+}
+
+static void unstaged(struct call *call, json_t *result, void *context)
+{
+    json_decref(result); /* what could not be removed the next one finds */
+    answer(call, context, 409,
+           error_of("workspace_busy",
+                    "commands run in the workspace, and the environment of its template is "
+                    "replaced while it sleeps; end them (carrel ws sleep) and ask again"));
+}
+
+/* But for what its template starts, which is started again with the next sandbox. */
+static bool runs_commands(const struct call *call)
+{
+    for (size_t i = 0; i < FRONT_SLOTS; i++) {
+        for (const struct job *job = call->front->jobs[i]; job; job = job->next) {
+            if (job->state != JOB_ENDED && strcmp(job->workspace, call->workspace.id) == 0 &&
+                strcmp(job->row_actor, "template") != 0)
+                return true;
+        }
+    }
+    return false;
+}
+
+static void slept(struct call *call, struct answer *heard)
+{
+    (void)heard; /* one that was asleep is what was asked for */
+    begin(call, call->context, over);
+}
+
+/* The template's is a mount: the new one takes its place at the sandbox's next start. */
+static void staged(struct call *call, struct making *m)
+{
+    unsigned pending = call->pending;
+
+    m->version = strcmp(m->what, "both") == 0 ? "both" : "";
+    m->what = "settle";
+    if (runs_commands(call)) {
+        m->what = "clean";
+        begin(call, m, unstaged);
+        return;
+    }
+    call->context = m;
+    call_ask(call, REQUEST_SLEEP, call->workspace.id, "an environment is put into its place", NULL,
+             slept);
+    if (call->pending == pending)
+        answer(call, m, 503, error_of("unavailable", "out of memory"));
 }
 
 static void over(struct call *call, json_t *result, void *context)
@@ -195,6 +255,11 @@ static void over(struct call *call, json_t *result, void *context)
         json_decref(result);
         m->what = "clean";
         begin(call, m, cleaned);
+        return;
+    }
+    if (end == ENV_STAGED) {
+        json_decref(result);
+        staged(call, m);
         return;
     }
     json_t *report =
@@ -324,11 +389,12 @@ bool env_wish_check(struct call *call)
            field_flag(call, call->body, "node", &flag);
 }
 
-void env_create(struct call *call, void (*done)(struct call *call, const struct err *failed))
+void env_create(struct call *call, void (*done)(struct call *call, int status, json_t *object))
 {
     const char *what = !wants(call, "node") ? "python" : !wants(call, "python") ? "node" : "both";
-    struct making *m = new_making(call, what);
 
+    call->refused = done; /* whoever refuses it, here or on the way to the broker */
+    struct making *m = new_making(call, what);
     if (!m || (json_is_string(json_object_get(call->body, "python")) &&
                !read_version(call, "python", &m->version)))
         return;

@@ -11,6 +11,7 @@
 bool env_wish_check(struct call *call);
 /* Whether it asks for any. */
 bool env_is_wished(const struct call *call);
-/* Makes them in call->workspace, whose row is there. `done` is called once, with what went wrong or
- * NULL. What cannot even be started is answered here, as for any command. */
-void env_create(struct call *call, void (*done)(struct call *call, const struct err *failed));
+/* Makes them in call->workspace, whose row is there. `done` is called once, unless the client has
+ * gone while they are made: with the status and the object, which is the callee's, that would be
+ * the answer; from 400 on they were refused, or could not even be begun. */
+void env_create(struct call *call, void (*done)(struct call *call, int status, json_t *object));

@@ -6,10 +6,12 @@
 
 #include "base/bytes.h"
 
-/* What is new is made beside what there is, and takes its place when it is whole: a failure leaves
- * everything as it was. Of one that was killed the next one finds the leftovers (recover). On a
- * template /.venv is a mount, which cannot be renamed: there only its content is exchanged. pip, of
- * 440 files, is not compiled: that would take longer than all the rest. */
+/* What is new is made beside what there is, and takes its place at one instant when it is whole: a
+ * failure, or a kill, leaves the one or the other. Where names cannot be exchanged it is two
+ * renames, and the next one finds what was put aside (clean). On a template /.venv is a mount,
+ * which cannot be renamed: there the new one gets a name of its own, and the next start of the
+ * sandbox puts it into its place (boundary.c); until then there is the old one. pip, of 440 files,
+ * is not compiled: that would take longer than all the rest. */
 const char env_script[] =
     "# carrel env\n"
     "set -u\n"
@@ -22,22 +24,29 @@ const char env_script[] =
     "export PATH UV_OFFLINE=1 UV_PYTHON_DOWNLOADS=never UV_PYTHON_PREFERENCE=only-system\n"
     "export UV_NO_PROGRESS=1 UV_COMPILE_BYTECODE=0 NO_COLOR=1\n"
     "what=$1 want=$2 clear=$3\n"
-    "mounted='' new=/.venv.carrel-new old=/.venv.carrel-old project=/.pyproject.carrel-new\n"
+    "mounted='' new=/.venv.carrel-new old=/.venv.carrel-old next=/.venv.carrel-next\n"
+    "project=/.pyproject.carrel-new\n"
     "package=/.package.carrel-new bunfig=/.bunfig.carrel-new no_room='No space left'\n"
     "while read -r _ _ _ _ at _; do\n"
     "    [ \"$at\" != /.venv ] || mounted=1\n"
     "done </proc/self/mountinfo\n"
-    "[ -z \"$mounted\" ] || new=/.venv/.carrel-new\n"
     "\n"
     "say() { printf '%s\\t%s\\t%s\\t%s\\t%s\\n' \"$1\" \"$2\" \"${3-}\" \"${4-}\" \"${5-}\"; }\n"
     "end() { printf 'why\\t%s\\n' \"$2\"; exit \"$1\"; }\n"
     "is_there() { [ -e \"$1\" ] || [ -L \"$1\" ]; }\n"
     "clean() {\n"
-    "    rm -rf \"$new\" \"$project\" \"$package\" \"$bunfig\" /.venv/.carrel-cache\n"
-    "    [ -n \"$mounted\" ] || is_there /.venv || ! is_there \"$old\" || mv \"$old\" /.venv\n"
+    "    rm -rf \"$new\" \"$next\" \"$project\" \"$package\" \"$bunfig\" /.venv/.carrel-cache\n"
+    "    is_there /.venv || ! is_there \"$old\" || mv -T \"$old\" /.venv\n"
     "    rm -rf \"$old\"\n"
     "}\n"
+    "lock() {\n"
+    "    command -v flock >/dev/null || return 0\n"
+    "    exec 9</tmp\n"
+    "    flock -n 9 || { [ -n \"${1-}\" ] && sleep \"$1\" && flock -n 9; } || end 46 ''\n"
+    "}\n"
+    "undo=:\n"
     "fail() {\n"
+    "    $undo\n"
     "    clean\n"
     "    case $1 in\n"
     "    *'os error 28'* | *'os error 122'* | *'No space left'* | *'quota exceeded'*) end 45 "
@@ -64,7 +73,7 @@ const char env_script[] =
     "        return 0\n"
     "    state=there version=${said%% *} base=${said#* }\n"
     "    for at in /.venv/lib/python3*/site-packages/pip-*.dist-info; do\n"
-    "        [ ! -d \"$at\" ] || { pip=${at##*/pip-} && pip=${pip%.dist-info}; }\n"
+    "        [ ! -f \"$at/INSTALLER\" ] || { pip=${at##*/pip-} && pip=${pip%.dist-info}; }\n"
     "    done\n"
     "}\n"
     "tell() { [ \"$state\" = none ] || say python \"$state\" \"$version\" \"$base\" \"$pip\"; }\n"
@@ -81,14 +90,23 @@ const char env_script[] =
     "pip\n"
     "    rm -rf \"$at/.carrel-cache\"\n"
     "}\n"
+    "# What is there of pip when none is there, whole: its last file is missing.\n"
+    "drop_pip() {\n"
+    "    rm -rf /.venv/lib/python3*/site-packages/pip /.venv/lib/python3*/site-packages/pip-*.dist-"
+    "info\n"
+    "    rm -f /.venv/bin/pip /.venv/bin/pip3 /.venv/bin/pip3.*\n"
+    "}\n"
+    "exchange() {\n"
+    "    \"$new/bin/python\" -I -S -c 'import ctypes, sys\n"
+    "a, b = map(str.encode, sys.argv[1:])\n"
+    "sys.exit(ctypes.CDLL(None).renameat2(-100, a, -100, b, 2) != 0)' \"$new\" /.venv 2>/dev/null\n"
+    "}\n"
     "put() {\n"
-    "    if [ -n \"$mounted\" ]; then\n"
-    "        find /.venv -mindepth 1 -maxdepth 1 ! -path \"$new\" -exec rm -rf {} + &&\n"
-    "            find \"$new\" -mindepth 1 -maxdepth 1 -exec mv {} /.venv/ ';' && rmdir \"$new\"\n"
-    "        return\n"
-    "    fi\n"
-    "    if is_there /.venv; then mv /.venv \"$old\" || return; fi\n"
-    "    mv \"$new\" /.venv && rm -rf \"$old\"\n"
+    "    is_there /.venv || { mv -T \"$new\" /.venv; return; }\n"
+    "    sync -f \"$new\" 2>/dev/null # before its name says that it is whole\n"
+    "    [ -z \"$mounted\" ] || { mv -T \"$new\" \"$next\"; return; }\n"
+    "    ! exchange || { rm -rf \"$new\"; return 0; }\n"
+    "    mv -T /.venv \"$old\" && mv -T \"$new\" /.venv && rm -rf \"$old\"\n"
     "}\n"
     "make_python() {\n"
     "    look\n"
@@ -98,7 +116,7 @@ const char env_script[] =
     "        there)\n"
     "            case $version in \"$want\" | \"$want\".*) ;; *) [ -z \"$want\" ] || { tell; end "
     "42 ''; } ;; esac\n"
-    "            [ -n \"$pip\" ] || { at=/.venv && add_pip; }\n"
+    "            [ -n \"$pip\" ] || { at=/.venv undo=drop_pip && drop_pip && add_pip; undo=:; }\n"
     "            look\n"
     "            tell\n"
     "            return\n"
@@ -131,7 +149,12 @@ const char env_script[] =
     "\"/lib64\", \"/opt\", \"/proc\", \"/sbin\", \"/sys\", \"/tmp\", \"/usr\"]\n"
     "END\n"
     "    said=$(put 2>&1) || fail \"$said\"\n"
-    "    [ ! -f \"$project\" ] || mv \"$project\" /pyproject.toml\n"
+    "    [ -z \"$mounted\" ] || end 48 ''\n"
+    "    settle\n"
+    "}\n"
+    "settle() {\n"
+    "    ! is_there \"$next\" || fail 'the new environment could not be put into its place'\n"
+    "    is_there /pyproject.toml || [ ! -f \"$project\" ] || mv -T \"$project\" /pyproject.toml\n"
     "    look\n"
     "    [ \"$state\" != there ] || state=new\n"
     "    tell\n"
@@ -174,15 +197,20 @@ const char env_script[] =
     "\n"
     "case $what in\n"
     "report) report; exit 0 ;;\n"
-    "clean) clean; exit 0 ;;\n"
+    "clean) lock 2; clean; exit 0 ;;\n"
+    "settle)\n"
+    "    lock 2\n"
+    "    settle\n"
+    "    [ \"$want\" != both ] || make_node\n"
+    "    clean\n"
+    "    exit 0\n"
+    "    ;;\n"
     "python) [ -x \"$uv\" ] || end 40 '' ;;\n"
     "node) [ -x \"$bun\" ] || end 40 '' ;;\n"
     "both) { [ -x \"$uv\" ] && [ -x \"$bun\" ]; } || end 40 '' ;;\n"
     "esac\n"
-    "if command -v flock >/dev/null; then\n"
-    "    exec 9>/tmp/.carrel-env && flock -n 9 || end 46 ''\n"
-    "fi\n"
-    "trap 'clean; exit 143' TERM INT HUP\n"
+    "lock\n"
+    "trap '$undo; clean; exit 143' TERM INT HUP\n"
     "clean\n"
     "case $what in python | both) make_python ;; esac\n"
     "case $what in node | both) make_node ;; esac\n";
@@ -292,7 +320,11 @@ json_t *env_report(const char *text, size_t n)
         const char *end = memchr(text, '\n', n);
         size_t length = end ? (size_t)(end - text) : n;
         if (length >= 4 && memcmp(text, "why\t", 4) == 0) { /* all the rest */
-            struct field why = {text + 4, n - 4 < LONGEST ? n - 4 : LONGEST};
+            struct field why = {text + 4, n - 4};
+            while (why.n > LONGEST || (why.n > 0 && ((unsigned char)*why.p & 0xc0) == 0x80)) {
+                why.p++; /* the end is what matters, from the start of a character on */
+                why.n--;
+            }
             json_object_set_new(report, "why", text_of(&why));
             break;
         }

@@ -7,7 +7,8 @@
 #include <stddef.h>
 
 /* For "sh -c", with the arguments NAME ("carrel-env"), WHAT, VERSION and CLEAR: WHAT is "python",
- * "node", "both", "report" or "clean"; VERSION "" is any; CLEAR "clear" replaces what there is. */
+ * "node", "both", "report", "clean" or "settle" (what was staged, VERSION "both": and Node);
+ * otherwise VERSION "" is any; CLEAR "clear" replaces what there is. */
 extern const char env_script[];
 
 /* With what it ends, besides 0. */
@@ -20,6 +21,7 @@ enum env_end {
     ENV_FULL = 45,
     ENV_LOCKED = 46,
     ENV_IN_THE_WAY = 47,
+    ENV_STAGED = 48, /* the sandbox has to start anew, and "settle" to be run in it */
 };
 
 /* Its output, lines of a key and values with tabs between, as

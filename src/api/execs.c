@@ -2,9 +2,6 @@
 /* /v1/workspaces/{ws}/exec: asks the broker for a command, and answers in one of three ways: the
  * whole result when it is over, a stream, or at once. */
 #include <errno.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "api/call.h"
@@ -14,6 +11,7 @@
 #include "api/router.h"
 #include "base/fd.h"
 #include "front/job.h"
+#include "front/plan_job.h"
 #include "front/quota.h"
 #include "json/result.h"
 
@@ -30,7 +28,8 @@ struct asking {
     bool waiting; /* for the start: row and input come first, whether the client is there or not */
     struct tenant *tenant;      /* in the queue: whose place it takes */
     struct quota_answer answer; /* ... and what it waits for */
-    const char *const *argv;    /* of execs_own */
+    const char *const *argv;    /* of execs_own and execs_background */
+    bool of_nobody;             /* the latter */
     struct exec_script script;  /* of execs_script */
     struct exec_wish wish;
 };
@@ -372,7 +371,7 @@ static void leave_queue(struct asking *asking)
     call->abandoned = NULL;
     json_decref(asking->wish.shown);
     asking->wish.shown = NULL;
-    for (struct asking **at = &front->queue; *at; at = &(*at)->next) {
+    for (struct asking **at = &front->queue; asking->tenant && *at; at = &(*at)->next) {
         if (*at == asking) {
             *at = asking->next;
             front->queued--;
@@ -390,12 +389,29 @@ static void left_while_waiting(struct call *call)
     leave_queue(call->context);
 }
 
+/* What nobody has asked for, nobody is told of: it is on record. */
+static void forgo(struct call *call, const char *why)
+{
+    front_record(call->front,
+                 &(struct front_record){.actor = call->actor.name,
+                                        .request = call->id,
+                                        .workspace = call->workspace.id,
+                                        .operation = "template.start",
+                                        .result = "refused"},
+                 json_pack("{s:s, s:s}", "template", call->workspace.template, "error", why), NULL,
+                 NULL);
+    router_free(call);
+}
+
 static void refuse(struct asking *asking)
 {
     struct call *call = asking->call;
 
     leave_queue(asking);
-    call_quota(call, asking->answer.setting, "%s", asking->answer.why);
+    if (asking->of_nobody)
+        forgo(call, asking->answer.why);
+    else
+        call_quota(call, asking->answer.setting, "%s", asking->answer.why);
 }
 
 /* Whether there is a place in the queue for one of theirs. Whoever has at least two more there
@@ -429,15 +445,11 @@ static void enqueue(struct asking *asking)
     asking->call->abandoned = left_while_waiting;
 }
 
-static void start_or_wait(struct asking *asking)
+static void wait_or_refuse(struct asking *asking)
 {
     struct call *call = asking->call;
     struct front *front = call->front;
 
-    if (!must_wait(asking, front->in_turn ? front->queue : NULL)) {
-        ask(call, asking);
-        return;
-    }
     call->context = asking;
     /* What is part of another call does not wait: meanwhile its workspace could become another. */
     if (front->settings->queue && asking->answer.wait != QUOTA_NEVER && !asking->script.over)
@@ -446,6 +458,32 @@ static void start_or_wait(struct asking *asking)
         enqueue(asking);
     else
         refuse(asking);
+}
+
+static void start_or_wait(struct asking *asking)
+{
+    const struct front *front = asking->call->front;
+
+    if (must_wait(asking, front->in_turn ? front->queue : NULL))
+        wait_or_refuse(asking);
+    else
+        ask(asking->call, asking);
+}
+
+/* Its turn has come: if its sandbox lives no longer, the next one's start begins anew. */
+static void start_again(struct call *call, const char *const *argv)
+{
+    const char *owner = call->workspace.owner;
+    int64_t created_ms = call->workspace.created_ms;
+    struct err err;
+
+    if (store_workspace_get(call->front->store, &call->arena, call->workspace.id, &call->workspace,
+                            &err) == 1 &&
+        call->workspace.created_ms == created_ms && strcmp(call->workspace.owner, owner) == 0 &&
+        front_is_awake(call->front, call->workspace.id))
+        execs_background(call, argv);
+    else
+        router_free(call);
 }
 
 void execs_next(struct front *front)
@@ -463,6 +501,10 @@ void execs_next(struct front *front)
         }
         leave_queue(asking);
         front->in_turn = true;
+        if (asking->of_nobody) {
+            start_again(call, asking->argv);
+            continue;
+        }
         if (!router_recheck(call))
             continue; /* read again: policy, key and workspace of now */
         if (asking->argv)
@@ -511,20 +553,29 @@ void execs_own(struct call *call, const char *const *argv, void (*then)(struct c
     start_or_wait(asking);
 }
 
-bool execs_background(struct call *call, const char *const *argv)
+void execs_background(struct call *call, const char *const *argv)
 {
     struct asking *asking = arena_alloc(&call->arena, sizeof(*asking));
 
-    if (!asking || call->workspace.deleted_ms || !exec_wish_own(call, argv, &asking->wish))
-        return false;
+    if (!asking || call->workspace.deleted_ms || !exec_wish_own(call, argv, &asking->wish)) {
+        router_free(call);
+        return;
+    }
     json_object_set_new(asking->wish.shown, "command", json_string(argv[2]));
     asking->wish.streamed = false;
     asking->wish.background = true;
     asking->follower =
         (struct follower){.started = exec_started, .output = no_output, .drained = plain_drained};
     asking->call = call;
+    asking->argv = argv;
+    asking->of_nobody = true;
+    if (must_wait(asking, call->front->in_turn ? call->front->queue : NULL)) {
+        wait_or_refuse(asking);
+        return;
+    }
     ask(call, asking);
-    return call->pending > 0;
+    if (call->pending == 0)
+        router_free(call); /* it could not be asked for */
 }
 
 void execs_script(struct call *call, const struct exec_script *script)
@@ -547,281 +598,4 @@ void execs_script(struct call *call, const struct exec_script *script)
     asking->script = *script;
     asking->call = call;
     start_or_wait(asking);
-}
-
-/* The command the path names, in memory or only in its row; false: answered with 404. */
-static bool find(struct call *call, struct job **ret_job, struct store_exec *ret_row)
-{
-    struct err err;
-
-    job_write_rows(call->front);
-    *ret_job = job_find(call->front, call->params[1]);
-    if (*ret_job && strcmp((*ret_job)->workspace, call->workspace.id) != 0)
-        *ret_job = NULL;
-    int found = store_exec_get(call->front->store, &call->arena, call->params[1], ret_row, &err);
-    if (found < 0) {
-        call_fail(call, &err);
-        return false;
-    }
-    if (found == 1 && strcmp(ret_row->workspace, call->workspace.id) == 0)
-        return true;
-    call_error(call, 404, "not_found", "there is no command '%s' in this workspace",
-               call->params[1]);
-    return false;
-}
-
-static json_t *exec_json(struct front *front, const struct store_exec *row)
-{
-    const struct job *job = job_find(front, row->id);
-    json_t *object = json_loads(row->command, 0, NULL);
-
-    if (!object)
-        object = json_object();
-    bool runs = job ? !job->settled : strcmp(row->state, "running") == 0;
-    json_object_set_new(object, "exec_id", json_string(row->id));
-    json_object_set_new(object, "workspace", json_string(row->workspace));
-    json_object_set_new(object, "state", json_string(runs ? "running" : "ended"));
-    json_object_set_new(object, "actor", json_string(row->actor));
-    json_object_set_new(object, "started", time_json(row->started_ms));
-    json_object_set_new(object, "ended", time_json(row->ended_ms));
-    if (job && job->has_spool) {
-        json_object_set_new(object, "output_bytes", json_integer((json_int_t)job->spool.end));
-        json_object_set_new(object, "output_first", json_integer((json_int_t)job->spool.first));
-    }
-    json_t *result = *row->result ? json_loads(row->result, 0, NULL) : NULL;
-    json_object_set_new(object, "result", result ? result : json_null());
-    return object;
-}
-
-struct listing {
-    struct front *front;
-    json_t *list;
-};
-
-static bool list_one(void *context, const struct store_exec *row)
-{
-    struct listing *listing = context;
-
-    return json_array_append_new(listing->list, exec_json(listing->front, row)) == 0;
-}
-
-void execs_list(struct call *call)
-{
-    struct listing listing = {.front = call->front};
-    const char *cursor;
-    const char *state;
-    uint64_t limit;
-    struct err err;
-
-    if (!call_limit(call, &limit) || !call_text(call, "cursor", &cursor) ||
-        !call_text(call, "state", &state))
-        return;
-    job_write_rows(call->front);
-    listing.list = json_array();
-    if (store_execs(call->front->store, call->workspace.id, state, cursor, (size_t)limit, list_one,
-                    &listing, &err) < 0) {
-        json_decref(listing.list);
-        call_fail(call, &err);
-        return;
-    }
-    size_t n = json_array_size(listing.list);
-    json_t *next =
-        n && n == limit
-            ? json_incref(json_object_get(json_array_get(listing.list, n - 1), "exec_id"))
-            : json_null();
-    call_json(call, 200, json_pack("{s:o, s:o}", "execs", listing.list, "next", next));
-}
-
-void execs_get(struct call *call)
-{
-    struct store_exec row;
-    struct job *job;
-
-    if (find(call, &job, &row))
-        call_json(call, 200, exec_json(call->front, &row));
-}
-
-void execs_output(struct call *call)
-{
-    struct follow_request request = {.format = FOLLOW_NDJSON, .only = -1};
-    struct store_exec row;
-    struct job *job;
-    const char *format;
-    const char *only;
-    uint64_t follow_it;
-
-    if (!call_number(call, "from", INT64_MAX, 0, &request.from) ||
-        !call_number(call, "follow", 1, 0, &follow_it) || !call_text(call, "format", &format) ||
-        !call_text(call, "stream", &only) || !find(call, &job, &row))
-        return;
-    if (format && !follow_format_of(format, &request.format)) {
-        call_bad_field(call, "format", "\"ndjson\", \"sse\" or \"raw\"");
-        return;
-    }
-    if (!format)
-        (void)follow_format_of(http_header(http_request_of(call->x), "accept"), &request.format);
-    if (only) {
-        request.only = strcmp(only, "stdout") == 0   ? SPOOL_OUT
-                       : strcmp(only, "stderr") == 0 ? SPOOL_ERR
-                                                     : -2;
-        if (request.only == -2) {
-            call_bad_field(call, "stream", "\"stdout\" or \"stderr\"");
-            return;
-        }
-    }
-    request.to_the_end = request.holds = follow_it == 1;
-    json_t *result = job || !*row.result ? NULL : json_loads(row.result, 0, NULL);
-    follow_start(call, job, call->params[1], result, &request);
-}
-
-/* For what only makes sense while it runs. */
-static struct job *find_running(struct call *call)
-{
-    struct store_exec row;
-    struct job *job;
-
-    if (!find(call, &job, &row))
-        return NULL;
-    if (job && (job->state == JOB_RUNNING || !job->gone))
-        return job;
-    call_error(call, 409, "conflict", "the command has ended");
-    return NULL;
-}
-
-void execs_stdin(struct call *call)
-{
-    uint64_t eof;
-    size_t n;
-
-    if (!call_number(call, "eof", 1, 0, &eof))
-        return;
-    struct job *job = find_running(call);
-    if (!job)
-        return;
-    const char *bytes = http_body(call->x, &n);
-    int r = n ? job_input(job, bytes, n) : 0;
-    if (r == -EAGAIN) {
-        call_error(call, 429, "too_many", "the command does not read its input; try again later");
-        return;
-    }
-    if (r < 0) {
-        call_error(call, 409, "conflict", "the command's input is closed");
-        return;
-    }
-    if (eof)
-        job_end_input(job);
-    call_empty(call);
-}
-
-static int signal_number(const json_t *value)
-{
-    static const struct {
-        const char *name;
-        int number;
-    } table[] = {{"HUP", SIGHUP},   {"INT", SIGINT},   {"QUIT", SIGQUIT},  {"KILL", SIGKILL},
-                 {"USR1", SIGUSR1}, {"USR2", SIGUSR2}, {"TERM", SIGTERM},  {"CONT", SIGCONT},
-                 {"STOP", SIGSTOP}, {"TSTP", SIGTSTP}, {"WINCH", SIGWINCH}};
-
-    const char *name = json_string_value(value);
-
-    if (json_is_integer(value)) {
-        json_int_t number = json_integer_value(value);
-        return number >= 1 && number <= 64 ? (int)number : -1;
-    }
-    if (name && strncmp(name, "SIG", 3) == 0)
-        name += 3;
-    for (size_t i = 0; name && i < sizeof(table) / sizeof(table[0]); i++) {
-        if (strcmp(name, table[i].name) == 0)
-            return table[i].number;
-    }
-    return -1;
-}
-
-static void done_empty(struct call *call, struct answer *answer)
-{
-    struct err err;
-
-    if (answer_check(answer, &err) < 0)
-        call_fail(call, &err);
-    else
-        call_empty(call);
-}
-
-static void ask_with_number(struct call *call, uint32_t kind, uint64_t number)
-{
-    struct plain_message m = {.texts = {call->params[1]}, .number = number};
-    struct buf b;
-
-    buf_init(&b, 4096);
-    protocol_pack_plain(&b, call_expect(call, done_empty), &m);
-    link_send(call->front->link, kind, &b);
-}
-
-static void send_signal(struct call *call, struct answer *answer)
-{
-    struct err err;
-
-    if (answer_check(answer, &err) < 0)
-        call_fail(call, &err);
-    else
-        ask_with_number(call, REQUEST_SIGNAL,
-                        (uint64_t)signal_number(json_object_get(call->body, "signal")));
-}
-
-void execs_signal(struct call *call)
-{
-    static const char *const known[] = {"signal", NULL};
-
-    if (!fields_known(call, call->body, known))
-        return;
-    int number = signal_number(json_object_get(call->body, "signal"));
-    if (number < 0) {
-        call_bad_field(call, "signal", "a name such as \"TERM\", or a number from 1 to 64");
-        return;
-    }
-    struct job *job = find_running(call);
-    if (job)
-        call_record(call, job->workspace, "exec.signal", "ok",
-                    json_pack("{s:s, s:i}", "exec", job->id, "signal", number), send_signal);
-}
-
-static void send_kill(struct call *call, struct answer *answer)
-{
-    struct err err;
-
-    if (answer_check(answer, &err) < 0)
-        call_fail(call, &err);
-    else
-        ask_with_number(call, REQUEST_KILL, CARREL_ENDED_SIGNAL);
-}
-
-void execs_kill(struct call *call)
-{
-    struct job *job = find_running(call);
-
-    if (job)
-        call_record(call, job->workspace, "exec.kill", "ok", json_pack("{s:s}", "exec", job->id),
-                    send_kill);
-}
-
-void execs_resize(struct call *call)
-{
-    static const char *const known[] = {"cols", "rows", NULL};
-    uint64_t columns = 80;
-    uint64_t rows = 24;
-
-    if (!fields_known(call, call->body, known) ||
-        !field_number(call, call->body, "cols", 1, 4096, &columns) ||
-        !field_number(call, call->body, "rows", 1, 4096, &rows))
-        return;
-    struct job *job = find_running(call);
-    if (!job)
-        return;
-    int r = job_resize(job, (unsigned)columns, (unsigned)rows);
-    if (r == -ENOTTY)
-        call_error(call, 409, "conflict", "the command has no terminal");
-    else if (r < 0)
-        call_error(call, 500, "internal", "the terminal does not take that size");
-    else
-        call_empty(call);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "api/call.h"
@@ -97,4 +98,20 @@ bool fields_known(struct call *call, const json_t *object, const char *const *na
         }
     }
     return true;
+}
+
+json_t *json_parsed(const char *text)
+{
+    json_t *object = json_loads(text, 0, NULL);
+
+    return object ? object : json_object();
+}
+
+char *json_compact(struct arena *arena, const json_t *object)
+{
+    char *text = object ? json_dumps(object, JSON_COMPACT) : NULL;
+    char *copy = arena_copy(arena, text ? text : "{}", text ? strlen(text) : 2);
+
+    free(text);
+    return copy;
 }

@@ -16,6 +16,8 @@ enum {
     PATHS_RECORDED = 32768 /* bytes of the paths of one record, as they are there */
 };
 
+#define BODIES_MOST (128ULL << 20) /* bytes of bodies that servers have not taken yet, of all */
+
 struct file_call {
     struct call *call;
     struct files_stream *stream;
@@ -25,16 +27,27 @@ struct file_call {
     json_t *paths; /* of a change to many, as far as they are recorded */
     size_t paths_n;
     size_t path_count;
-    bool recording; /* the record is not on disk yet */
-    bool waits;     /* to begin, until it is */
-    bool has_head;  /* the answer is there, and waits for that */
+    bool recording;  /* the record is not on disk yet */
+    bool waits;      /* to begin, until it is */
+    bool has_head;   /* the answer is there, and waits for that */
+    bool unrecorded; /* it could not be written, while the change was under way */
+    struct err why;  /* ... for this reason */
     struct files_head head;
     struct buf body; /* until the stream takes it */
     size_t body_at;
+    size_t counted; /* of it, in the sum of all */
     bool has_body;
     bool body_ends;
     struct buf small; /* an answer that is collected */
 };
+
+static void drop_body(struct file_call *f)
+{
+    f->call->front->file_bodies -= f->counted;
+    f->counted = 0;
+    f->body_at = 0;
+    buf_clear(&f->body);
+}
 
 static void end(struct file_call *f)
 {
@@ -46,7 +59,7 @@ static void end(struct file_call *f)
     call->whole = NULL;
     if (f->stream)
         files_free(f->stream);
-    buf_clear(&f->body);
+    drop_body(f);
     buf_clear(&f->small);
     json_decref(f->wish.shown);
     json_decref(f->paths);
@@ -99,6 +112,45 @@ static void start(struct file_call *f)
     call_error(call, 503, "unavailable", "out of memory");
 }
 
+/* The record failed after the change had begun: a code of its own, as after all other failures of
+ * the record nothing was changed. */
+static void answer_unrecorded(struct file_call *f, const char *what)
+{
+    struct call *call = f->call;
+    char why[512];
+
+    err_text(&f->why, why, sizeof(why));
+    end(f);
+    call_error(call, 500, "not_recorded", "%s: %.350s", what, why);
+}
+
+static void answer_unrecorded_head(struct file_call *f)
+{
+    struct call *call = f->call;
+    struct err why = f->why;
+
+    if (f->head.status < 400) {
+        answer_unrecorded(f, "the change was made but is not on record");
+        return;
+    }
+    end(f);
+    call_fail(call, &why);
+}
+
+static void not_recorded(struct file_call *f, const struct err *err)
+{
+    struct call *call = f->call;
+
+    f->unrecorded = true;
+    f->why = *err;
+    if (f->has_head) {
+        answer_unrecorded_head(f);
+    } else if (f->waits || call->piece) { /* without the end of its body nothing is done */
+        end(f);
+        call_fail(call, err);
+    } /* else its answer tells */
+}
+
 static void recorded(struct call *call, struct answer *answer)
 {
     struct file_call *f = call->context;
@@ -108,8 +160,7 @@ static void recorded(struct call *call, struct answer *answer)
         return; /* the client has left, and what it asked for is done or not: the record has it */
     f->recording = false;
     if (answer_check(answer, &err) < 0) {
-        end(f);
-        call_fail(call, &err);
+        not_recorded(f, &err);
     } else if (f->waits) {
         f->waits = false;
         start(f);
@@ -242,7 +293,9 @@ static void answered(void *owner, const struct files_head *head)
     f->head = *head;
     f->has_head = true;
     count(f, head->status);
-    if (!f->recording)
+    if (f->unrecorded)
+        answer_unrecorded_head(f);
+    else if (!f->recording)
         answer_now(f);
 }
 
@@ -254,6 +307,10 @@ static void failed(void *owner, const struct err *err)
     count(f, 500);
     if (f->operation) /* whether it was done nobody knows: that is on record, too */
         record(f, "failed: lost", no_matter);
+    if (f->unrecorded) {
+        answer_unrecorded(f, "whether the change was made is not known, and it is not on record");
+        return;
+    }
     end(f);
     call_fail(call, err);
 }
@@ -286,6 +343,7 @@ static void feed(struct file_call *f)
             return;
         f->body_at += n;
     }
+    drop_body(f);
     if (f->body_ends)
         files_end_body(f->stream);
 }
@@ -421,6 +479,14 @@ void file_call_go(struct call *call, bool streamed)
         call_error(call, 413, "too_large", "the body is too large");
         return;
     }
+    if (call->front->file_bodies + f->body.n > BODIES_MOST) {
+        end(f);
+        call_error(call, 503, "unavailable",
+                   "too much that others have sent waits to be written; try again");
+        return;
+    }
+    f->counted = f->body.n;
+    call->front->file_bodies += f->counted;
     if (streamed) {
         call->piece = piece;
         call->whole = whole;

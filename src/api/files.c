@@ -481,7 +481,8 @@ static bool read_inventory(struct call *call, struct files_message *m)
 
 static bool read_edit(struct call *call, struct files_message *m)
 {
-    return read_place(call, m) && flag(call, "all", false, FILES_ALL, &m->flags);
+    return read_place(call, m) && flag(call, "all", false, FILES_ALL, &m->flags) &&
+           etag_header(call, "if-match", &m->if_match);
 }
 
 static bool read_nothing(struct call *call, struct files_message *m)

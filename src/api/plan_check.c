@@ -2,7 +2,10 @@
 /* A command of the user's own that judges a plan: it runs in the planned view, on a copy of the
  * plan's layer that goes with it, and how it ends becomes a finding.
  *
- *   copy asked for --> command --> copy dropped, row says how it went --> plan_verify */
+ *   copy asked for [--> layer made of it] --> command --> copy dropped, row says how it went -->
+ * plan_verify
+ *
+ * A written plan has content and no layer: there carrel-plan makes one of the copy. */
 #include "api/plans.h"
 
 #include <errno.h>
@@ -12,6 +15,7 @@
 
 #include "api/exec_request.h"
 #include "front/job.h"
+#include "front/quota.h"
 #include "json/encode.h"
 
 enum {
@@ -19,6 +23,7 @@ enum {
     TAIL = 2000, /* of its output that is kept */
     CHECK_MS = 10 * 60 * 1000,
     MOST_FAILED = 8, /* different ones of a plan */
+    SHA_BYTES = 32,
 };
 
 struct checking {
@@ -28,7 +33,9 @@ struct checking {
     struct exec_wish wish;
     json_t *argv;
     char copy[PLAN_ID];
+    char hash[2 * SHA_BYTES + 1]; /* of a written plan, whose view is yet to be made; else "" */
     plan_checked *then;
+    struct tenant *at_work; /* while the layer is copied */
 };
 
 static void drop(struct checking *c)
@@ -234,14 +241,61 @@ static void start(struct checking *c)
     link_send(call->front->link, REQUEST_EXEC, &b);
 }
 
+static void view_failed(void *owner, const struct err *err)
+{
+    fail(owner, err);
+}
+
+static void view_ended(void *owner, const struct plan_end *end)
+{
+    struct checking *c = owner;
+    struct err err;
+
+    if (end->status == 0) {
+        start(c);
+        return;
+    }
+    json_t *answer = plan_end_json(end);
+    const json_t *error = json_object_get(answer, "error");
+    const char *code = json_string_value(json_object_get(error, "code"));
+    const char *message = json_string_value(json_object_get(error, "message"));
+    err_set(&err, code && strcmp(code, "plan_conflict") == 0 ? ERR_CONFLICT : ERR_IO, 0, "%.300s",
+            message ? message : "the planned view could not be made");
+    json_decref(answer);
+    fail(c, &err);
+}
+
+static void make_view(struct checking *c)
+{
+    static const struct plan_job_calls calls = {.failed = view_failed, .ended = view_ended};
+    const struct call *call = c->call;
+    struct plan_message m = {.bucket = call->workspace.bucket,
+                             .workspace = call->workspace.id,
+                             .plan = c->copy,
+                             .actor = call->actor.name,
+                             .request = call->id,
+                             .owner = call->workspace.owner,
+                             .verb = PLAN_VIEW};
+    char *text = strdup(c->hash);
+    struct err err;
+
+    if (plan_job_start(call->front, &m, text, strlen(c->hash), &calls, c))
+        return;
+    err_set(&err, ERR_LIMIT, ENOMEM, "make the planned view");
+    fail(c, &err);
+}
+
 static void copied(struct call *call, struct answer *answer)
 {
     struct checking *c = call->context;
     struct err err;
 
     call->context = NULL;
+    tenant_end_chore(call->front, c->at_work);
     if (answer_check(answer, &err) < 0)
         fail(c, &err);
+    else if (*c->hash)
+        make_view(c);
     else
         start(c);
 }
@@ -273,21 +327,24 @@ void plan_check(struct call *call, const struct store_plan *row, plan_checked *t
 
     if (!argv)
         return;
-    if (strcmp(row->origin, "run") != 0) {
-        free(c);
-        call_error(call, 501, "unsupported",
-                   "a written plan has no layer that a check could run on");
-        return;
-    }
     if (!c || !exec_wish_own(call, argv, &c->wish)) {
         if (!c)
             call_error(call, 503, "unavailable", "out of memory");
         free(c);
         return;
     }
+    c->at_work = tenant_begin_chore(call->front, call->workspace.owner);
+    if (!c->at_work) {
+        json_decref(c->wish.shown);
+        free(c);
+        call_chores(call);
+        return;
+    }
     c->call = call;
     c->then = then;
     c->argv = json_incref(list);
+    if (strcmp(row->origin, "run") != 0)
+        snprintf(c->hash, sizeof(c->hash), "%s", row->hash);
     c->wish.plan.is_plan = true;
     make_id('p', c->copy);
     snprintf(c->wish.plan.quota_name, sizeof(c->wish.plan.quota_name), "plan:%s", c->copy);

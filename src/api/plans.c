@@ -103,12 +103,26 @@ static bool refuse_deleted(struct call *call)
     return true;
 }
 
+/* One owner does not keep the others from theirs: answered. */
+static bool has_too_many(struct call *call)
+{
+    if (plan_jobs_of(call->front, call->workspace.owner) < PLAN_JOBS_OWN)
+        return false;
+    call_quota(call, "plan_jobs",
+               "%d plans of the workspace's owner are being worked on; wait for one of them",
+               PLAN_JOBS_OWN);
+    return true;
+}
+
 /* --- making --- */
 
 bool plan_no_room(struct call *call)
 {
+    struct plan_policy policy;
     struct err err;
-    int room = plan_has_room(call->front, call->workspace.id, &err);
+    int room = plan_policy_of(&call->workspace, &call->arena, &policy, NULL, &err)
+                   ? plan_has_room(call->front, call->workspace.id, &policy, &err)
+                   : -1;
 
     if (room < 0)
         call_fail(call, &err);
@@ -124,7 +138,7 @@ void plans_submit(struct call *call)
     size_t n;
     const char *bytes = http_body(call->x, &n);
 
-    if (refuse_deleted(call) || plan_no_room(call))
+    if (refuse_deleted(call) || has_too_many(call) || plan_no_room(call))
         return;
     make_id('p', id);
     call->params[1] = arena_copy(&call->arena, id, strlen(id));
@@ -391,6 +405,11 @@ static void not_looked(void *owner, const struct err *err)
 static void look(struct call *call, enum plan_verb verb, struct looking *made, json_t *job)
 {
     static const struct plan_job_calls calls = {.failed = not_looked, .ended = looked};
+
+    if (has_too_many(call)) {
+        json_decref(job);
+        return;
+    }
     struct looking *l = calloc(1, sizeof(*l));
     char *text = json_dumps(job, JSON_COMPACT);
     struct plan_message m = {.bucket = call->workspace.bucket,
@@ -398,6 +417,7 @@ static void look(struct call *call, enum plan_verb verb, struct looking *made, j
                              .plan = call->params[1],
                              .actor = call->actor.name,
                              .request = call->id,
+                             .owner = call->workspace.owner,
                              .verb = verb};
 
     json_decref(job);
@@ -492,7 +512,8 @@ void plans_verify(struct call *call)
     struct store_plan row;
     struct plan_asked asked;
 
-    if (!fields_known(call, call->body, known) || refuse_deleted(call) || !plan_find(call, &row))
+    if (!fields_known(call, call->body, known) || refuse_deleted(call) || !plan_find(call, &row) ||
+        has_too_many(call))
         return;
     if (json_object_get(call->body, "check")) {
         if (has_files(call, &row))
@@ -527,7 +548,7 @@ void plans_apply(struct call *call)
     if (!fields_known(call, call->body, known) || refuse_deleted(call) || !plan_find(call, &row) ||
         !field_flag(call, call->body, "keep_going", &keep_going) ||
         !field_flag(call, call->body, "async", &async) || !names_hash(call, &row) ||
-        !wait_for(call, 200, &asked))
+        (!async && has_too_many(call)) || !wait_for(call, 200, &asked))
         return;
     if (async)
         plan_enqueue(call->front, &asked, keep_going);
@@ -546,7 +567,7 @@ void plans_undo(struct call *call)
     size_t at;
 
     if (!fields_known(call, call->body, known) || refuse_deleted(call) || !plan_find(call, &row) ||
-        !field_flag(call, call->body, "force", &force))
+        !field_flag(call, call->body, "force", &force) || has_too_many(call))
         return;
     bool good = !paths || json_is_array(paths);
     json_array_foreach(paths, at, one) good = good && json_is_string(one);

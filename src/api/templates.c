@@ -2,9 +2,10 @@
 /* /v1/templates. Freezing is recorded before anything of it is done, and when it is over:
  *
  *   create   record, row (freezing), tree, row (ready) and the workspace's row gone, record
- *   delete   record, row (removing), files, row gone
+ *   delete   record, row (removing), files, row gone, record
  *
- * The row says what is to become of it: front/templates.h. */
+ * The row says what is to become of it: front/templates.h. A name is taken by the workspace that
+ * builds it, from its creation on, or else by the first that is frozen. */
 #include "api/templates.h"
 
 #include <stdlib.h>
@@ -14,6 +15,7 @@
 #include "api/router.h"
 #include "base/fd.h"
 #include "broker/protocol.h"
+#include "front/builds.h"
 #include "front/sweep.h"
 #include "front/templates.h"
 
@@ -22,14 +24,8 @@ enum {
     LONGEST_START = 4096,
     MOST_ENV = 1000,
     MOST_NAMED = 5, /* workspaces that are in the way */
+    MINUTE_MS = 60 * 1000,
 };
-
-static json_t *parsed(const char *text)
-{
-    json_t *object = json_loads(text, 0, NULL);
-
-    return object ? object : json_object();
-}
 
 static json_t *template_json(const struct call *call, const struct store_template *t)
 {
@@ -38,14 +34,15 @@ static json_t *template_json(const struct call *call, const struct store_templat
     struct err err;
 
     ignore(store_template_users(call->front->store, t->id, owner, &users, &err) == 0);
-    json_t *spec = parsed(t->spec);
+    json_t *spec = json_parsed(t->spec);
     if (owner) { /* how to use it is for all, what its environment holds is not */
         json_object_del(spec, "env");
         json_object_del(spec, "start");
     }
-    return json_pack("{s:s, s:s, s:o, s:I, s:I, s:o, s:I}", "id", t->id, "name", t->name, "spec",
-                     spec, "bytes", (json_int_t)t->bytes, "files", (json_int_t)t->files, "created",
-                     time_json(t->created_ms), "workspaces", (json_int_t)users);
+    return json_pack("{s:s, s:s, s:s, s:o, s:I, s:I, s:o, s:I}", "id", t->id, "name", t->name,
+                     "state", t->state, "spec", spec, "bytes", (json_int_t)t->bytes, "files",
+                     (json_int_t)t->files, "created", time_json(t->created_ms), "workspaces",
+                     (json_int_t)users);
 }
 
 bool template_find(struct call *call, const char *name, struct store_template *ret)
@@ -78,6 +75,64 @@ json_t *template_brief(struct front *front, const char *id)
     return brief ? brief : json_pack("{s:s, s:n}", "id", id, "name");
 }
 
+/* --- whose name it is --- */
+
+/* A build is given up with its workspace; one that does nothing any more is, here and now. */
+static void refuse_building(struct call *call, const struct store_workspace *w)
+{
+    int64_t age_ms = wall_ms() - w->created_ms;
+
+    if (build_is_abandoned(call->front, w)) {
+        build_drop(call->front, w->id);
+        call_error(call, 409, "conflict",
+                   "a build of the template '%s', in the workspace '%s', was given up and is being "
+                   "removed; build again in a moment",
+                   w->builds, w->id);
+        return;
+    }
+    call_error(call, 409, "conflict",
+               "the template '%s' is being built in the workspace '%s', for %jd min; wait for it, "
+               "or, if that build was killed: carrel ws rm --purge %s",
+               w->builds, w->id, (intmax_t)(age_ms / MINUTE_MS), w->id);
+}
+
+bool template_name_is_free(struct call *call, const char *name, const char *workspace)
+{
+    struct store_workspace w;
+    struct store_template t;
+    struct err err;
+    int built = store_build_of(call->front->store, &call->arena, name, &w, &err);
+    int frozen =
+        built < 0 ? -1 : store_template_freezing(call->front->store, &call->arena, name, &t, &err);
+
+    if (built < 0 || frozen < 0)
+        call_fail(call, &err);
+    else if (built && strcmp(w.id, workspace) != 0)
+        refuse_building(call, &w);
+    else if (frozen)
+        call_error(call, 409, "conflict",
+                   "the workspace '%s' is just becoming the template '%s'; try again when GET "
+                   "/v1/templates/%s says that it is, or is not",
+                   t.workspace, name, t.id);
+    else
+        return true;
+    return false;
+}
+
+bool template_name_take(struct call *call, const char *name, struct change *change)
+{
+    /* No workspace has such an id. */
+    const char *key = arena_printf(&call->arena, "template:%s", name);
+
+    return key && change_begin(change, key);
+}
+
+void template_refuse_name(struct call *call, const char *name)
+{
+    call_error(call, 409, "conflict",
+               "another build of the template '%s' has just begun; wait for it", name);
+}
+
 /* --- what it says --- */
 
 bool template_env(struct call *call, const char *id, const char *const **ret)
@@ -95,7 +150,7 @@ bool template_env(struct call *call, const char *id, const char *const **ret)
         call_fail(call, &err);
         return false;
     }
-    json_t *spec = parsed(t.spec);
+    json_t *spec = json_parsed(t.spec);
     json_t *env = json_object_get(spec, "env");
     const char **list = arena_alloc(&call->arena, (json_object_size(env) + 1) * sizeof(*list));
     json_object_foreach(env, name, value)
@@ -122,7 +177,7 @@ static const char *start_of(struct call *call)
     if (!*call->workspace.template || store_template_get(call->front->store, &call->arena,
                                                          call->workspace.template, &t, &err) != 1)
         return NULL;
-    json_t *spec = parsed(t.spec);
+    json_t *spec = json_parsed(t.spec);
     const char *line = json_string_value(json_object_get(spec, "start"));
     const char *copy = line && *line ? arena_copy(&call->arena, line, strlen(line)) : NULL;
     json_decref(spec);
@@ -145,7 +200,9 @@ void template_start(struct front *front, const char *workspace)
     const char **kept = argv[2] ? arena_alloc(&call->arena, sizeof(argv)) : NULL;
     if (kept)
         memcpy(kept, argv, sizeof(argv));
-    if (!kept || !execs_background(call, kept))
+    if (kept)
+        execs_background(call, kept);
+    else
         router_free(call);
 }
 
@@ -205,6 +262,7 @@ static bool read_spec(struct call *call, const char **ret)
 /* The context of its call. */
 struct freezing {
     struct change change;
+    struct change name;
     struct store_template row;
     char id[28];
     struct err failed;
@@ -215,6 +273,7 @@ static void end_change(struct call *call)
     struct freezing *f = call->context;
 
     change_end(&f->change);
+    change_end(&f->name);
 }
 
 /* What is still under way ends the change itself. */
@@ -271,21 +330,38 @@ static void recorded_end(struct call *call, struct answer *answer)
 
     (void)answer; /* it is done; if this cannot be recorded, the log of the broker says so */
     end_change(call);
-    if (store_template_get(call->front->store, &call->arena, f->id, &t, &err) != 1)
+    int found = store_template_get(call->front->store, &call->arena, f->id, &t, &err);
+    if (found < 0)
+        call_fail(call, &err);
+    else if (found == 0)
         call_error(call, 409, "conflict", "another template has taken its place meanwhile");
     else
         call_json(call, 201, template_json(call, &t));
     templates_sweep(call->front); /* whom it has replaced may go */
 }
 
+/* Neither done nor taken back: the sweep goes on, and whoever asked looks again. */
+static void recorded_undecided(struct call *call, struct answer *answer)
+{
+    const struct freezing *f = call->context;
+
+    (void)answer;
+    end_change(call);
+    call_json(call, 202, template_json(call, &f->row));
+    templates_sweep(call->front);
+}
+
 static void settled(void *context, enum template_end end, const struct err *failed)
 {
     struct call *call = context;
     const struct freezing *f = call->context;
+    char text[512];
 
     if (end == TEMPLATE_READY) {
         front_announce(call->front, "workspace.delete", f->row.workspace, f->row.owner, NULL);
         record(call, "ok", NULL, recorded_end);
+    } else if (end == TEMPLATE_UNDECIDED) {
+        record(call, "undecided", err_text(failed, text, sizeof(text)), recorded_undecided);
     } else {
         fail_recorded(call, failed);
     }
@@ -313,11 +389,12 @@ static void begin(struct call *call, struct answer *answer)
 static bool find_workspace(struct call *call, const char *id, struct store_workspace *w)
 {
     struct err err;
+    uint64_t bytes = 0;
     size_t plans = 0;
     int found = store_workspace_get(call->front->store, &call->arena, id, w, &err);
 
     if (found < 0 ||
-        (found && store_plans_count_undecided(call->front->store, id, &plans, &err) < 0))
+        (found && store_plans_count_undecided(call->front->store, id, &plans, &bytes, &err) < 0))
         call_fail(call, &err);
     else if (found == 0)
         call_error(call, 404, "not_found", "there is no workspace '%s'", id);
@@ -333,6 +410,15 @@ static bool find_workspace(struct call *call, const char *id, struct store_works
                    "the workspace '%s' has plans that are neither applied nor discarded", id);
     else
         return true;
+    return false;
+}
+
+static bool builds_this(struct call *call, const struct store_workspace *w, const char *name)
+{
+    if (!*w->builds || strcmp(w->builds, name) == 0)
+        return true;
+    call_error(call, 409, "conflict", "the workspace '%s' builds the template '%s', not '%s'",
+               w->id, w->builds, name);
     return false;
 }
 
@@ -364,7 +450,8 @@ void templates_create(struct call *call)
         call_bad_field(call, "workspace", "the id of the workspace that is to become a template");
         return;
     }
-    if (!find_workspace(call, workspace, &w))
+    if (!find_workspace(call, workspace, &w) || !builds_this(call, &w, name) ||
+        !template_name_is_free(call, name, w.id))
         return;
     make_id('t', f->id);
     f->row = (struct store_template){.id = f->id,
@@ -377,6 +464,11 @@ void templates_create(struct call *call)
                                      .created_ms = wall_ms()};
     if (!change_begin(&f->change, w.id)) {
         call_error(call, 409, "conflict", "another change of this workspace is under way");
+        return;
+    }
+    if (!template_name_take(call, name, &f->name)) {
+        change_end(&f->change);
+        template_refuse_name(call, name);
         return;
     }
     call->context = f;
@@ -421,19 +513,27 @@ void templates_list(struct call *call)
     call_json(call, 200, json_pack("{s:o, s:o}", "templates", listing.list, "next", next));
 }
 
+/* Also by its id, in any state: whoever was answered 202 has only that. */
 void templates_get(struct call *call)
 {
+    const char *name = call->params[0];
     struct store_template t;
+    struct err err;
+    bool by_id = protocol_template_id_is_valid(name) &&
+                 store_template_get(call->front->store, &call->arena, name, &t, &err) == 1;
 
-    if (template_find(call, call->params[0], &t))
+    if (by_id || template_find(call, name, &t))
         call_json(call, 200, template_json(call, &t));
 }
 
 /* --- delete --- */
 
+/* The context of its call. */
 struct deleting {
     struct change change;
     struct store_template row;
+    uint64_t users; /* since it was asked */
+    struct err failed;
 };
 
 static void left_delete(struct call *call)
@@ -444,12 +544,20 @@ static void left_delete(struct call *call)
         change_end(&d->change);
 }
 
-static void fail_delete(struct call *call, const struct err *err)
+static void record_delete(struct call *call, const char *result, const char *error,
+                          call_heard *heard)
 {
     struct deleting *d = call->context;
+    unsigned pending = call->pending;
+    json_t *details = json_pack("{s:s, s:s}", "template", d->row.id, "name", d->row.name);
 
+    if (error)
+        json_object_set_new(details, "error", json_string(error));
+    call_record(call, "", "template.delete", result, details, heard);
+    if (call->pending != pending)
+        return;
     change_end(&d->change);
-    call_fail(call, err);
+    call_error(call, 503, "unavailable", "out of memory");
 }
 
 static void refuse_used(struct call *call, const struct store_template *t, uint64_t users)
@@ -469,37 +577,67 @@ static void refuse_used(struct call *call, const struct store_template *t, uint6
                buf_done(&text) == 0 ? text.p : "", users > MOST_NAMED ? ", ..." : "");
 }
 
+static void recorded_not_deleted(struct call *call, struct answer *answer)
+{
+    struct deleting *d = call->context;
+
+    (void)answer; /* if this cannot be recorded, the log of the broker says so */
+    change_end(&d->change);
+    if (d->users > 0)
+        refuse_used(call, &d->row, d->users);
+    else
+        call_fail(call, &d->failed);
+}
+
+static void fail_delete(struct call *call, const struct err *err)
+{
+    struct deleting *d = call->context;
+    char text[512];
+
+    d->failed = *err;
+    record_delete(call, "failed", err_text(err, text, sizeof(text)), recorded_not_deleted);
+}
+
+static void recorded_deleted(struct call *call, struct answer *answer)
+{
+    struct deleting *d = call->context;
+
+    (void)answer;
+    change_end(&d->change);
+    call_empty(call);
+}
+
 static void files_removed(void *context, const struct err *failed)
 {
     struct call *call = context;
-    struct deleting *d = call->context;
 
-    change_end(&d->change);
     if (failed)
-        call_fail(call, failed); /* the sweep goes on */
+        fail_delete(call, failed); /* the sweep goes on, and records that it is done */
     else
-        call_empty(call);
+        record_delete(call, "ok", NULL, recorded_deleted);
     call_release(call);
 }
 
-static void delete_recorded(struct call *call, struct answer *answer)
+static void delete_asked(struct call *call, struct answer *answer)
 {
     struct deleting *d = call->context;
-    uint64_t users = 0;
     struct err err;
 
     if (answer_check(answer, &err) < 0) {
-        fail_delete(call, &err);
+        change_end(&d->change);
+        call_fail(call, &err);
         return;
     }
     int marked = store_template_removing(call->front->store, d->row.id, &err);
-    if (marked == 0 && store_template_users(call->front->store, d->row.id, NULL, &users, &err) < 0)
+    if (marked == 0 &&
+        store_template_users(call->front->store, d->row.id, NULL, &d->users, &err) < 0)
         marked = -1;
+    if (marked == 0 && d->users == 0)
+        marked = err_set(&err, ERR_CONFLICT, 0, "the template was changed meanwhile; try again");
     if (marked < 0) {
         fail_delete(call, &err);
     } else if (marked == 0) { /* since it was looked at */
-        change_end(&d->change);
-        refuse_used(call, &d->row, users);
+        record_delete(call, "failed", "workspaces use it", recorded_not_deleted);
     } else {
         call->pending++;
         template_remove(call->front, d->row.id, files_removed, call);
@@ -532,12 +670,5 @@ void templates_delete(struct call *call)
     }
     call->context = d;
     call->abandoned = left_delete;
-    unsigned pending = call->pending;
-    call_record(call, "", "template.delete", "ok",
-                json_pack("{s:s, s:s}", "template", d->row.id, "name", d->row.name),
-                delete_recorded);
-    if (call->pending == pending) {
-        change_end(&d->change);
-        call_error(call, 503, "unavailable", "out of memory");
-    }
+    record_delete(call, "asked", NULL, delete_asked);
 }

@@ -19,35 +19,35 @@
 #include "api/env.h"
 #include "api/links.h"
 #include "api/templates.h"
+#include "api/workspace_request.h"
 #include "broker/protocol.h"
+#include "front/quota.h"
 #include "front/sweep.h"
-#include "policy/policy.h"
 
 /* A change that is under way: the context of its call. */
 struct doing {
     struct change change;
-    const char *operation; /* as in its record */
+    struct change name;     /* of the template that it builds */
+    struct front *front;    /* while a tree of it is copied or removed: */
+    struct tenant *at_work; /* ... one of whose trees that is */
+    const char *operation;  /* as in its record */
     int64_t was_deleted_ms;
     struct err failed;
+    int status; /* with `refusal`, the answer that `failed` stands for */
+    const char *refusal;
 };
-
-static json_t *parsed(const char *text)
-{
-    json_t *object = json_loads(text, 0, NULL);
-
-    return object ? object : json_object();
-}
 
 static json_t *workspace_json(const struct call *call, const struct store_workspace *w)
 {
-    json_t *object = json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:I}", "id",
-                               w->id, "owner", w->owner, "bucket", w->bucket, "template",
-                               template_brief(call->front, w->template), "policy",
-                               parsed(w->policy), "links", parsed(w->links), "labels",
-                               parsed(w->labels), "created", time_json(w->created_ms), "updated",
-                               time_json(w->updated_ms), "deleted", time_json(llabs(w->deleted_ms)),
-                               "state", front_is_awake(call->front, w->id) ? "awake" : "asleep",
-                               "execs", (json_int_t)front_jobs_in(call->front, w->id));
+    json_t *object =
+        json_pack("{s:s, s:s, s:s, s:o, s:s*, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:I}", "id", w->id,
+                  "owner", w->owner, "bucket", w->bucket, "template",
+                  template_brief(call->front, w->template), "builds", *w->builds ? w->builds : NULL,
+                  "policy", json_parsed(w->policy), "links", json_parsed(w->links), "labels",
+                  json_parsed(w->labels), "created", time_json(w->created_ms), "updated",
+                  time_json(w->updated_ms), "deleted", time_json(llabs(w->deleted_ms)), "state",
+                  front_is_awake(call->front, w->id) ? "awake" : "asleep", "execs",
+                  (json_int_t)front_jobs_in(call->front, w->id));
 
     if (call->actor.scopes & SCOPE_ADMIN)
         json_object_set_new(
@@ -56,74 +56,26 @@ static json_t *workspace_json(const struct call *call, const struct store_worksp
     return object;
 }
 
-static char *compact(struct call *call, const json_t *object)
-{
-    char *text = object ? json_dumps(object, JSON_COMPACT) : NULL;
-    char *copy = arena_copy(&call->arena, text ? text : "{}", text ? strlen(text) : 2);
-
-    free(text);
-    return copy;
-}
-
-/* A policy is kept as it was given, once it has been understood in full. */
-static bool read_policy(struct call *call, const char **ret)
-{
-    struct policy *policy = arena_alloc(&call->arena, sizeof(*policy));
-    json_t *object = NULL;
-    struct err err;
-
-    if (!field_object(call, call->body, "policy", &object))
-        return false;
-    if (!object)
-        return true;
-    char *text = compact(call, object);
-    if (!policy || !text) {
-        call_error(call, 413, "too_large", "the policy is too large");
-        return false;
-    }
-    if (policy_parse(policy, &call->arena, text, strlen(text), &err) < 0) {
-        call_fail(call, &err);
-        return false;
-    }
-    if (policy->level == CARREL_LEVEL_DIR) {
-        call_bad_field(call, "policy.level", "\"ns\": the daemon keeps sandboxes of that level");
-        return false;
-    }
-    *ret = text;
-    return true;
-}
-
-static bool read_labels(struct call *call, const char **ret)
-{
-    json_t *object = NULL;
-
-    if (!field_object(call, call->body, "labels", &object))
-        return false;
-    if (object)
-        *ret = compact(call, object);
-    return true;
-}
-
-static bool read_settings(struct call *call, struct store_workspace *w)
-{
-    json_t *links = NULL;
-
-    if (!read_policy(call, &w->policy) || !read_labels(call, &w->labels) ||
-        !field_object(call, call->body, "links", &links))
-        return false;
-    if (!links)
-        return true;
-    if (!links_check(call, links, w->owner))
-        return false;
-    w->links = compact(call, links);
-    return true;
-}
-
 static void end_change(struct call *call)
 {
     struct doing *doing = call->context;
 
     change_end(&doing->change);
+    change_end(&doing->name);
+    tenant_end_chore(doing->front, doing->at_work);
+    doing->at_work = NULL;
+}
+
+/* A whole tree is copied or removed for its owner: so many at a time. False: answered. */
+static bool begin_chore(struct call *call, struct doing *doing)
+{
+    doing->front = call->front;
+    doing->at_work = tenant_begin_chore(call->front, call->workspace.owner);
+    if (doing->at_work)
+        return true;
+    end_change(call);
+    call_chores(call);
+    return false;
 }
 
 /* Answered, or the client has gone. What is still under way ends the change itself. */
@@ -192,7 +144,13 @@ static void recorded_failure(struct call *call, struct answer *answer)
     struct doing *doing = call->context;
 
     (void)answer; /* if this cannot be recorded, the log of the broker says so */
-    fail(call, &doing->failed);
+    if (!doing->refusal) {
+        fail(call, &doing->failed);
+        return;
+    }
+    end_change(call);
+    call_reply(call, doing->status, "application/json", NULL, doing->refusal,
+               strlen(doing->refusal));
 }
 
 /* After its record, which said that it was done. */
@@ -229,31 +187,61 @@ static void take_away(struct call *call, const struct err *err)
     sweep_move(call->front, &call->workspace, is_gone_again, call);
 }
 
-/* Environments that it was to begin with could not be made: as if it had never been. */
-static void environments_made(struct call *call, const struct err *failed)
+/* It may have been purged meanwhile, and its id be somebody else's. */
+static bool is_still_there(struct call *call)
 {
-    struct store_workspace *w = &call->workspace;
+    const struct store_workspace *w = &call->workspace;
     struct store_workspace now;
     struct err err;
 
-    if (!failed) {
-        call_json(call, 201, workspace_json(call, w));
-        return;
-    }
-    /* It may have been purged meanwhile, and its id be somebody else's. */
-    if (store_workspace_get(call->front->store, &call->arena, w->id, &now, &err) != 1 ||
-        now.created_ms != w->created_ms || strcmp(now.owner, w->owner) != 0) {
-        call_fail(call, failed);
-        return;
-    }
-    if (!begin_change(call, w->id, "workspace.create"))
-        return;
+    return store_workspace_get(call->front->store, &call->arena, w->id, &now, &err) == 1 &&
+           now.created_ms == w->created_ms && strcmp(now.owner, w->owner) == 0;
+}
+
+/* What it was refused with is the answer, when it is gone. False: it is not on its way out. */
+static bool begin_taking_back(struct call *call, int status, const json_t *object)
+{
+    struct store_workspace *w = &call->workspace;
+    struct doing *doing = arena_alloc(&call->arena, sizeof(*doing));
+    const char *refusal = json_compact(&call->arena, object);
+    const char *message =
+        json_string_value(json_object_get(json_object_get(object, "error"), "message"));
+    struct err err;
+
     w->trash = arena_printf(&call->arena, "%jd", (intmax_t)wall_ms());
+    if (!doing || !refusal || !w->trash || !is_still_there(call) ||
+        !change_begin(&doing->change, w->id))
+        return false; /* or another change of it is under way, and will say what becomes of it */
     w->deleted_ms = -wall_ms();
-    if (!w->trash || store_workspace_move(call->front->store, w, 0, &err) < 0)
-        fail_recorded(call, failed);
-    else
-        take_away(call, failed);
+    if (store_workspace_move(call->front->store, w, 0, &err) < 0) {
+        change_end(&doing->change);
+        return false;
+    }
+    doing->operation = "workspace.create";
+    doing->status = status;
+    doing->refusal = refusal;
+    err_set(&doing->failed, ERR_INVALID, 0, "%s", message ? message : "it was refused");
+    call->context = doing;
+    call->abandoned = left;
+    return true;
+}
+
+/* Environments that it was to begin with could not be made: as if it had never been. */
+static void environments_made(struct call *call, int status, json_t *object)
+{
+    struct store_workspace *w = &call->workspace;
+
+    if (status < 400) {
+        json_decref(object);
+        call_json(call, 201, workspace_json(call, w));
+    } else if (begin_taking_back(call, status, object)) {
+        const struct doing *doing = call->context;
+        json_decref(object);
+        front_announce(call->front, "workspace.delete", w->id, w->owner, NULL);
+        take_away(call, &doing->failed);
+    } else {
+        call_json(call, status, object);
+    }
 }
 
 static void answer_created(struct call *call)
@@ -336,77 +324,26 @@ static void make_tree(struct call *call, struct answer *answer)
         ask_tree(call, REQUEST_TREE_MAKE, finish_create);
 }
 
-static bool read_identity(struct call *call, struct store_workspace *w)
+/* NULL: answered. The name, and the place among what is copied, are taken before anything is. */
+static struct doing *begin_create(struct call *call)
 {
-    const char *id = NULL;
-    const char *owner = call->actor.owner;
+    const struct store_workspace *w = &call->workspace;
+    struct doing *doing = begin_change(call, w->id, "workspace.create");
 
-    if (!field_text(call, call->body, "id", PROTOCOL_ID, &id) ||
-        !field_text(call, call->body, "owner", PROTOCOL_ID, &owner))
-        return false;
-    if (id && !protocol_id_is_valid(id)) {
-        call_bad_field(call, "id",
-                       "1 to 64 of letters, digits, '.', '_' and '-', a letter or digit first");
-        return false;
+    if (!doing)
+        return NULL;
+    if (*w->builds && !template_name_take(call, w->builds, &doing->name)) {
+        end_change(call);
+        template_refuse_name(call, w->builds);
+        return NULL;
     }
-    if (!protocol_id_is_valid(owner)) {
-        call_bad_field(call, "owner", "1 to 64 of letters, digits, '.', '_' and '-'");
-        return false;
-    }
-    if (!actor_may_see(&call->actor, owner)) {
-        call_error(call, 403, "forbidden", "only an administrator makes workspaces for others");
-        return false;
-    }
-    char made[28];
-    make_id('w', made);
-    const char *chosen = id ? id : made;
-    w->id = arena_copy(&call->arena, chosen, strlen(chosen)); /* the body goes before the end */
-    w->owner = arena_copy(&call->arena, owner, strlen(owner));
-    if (w->id && w->owner)
-        return true;
-    call_error(call, 413, "too_large", "the request is too large");
-    return false;
-}
-
-/* By name; what is kept is which one that was. */
-static bool read_template(struct call *call, const char **ret)
-{
-    struct store_template found;
-    const char *name = NULL;
-
-    if (!field_text(call, call->body, "template", PROTOCOL_ID, &name))
-        return false;
-    if (name && !template_find(call, name, &found))
-        return false;
-    if (name)
-        *ret = found.id;
-    return true;
-}
-
-/* True: there is room for one more of this owner. */
-static bool within_quota(struct call *call, const char *owner)
-{
-    uint64_t most = call->front->settings->owner_workspaces;
-    uint64_t count;
-    struct err err;
-
-    if (most == 0)
-        return true;
-    if (store_count_workspaces(call->front->store, owner, &count, &err) < 0) {
-        call_fail(call, &err);
-        return false;
-    }
-    if (count < most)
-        return true;
-    call_quota(call, "owner_workspaces", "'%s' has %ju workspaces, which is the quota", owner,
-               (uintmax_t)count);
-    return false;
+    return !*w->template || begin_chore(call, doing) ? doing : NULL;
 }
 
 void workspaces_create(struct call *call)
 {
     static const char *const known[] = {"id",       "owner",  "policy", "links", "labels",
-                                        "template", "python", "node",   NULL};
+                                        "template", "builds", "python", "node",  NULL};
     struct store_workspace *w = &call->workspace;
     struct store_workspace other;
     struct err err;
@@ -417,22 +354,21 @@ void workspaces_create(struct call *call)
                                   .labels = "{}",
                                   .trash = "",
                                   .template = "",
+                                  .builds = "",
                                   .created_ms = wall_ms()};
     w->updated_ms = w->created_ms;
-    if (!fields_known(call, call->body, known) || !read_identity(call, w) ||
-        !read_settings(call, w) || !read_template(call, &w->template) || !env_wish_check(call) ||
-        !within_quota(call, w->owner))
+    if (!fields_known(call, call->body, known) || !workspace_read(call, w) || !env_wish_check(call))
         return;
     int found = store_workspace_get(call->front->store, &call->arena, w->id, &other, &err);
     if (found < 0)
         call_fail(call, &err);
     else if (found > 0)
         call_error(call, 409, "conflict", "the id '%s' is taken", w->id);
-    else if (begin_change(call, w->id, "workspace.create"))
+    else if (begin_create(call))
         record(call, "ok",
-               json_pack("{s:s, s:s, s:s, s:o, s:o}", "owner", w->owner, "bucket", w->bucket,
-                         "template", w->template, "policy", parsed(w->policy), "links",
-                         parsed(w->links)),
+               json_pack("{s:s, s:s, s:s, s:s, s:o, s:o}", "owner", w->owner, "bucket", w->bucket,
+                         "template", w->template, "builds", w->builds, "policy",
+                         json_parsed(w->policy), "links", json_parsed(w->links)),
                make_tree);
 }
 
@@ -508,6 +444,24 @@ static bool refuse_deleted(struct call *call)
     return true;
 }
 
+/* Whether its tree is the workspace's or a template's already is not known yet. */
+static bool refuse_freezing(struct call *call)
+{
+    const char *id = call->workspace.id;
+    struct store_template t;
+    struct err err;
+    int found = store_template_frozen(call->front->store, &call->arena, id, &t, &err);
+
+    if (found < 0)
+        call_fail(call, &err);
+    else if (found > 0)
+        call_error(call, 409, "conflict",
+                   "the workspace '%s' is becoming the template '%s', or stays as it is: GET "
+                   "/v1/templates/%s says which, then delete what there is",
+                   id, t.name, t.id);
+    return found != 0;
+}
+
 /* The row is written, and the workspace is the answer. */
 static void answer_updated(struct call *call)
 {
@@ -535,16 +489,17 @@ static void record_update(struct call *call)
     struct store_workspace *w = &call->workspace;
 
     w->updated_ms = wall_ms();
-    record(call, "ok",
-           json_pack("{s:o, s:o}", "policy", parsed(w->policy), "links", parsed(w->links)),
-           finish_update);
+    record(
+        call, "ok",
+        json_pack("{s:o, s:o}", "policy", json_parsed(w->policy), "links", json_parsed(w->links)),
+        finish_update);
 }
 
 /* With new links the tree is looked at: some may have to appear elsewhere. */
 static void found_links(struct call *call, struct answer *answer)
 {
     struct links_found found[LINK_COUNT_];
-    json_t *links = parsed(call->workspace.links);
+    json_t *links = json_parsed(call->workspace.links);
     struct err err;
 
     if (!links_heard(answer, found, &err)) {
@@ -553,7 +508,7 @@ static void found_links(struct call *call, struct answer *answer)
         return;
     }
     links_place(links, found);
-    call->workspace.links = compact(call, links);
+    call->workspace.links = json_compact(&call->arena, links);
     json_decref(links);
     record_update(call);
 }
@@ -567,7 +522,7 @@ void workspaces_update(struct call *call)
     const char *operation = policy ? "policy.set" : "workspace.update";
 
     if (!refresh(call) || refuse_deleted(call) || !fields_known(call, call->body, known) ||
-        !read_settings(call, w) || !begin_change(call, w->id, operation))
+        !workspace_read_settings(call, w) || !begin_change(call, w->id, operation))
         return;
     if (!json_is_object(links)) {
         record_update(call);
@@ -619,7 +574,7 @@ void workspaces_delete(struct call *call)
     uint64_t purge;
 
     if (!call_number(call, "purge", 1, 0, &purge) || !refresh(call) ||
-        (!purge && refuse_deleted(call)))
+        (!purge && refuse_deleted(call)) || refuse_freezing(call))
         return;
     bool for_good = purge || call->front->settings->trash_ms == 0;
     const char *operation = for_good ? "workspace.purge" : "workspace.delete";
@@ -630,7 +585,7 @@ void workspaces_delete(struct call *call)
         return;
     }
     struct doing *doing = begin_change(call, w->id, operation);
-    if (!doing)
+    if (!doing || (for_good && !begin_chore(call, doing)))
         return;
     doing->was_deleted_ms = w->deleted_ms;
     if (!w->deleted_ms) {

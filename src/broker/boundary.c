@@ -11,6 +11,7 @@
 #include "base/fd.h"
 #include "base/pack.h"
 #include "broker/broker.h"
+#include "broker/log.h"
 #include "broker/plans.h"
 #include "broker/templates.h"
 #include "policy/units.h"
@@ -198,6 +199,7 @@ static int use_layer(const struct broker *b, struct boundary *to, const struct e
 
 /* --- environments --- */
 
+#define STAGED   ".venv.carrel-next" /* see env_script.c */
 #define TOOLS_AT "/opt/carrel"
 #define CA_AT    "/opt/carrel-ca.pem"
 #define HOST_CA  "/etc/ssl/certs/ca-certificates.crt" /* also inside */
@@ -233,7 +235,24 @@ static int add_layered(const struct broker *b, struct boundary *to, const struct
     return mount->layer ? 0 : err_set(err, ERR_LIMIT, ENOMEM, "keep a mount");
 }
 
-static int add_template(const struct broker *b, struct boundary *to, const struct exec_message *m,
+/* Whether the workspace has a Python environment of its own instead of the template's. A new one
+ * that is whole (env_script.c) takes its place here, at one instant, as here no mount is in the
+ * way; over a name that holds something it does not. All names are the tree's own: no link is
+ * followed.
+ */
+static bool has_own_python(struct broker *b, const struct boundary *to,
+                           const struct exec_message *m, const struct layered *part)
+{
+    struct plan_place at;
+    bool may_put = !to->spec.plan && !to->looks;
+
+    if (may_put && renameat(to->tree, STAGED, to->tree, part->part) == 0)
+        layer_drop(b, place_of(m, &at), part->layer);
+    scoped_fd int fd = path_open_beneath(to->tree, part->part, O_RDONLY | O_DIRECTORY, 0);
+    return fd >= 0 && path_dir_is_empty(fd) == 0;
+}
+
+static int add_template(struct broker *b, struct boundary *to, const struct exec_message *m,
                         struct err *err)
 {
     static const struct layered parts[] = {{".venv", "/.venv", "venv"},
@@ -244,15 +263,32 @@ static int add_template(const struct broker *b, struct boundary *to, const struc
                        "a workspace on a template cannot have its disk in an image, as its layers "
                        "lie outside of it; bound the disk without an image");
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        if (i == 0 && has_own_python(b, to, m, &parts[i]))
+            continue;
         int fd = template_open_part(b, m->boundary.template, parts[i].part);
         if (fd == -ENOENT)
             continue; /* then it is the workspace's alone */
+        if (fd == -ESTALE)
+            return err_set(err, ERR_NOT_FOUND, 0,
+                           "the files of the workspace's template are gone from the daemon's state "
+                           "directory (.carrel/templates/%s); put them back, or make the workspace "
+                           "anew",
+                           m->boundary.template);
         if (fd < 0)
             return err_set(err, ERR_IO, -fd, "open '%s' of the workspace's template",
                            parts[i].part);
         if (add_layered(b, to, m, &fd, &parts[i], err) < 0)
             return -1;
     }
+    return 0;
+}
+
+/* A cache is a convenience: no command is refused for the want of it, least of all the one that
+ * makes room. Without it there is an empty one, for as long as the sandbox lives. */
+static int go_without(const struct exec_message *m, struct err *err)
+{
+    err_wrap(err, "going on without the package cache");
+    log_err("cache_unavailable", m->workspace, err);
     return 0;
 }
 
@@ -267,9 +303,10 @@ static int add_cache(struct broker *b, struct boundary *to, const struct exec_me
     /* Nor is there one with a disk in an image, which bounds all that the workspace writes. */
     bool none = to->spec.plan || to->spec.limits.disk_image;
     for (size_t i = 0; !none && i < sizeof(caches) / sizeof(caches[0]); i++) {
+        size_t before = to->spec.mount_count;
         int fd = cache_open(b, caches[i].part, err);
         if (fd < 0 || add_layered(b, to, m, &fd, &caches[i], err) < 0)
-            return -1;
+            return to->spec.mount_count == before ? go_without(m, err) : -1;
         to->cache = b->cache;
     }
     return 0;
@@ -296,8 +333,12 @@ static int add_ca(const struct broker *b, struct boundary *to, struct err *err)
     if (!*b->settings.package_ca)
         return 0;
     scoped_fd int fd = open(b->settings.package_ca, O_PATH | O_CLOEXEC);
+    if (fd < 0 && to->spec.net != CARREL_NET_HOST)
+        return 0; /* nobody is talked to from there */
     if (fd < 0)
-        return err_set(err, ERR_IO, errno, "open '%s', which the setting package_ca names",
+        return err_set(err, ERR_IO, errno,
+                       "open '%.200s', which the setting package_ca names (put it there again, or "
+                       "start the daemon without that setting)",
                        b->settings.package_ca);
     return add_mount(to, &fd, CA_AT, false, err);
 }
@@ -385,6 +426,8 @@ static int make(struct broker *b, const struct exec_message *m, struct boundary 
         .mounts = arena_alloc(&ret->arena, MOST_MOUNTS * sizeof(*ret->spec.mounts)),
     };
     ret->tree = tree;
+    if (boundary->limits.disk_image)
+        tree_empty_for_image(b, tree, m->workspace);
     listen_ports(b, ret->spec.own_ports);
     if (!ret->spec.workspace || !ret->spec.mounts)
         return err_set(err, ERR_LIMIT, ENOMEM, "keep the policy");

@@ -83,7 +83,7 @@ struct desk {
     bool has_image; /* its tree is in one, which nobody may have mounted twice */
     bool ending;
     bool over;
-    char why[128];
+    char why[256];
     struct waiter end_wait;
     struct deferred *deferred; /* commands that came while it was ending */
     size_t deferred_count;
@@ -93,6 +93,7 @@ struct desk {
     struct files *files; /* NULL: nobody has asked for its files */
     bool files_joined;
     struct watch files_watch;
+    struct timer files_timer; /* the askers wait no longer */
     struct files_asker *files_askers;
 };
 
@@ -382,17 +383,26 @@ void files_request(struct broker *broker, uint64_t tag, const struct exec_messag
 void files_sandbox_lives(struct desk *desk);
 /* With its sandbox. */
 void files_end(struct desk *desk);
-/* Those that still finish something in it: its tree is about to go. */
+/* Those that still finish something in its tree, their own or shown as a ticket: it is about to go.
+ */
 void files_end_leaving(struct broker *broker, const char *workspace);
 /* Whether its files were asked for since the last time, or are being. */
 bool files_is_busy(struct desk *desk);
 /* Whether a call on them is being done. */
 bool files_under_way(const struct desk *desk);
+/* Likewise, whether there are any. */
 bool files_are_leaving(const struct broker *broker, const char *workspace);
 
 /* --- locks.c: the table of who has a workspace's tree alone */
+enum lock_use {
+    LOCK_PLAN,
+    LOCK_FREEZE,
+    LOCK_FILL,
+};
+
 /* 0, or -1 with EBUSY: somebody else has it. From now on nothing new is begun in it. */
-int lock_take(struct broker *broker, const char *workspace, const void *holder, struct err *err);
+int lock_take(struct broker *broker, const char *workspace, enum lock_use use, const void *holder,
+              struct err *err);
 /* From whoever has it to another; nothing happens when nobody does. */
 void lock_pass(struct broker *broker, const char *workspace, const void *holder);
 /* What waited goes on. Nothing happens for one that does not have it. */
@@ -462,8 +472,10 @@ int tree_points(struct broker *b, const struct plain_message *m, struct buf *ans
 /* A tree's directory below DIR, or -1. */
 int tree_open(const struct broker *broker, const char *bucket, const char *workspace,
               struct err *err);
-/* What is in a new workspace's .bashrc: how long it is. */
-int tree_bashrc(const char *workspace, char *text, size_t size);
+/* The .bashrc that a new workspace gets, which names it; not one that somebody has changed. */
+void tree_drop_bashrc(int tree, const char *workspace);
+/* A workspace in an image begins empty; one that has nothing but what it was made with is. */
+void tree_empty_for_image(const struct broker *b, int tree, const char *workspace);
 void tree_make(struct broker *broker, uint64_t tag, const struct plain_message *m);
 void tree_trash(struct broker *broker, uint64_t tag, const struct plain_message *m);
 void tree_back(struct broker *broker, uint64_t tag, const struct plain_message *m);
@@ -478,8 +490,6 @@ int tree_copy(int dir, const char *name, const char *copy);
 /* Likewise, from one open directory to another: what a new workspace has of its template; the files
  * of a package cache themselves, over what is there. The offsets of both must be at their start. */
 int tree_fill_from(int from, int to);
-/* What that copies is so little that no process of its own is worth its while. */
-bool tree_is_small(int from);
 int tree_link_from(int from, int to);
 /* All that is in it is on disk. */
 int tree_sync(int dir);

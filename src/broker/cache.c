@@ -219,22 +219,40 @@ void cache_look(struct broker *b)
     b->cache = (uint64_t)newest;
 }
 
+static int begin_first(struct broker *b, struct err *err)
+{
+    scoped_fd int cache = cache_open_all(b, err);
+
+    if (cache < 0)
+        return -1;
+    scoped_fd int first = make_unfinished(cache);
+    int r = first < 0 ? first : own_all(first, b->owner_uid, b->owner_gid);
+    if (r == 0)
+        r = publish(cache, 1);
+    if (r < 0)
+        return err_set(err, ERR_IO, -r, "begin the package cache");
+    b->cache = 1;
+    return 0;
+}
+
+static int open_newest(const struct broker *b, const char *kind, char path[PATH_ROOM])
+{
+    snprintf(path, PATH_ROOM, ".carrel/cache/%" PRIu64 "/%s", b->cache, kind);
+    return path_open_beneath(b->state, path, O_PATH | O_DIRECTORY, 0);
+}
+
 int cache_open(struct broker *b, const char *kind, struct err *err)
 {
     char path[PATH_ROOM];
+    int fd = b->cache ? open_newest(b, kind, path) : -ENOENT;
 
-    if (!b->cache) {
-        scoped_fd int cache = cache_open_all(b, err);
-        scoped_fd int first = cache < 0 ? -1 : make_unfinished(cache);
-        int r = first < 0 ? -EIO : own_all(first, b->owner_uid, b->owner_gid);
-        if (r == 0)
-            r = publish(cache, 1);
-        if (r < 0)
-            return err_set(err, ERR_IO, -r, "begin the package cache");
-        b->cache = 1;
+    if (fd == -ENOENT) { /* there was none yet, or somebody has removed it by hand */
+        b->cache = 0;
+        cache_look(b);
+        if (!b->cache && begin_first(b, err) < 0)
+            return -1;
+        fd = open_newest(b, kind, path);
     }
-    snprintf(path, sizeof(path), ".carrel/cache/%" PRIu64 "/%s", b->cache, kind);
-    int fd = path_open_beneath(b->state, path, O_PATH | O_DIRECTORY, 0);
     return fd < 0 ? err_set(err, ERR_IO, -fd, "open the package cache '%s'", path) : fd;
 }
 

@@ -15,7 +15,8 @@
 #include "sys/process.h"
 
 enum {
-    FIRST_FD = 3, /* of what the child works with; before it are stdin, stdout and stderr */
+    FIRST_FD = 3,       /* of what the child works with; before it are stdin, stdout and stderr */
+    MOST_AT_ONCE = 256, /* the front sees to it that no owner comes near */
 };
 
 struct chore {
@@ -27,6 +28,15 @@ struct chore {
     struct chore_report *report; /* shared with the child */
     struct chore_work work;      /* of which only who is told counts by now */
 };
+
+static size_t count(const struct broker *b)
+{
+    size_t n = 0;
+
+    for (const struct chore *chore = b->chores; chore; chore = chore->next)
+        n++;
+    return n;
+}
 
 static void unlink_chore(struct chore *chore)
 {
@@ -53,7 +63,7 @@ static void tell(const struct chore *chore, const struct err *failed)
         return;
     }
     if (failed)
-        log_err("purge_failed", NULL, failed);
+        log_err("chore_failed", NULL, failed);
     if (!chore->work.tag || chore->generation != b->generation)
         return;
     if (failed)
@@ -148,9 +158,13 @@ static struct chore *new_chore(struct broker *b, const struct chore_work *work)
 
 int chore_start(struct broker *b, const struct chore_work *work, struct err *err)
 {
-    struct chore *chore = new_chore(b, work);
+    struct chore *chore = NULL;
     pid_t broker = getpid();
 
+    if (count(b) >= MOST_AT_ONCE)
+        return err_set(err, ERR_LIMIT, 0, "%d trees are being copied or removed; try again later",
+                       MOST_AT_ONCE);
+    chore = new_chore(b, work);
     if (!chore)
         return err_set(err, ERR_LIMIT, ENOMEM, "start a process that works on files");
     chore->pid = fork();

@@ -34,8 +34,6 @@ enum {
     FEW = 64,    /* files that are sent to the disk one by one */
     MANY = 512,  /* ... in a tree that is there; of more, everybody's */
     BLOCK = 512, /* of st_blocks */
-    SMALL_FILES = 24,
-    SMALL_BYTES = 1 << 20,
 };
 
 struct copying;
@@ -189,7 +187,7 @@ static int make_dir(struct copying *c, const char *name)
 
 static int leave_layer(struct copying *c, const char *name, const struct stat *st)
 {
-    return finish(c->levels[c->depth].from, c->levels[c->depth].to, name, st) < 0 ? -EIO : 0;
+    return finish(c->levels[c->depth].from, c->levels[c->depth].to, name, st);
 }
 
 /* --- a filling --- */
@@ -233,9 +231,9 @@ static int fill_entry(struct copying *c, const char *name, const struct stat *st
     if (unlinkat(to, name, 0) < 0 && errno != ENOENT)
         return -errno;
     int r = is_link ? copy_symlink(from, to, name) : copy_file(from, to, name, st);
-    if (r == 0 && !is_link)
-        r = sync_file(c, to, name);
-    return r < 0 ? r : own(c, to, name, st->st_mode, is_link);
+    if (r == 0)
+        r = own(c, to, name, st->st_mode, is_link);
+    return r == 0 && !is_link ? sync_file(c, to, name) : r;
 }
 
 static int leave_filling(struct copying *c, const char *name, const struct stat *st)
@@ -243,9 +241,8 @@ static int leave_filling(struct copying *c, const char *name, const struct stat 
     int to = c->levels[c->depth].to;
     scoped_fd int fd = path_open_beneath(to, name, O_RDONLY | O_DIRECTORY, 1);
 
-    if (fd < 0 || fsync(fd) < 0)
-        return fd < 0 ? fd : -errno;
-    return own(c, to, name, st->st_mode, false);
+    int r = fd < 0 ? fd : own(c, to, name, st->st_mode, false);
+    return r < 0 ? r : fsync(fd) < 0 ? -errno : 0;
 }
 
 /* --- links --- */
@@ -427,8 +424,10 @@ static int walk(struct copying *c)
         r = copy_piece(c);
         if (r == 0 && c->depth == top)
             return 0;
-        if (r == 0)
-            r = ascend(c) < 0 ? -EIO : 1;
+        if (r == 0) {
+            r = ascend(c);
+            r = r < 0 ? r : 1;
+        }
     }
     for (; c->depth > top; c->depth--) {
         scope_close(&c->levels[c->depth].from);
@@ -463,22 +462,9 @@ int tree_copy(int dir, const char *name, const char *copy)
         r = walk(c);
     if (r == 0 && c->depth > 0)
         r = ascend(c);
+    if (r == 0) /* the layer of a written plan is made of this */
+        r = copy_entry(c, "manifest");
     return r;
-}
-
-static int count_small(struct copying *c, const char *name, const struct stat *st)
-{
-    (void)name;
-    c->bytes += (uint64_t)st->st_size;
-    return ++c->files > SMALL_FILES || c->bytes > SMALL_BYTES ? -E2BIG : 0;
-}
-
-bool tree_is_small(int from)
-{
-    static const struct how how = {.entry = count_small, .leave = count_small, .partly = true};
-    int r = walk(begin(&how, from, -1));
-
-    return lseek(from, 0, SEEK_SET) == 0 && r == 0;
 }
 
 int tree_fill_from(int from, int to)

@@ -35,6 +35,7 @@ enum {
 struct files {
     struct files *next; /* of those that leave */
     char workspace[PROTOCOL_ID + 1];
+    char ticket[PROTOCOL_ID + 1]; /* whose tree it also shows; "" */
     struct broker *broker;
     struct watch gone;
     struct timer late;
@@ -131,10 +132,15 @@ static void let_go(struct broker *b, struct files *f, bool may_finish)
     ignore(events_watch(b->events, &f->gone, f->pidfd, EPOLLIN) == 0); /* then at the end */
 }
 
+static bool shows(const struct files *f, const char *workspace)
+{
+    return strcmp(f->workspace, workspace) == 0 || strcmp(f->ticket, workspace) == 0;
+}
+
 void files_end_leaving(struct broker *b, const char *workspace)
 {
     for (const struct files *f = b->files_leaving; f; f = f->next) {
-        if (strcmp(f->workspace, workspace) == 0)
+        if (shows(f, workspace))
             (void)kill(f->pid, SIGKILL);
     }
 }
@@ -243,7 +249,7 @@ bool files_under_way(const struct desk *d)
 bool files_are_leaving(const struct broker *b, const char *workspace)
 {
     for (const struct files *f = b->files_leaving; f; f = f->next) {
-        if (strcmp(f->workspace, workspace) == 0)
+        if (shows(f, workspace))
             return true;
     }
     return false;
@@ -317,6 +323,7 @@ static void answer(struct desk *d, struct files_asker *a, const struct err *err)
 
 static void answer_all(struct desk *d, const struct err *err)
 {
+    timer_stop(d->broker->events, &d->files_timer);
     while (d->files_askers) {
         struct files_asker *a = d->files_askers;
         d->files_askers = a->next;
@@ -357,6 +364,33 @@ static void joined(struct watch *watch, uint32_t what)
             "newer is needed)");
     answer_all(d, &err);
     files_end(d);
+}
+
+/* The sandbox is still being made, or the server hangs on its way into it. */
+static void waited_long(struct timer *timer)
+{
+    struct desk *d = (struct desk *)(void *)((char *)timer - offsetof(struct desk, files_timer));
+    struct err err;
+
+    err_set(&err, ERR_LIMIT, ETIMEDOUT,
+            "the workspace's files cannot be served: its sandbox was not ready in time; try again, "
+            "or let the workspace sleep first");
+    log_warning("files_late", "workspace", d->workspace, "then", "the next call tries again", NULL);
+    answer_all(d, &err);
+    if (!d->files_joined)
+        files_end(d); /* a server that has not joined is no use to the next one either */
+}
+
+/* From the first that asks; later ones do not make it longer. */
+static void bound_the_wait(struct desk *d)
+{
+    uint64_t wait_ms = d->broker->settings.files_wait_ms;
+
+    if (d->files_joined || d->files_timer.due_ms || wait_ms == 0)
+        return;
+    d->files_timer.ring = waited_long;
+    if (timer_set(d->broker->events, &d->files_timer, now_ms() + wait_ms) < 0)
+        log_error("timer_failed", "workspace", d->workspace, NULL);
 }
 
 static int begin(struct desk *d, const struct session_join *join, struct err *err)
@@ -406,13 +440,16 @@ void files_end(struct desk *d)
     events_forget(d->broker->events, &d->files_watch);
     if (d->files) {
         memcpy(d->files->workspace, d->workspace, sizeof(d->workspace));
+        memcpy(d->files->ticket, d->ticket, sizeof(d->ticket));
         let_go(d->broker, d->files, d->files_joined && !d->ending && !d->has_image);
     }
     d->files = NULL;
     d->files_joined = false;
     if (!d->files_askers)
         return;
-    err_set(&err, ERR_CONFLICT, 0, "the workspace's sandbox has ended; try again");
+    bool failed = d->over && !d->ending && *d->why;
+    err_set(&err, ERR_CONFLICT, 0, "the workspace's sandbox has ended%s%s; try again",
+            failed ? ": " : "", failed ? d->why : "");
     answer_all(d, &err);
 }
 
@@ -439,6 +476,7 @@ void files_request(struct broker *b, uint64_t tag, const struct exec_message *m)
     *a = (struct files_asker){.tag = tag, .generation = b->generation, .next = d->files_askers};
     d->files_askers = a;
     d->busy_ms = now_ms();
+    bound_the_wait(d);
     if (d->files_joined)
         answer_all(d, NULL);
     else

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who may use a workspace's tree. A sandbox that lives shares it with others, whether it writes to
  * the tree or, as a plan's, only reads below its layer. What changes the tree as a whole (a plan
- * that is applied or undone, a snapshot) has it alone: it asks, those that do nothing are put to
- * sleep, and what comes meanwhile waits, for a while. */
+ * that is applied or undone, a snapshot, a template) has it alone: it asks, those that do nothing
+ * are put to sleep, and what comes meanwhile waits, for a while. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,9 +37,22 @@ struct tree_lock {
     struct broker *broker;
     char workspace[PROTOCOL_ID + 1];
     const void *holder;
+    enum lock_use use;
     struct waiting *waiting;
     size_t count;
     struct timer timer;
+};
+
+/* What it is done for, and why a sandbox ends for it: for people, and for the record. */
+static const struct {
+    const char *now;
+    const char *ends;
+} uses_of[] = {
+    [LOCK_PLAN] = {"a plan is being applied to the workspace",
+                   "a plan is applied to its workspace"},
+    [LOCK_FREEZE] = {"the workspace is becoming a template", "its workspace becomes a template"},
+    [LOCK_FILL] = {"the workspace is given its template's files",
+                   "its workspace is given its template's files"},
 };
 
 static struct tree_lock *find(const struct broker *b, const char *workspace)
@@ -56,12 +69,12 @@ bool lock_is_held(const struct broker *b, const char *workspace)
     return find(b, workspace) != NULL;
 }
 
-static void refuse(struct broker *b, const struct waiting *w)
+static void refuse(struct broker *b, const struct tree_lock *lock, const struct waiting *w)
 {
     struct err err;
 
-    err_set(&err, ERR_CONFLICT, EBUSY,
-            "a plan is being applied to the workspace, and takes longer than a request waits");
+    err_set(&err, ERR_CONFLICT, EBUSY, "%s, and that takes longer than a request waits",
+            uses_of[lock->use].now);
     if (w->generation == b->generation)
         link_send_error(b, w->tag, &err);
 }
@@ -77,27 +90,28 @@ static void look(struct timer *timer)
         struct waiting *w = lock->waiting;
         lock->waiting = w->next;
         lock->count--;
-        refuse(b, w);
+        refuse(b, lock, w);
         free(w);
     }
     if (lock->waiting)
         ignore(timer_set(b->events, timer, now_ms() + LOOK_MS) == 0); /* it had its place */
 }
 
-int lock_take(struct broker *b, const char *workspace, const void *holder, struct err *err)
+int lock_take(struct broker *b, const char *workspace, enum lock_use use, const void *holder,
+              struct err *err)
 {
     struct tree_lock *lock = find(b, workspace);
 
     if (lock)
         return lock->holder == holder
                    ? 0
-                   : err_set(err, ERR_CONFLICT, EBUSY,
-                             "another plan is being applied to the workspace; try again");
+                   : err_set(err, ERR_CONFLICT, EBUSY, "%s; try again", uses_of[lock->use].now);
     lock = calloc(1, sizeof(*lock));
     if (!lock)
         return err_set(err, ERR_LIMIT, ENOMEM, "lock the workspace");
     lock->broker = b;
     lock->holder = holder;
+    lock->use = use;
     lock->timer.ring = look;
     snprintf(lock->workspace, sizeof(lock->workspace), "%s", workspace);
     lock->next = b->locks;
@@ -146,8 +160,8 @@ static int keep(struct tree_lock *lock, uint32_t kind, const struct exec_message
                             ? malloc(sizeof(*w) + message.n)
                             : NULL;
     if (!w)
-        return err_set(err, ERR_CONFLICT, EBUSY,
-                       "a plan is being applied to the workspace, and too many requests wait");
+        return err_set(err, ERR_CONFLICT, EBUSY, "%s, and too many requests wait",
+                       uses_of[lock->use].now);
     *w = (struct waiting){.tag = tag,
                           .generation = lock->broker->generation,
                           .due_ms = now_ms() + WAIT_MS,
@@ -231,6 +245,8 @@ static bool has_file_calls(const struct broker *b, const char *workspace)
 
 int lock_settle(struct broker *b, const char *workspace, bool patient, struct err *err)
 {
+    const struct tree_lock *lock = find(b, workspace);
+    enum lock_use use = lock ? lock->use : LOCK_PLAN;
     bool left = files_are_leaving(b, workspace);
 
     if (check_commands(b, workspace, err) < 0)
@@ -241,7 +257,7 @@ int lock_settle(struct broker *b, const char *workspace, bool patient, struct er
         for (struct desk *d = b->desks[i]; d; d = d->next) {
             if (!uses(d, workspace))
                 continue;
-            desk_end(d, "a plan is applied to its workspace");
+            desk_end(d, uses_of[use].ends);
             left = true;
         }
     }

@@ -28,6 +28,9 @@ enum {
     HIGH = 64, /* where descriptors are out of the way */
 };
 
+/* What the largest plan, with its journal, takes; more than that says that it is too much. */
+#define MOST_MEMORY (2UL << 30)
+
 struct start {
     int fds[FD_LAST + 1]; /* as they are to be numbered */
     int program;
@@ -114,14 +117,15 @@ static _Noreturn void become_plan(struct start *s)
     static const char *const env[] = {"PATH=/usr/bin:/bin", "LC_ALL=C.UTF-8", "TZ=UTC0", NULL};
     const char *const argv[] = {"carrel-plan", s->verb, NULL};
     const struct rlimit none = {0, 0};
+    const struct rlimit memory = {MOST_MEMORY, MOST_MEMORY};
     sigset_t empty;
 
     (void)sigemptyset(&empty);
     (void)pthread_sigmask(SIG_SETMASK, &empty, NULL);
     if (place_descriptors(s) < 0)
         _exit(120);
-    if (setrlimit(RLIMIT_CORE, &none) < 0 || drop_rights(s) < 0 ||
-        prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+    if (setrlimit(RLIMIT_CORE, &none) < 0 || setrlimit(RLIMIT_AS, &memory) < 0 ||
+        drop_rights(s) < 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
         _exit(121);
     /* After every change of ids, which would clear it. */
     if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || getppid() != s->parent)

@@ -17,6 +17,7 @@
 #include "base/fd.h"
 #include "base/pack.h"
 #include "broker/broker.h"
+#include "broker/chores.h"
 #include "broker/log.h"
 #include "broker/plans.h"
 #include "sys/path.h"
@@ -297,6 +298,32 @@ int layer_open(const struct broker *b, const struct plan_place *at, const char *
         return -1;
     }
     return take_fd(&fd);
+}
+
+static int remove_gone(const int *fds, const void *name, struct chore_report *report)
+{
+    int r = tree_remove(fds[0], name);
+
+    return r < 0 ? err_set(&report->err, ERR_IO, -r, "remove an environment's old layer") : 0;
+}
+
+void layer_drop(struct broker *b, const struct plan_place *at, const char *name)
+{
+    static const char gone[] = "gone";
+    const char *const names[] = {"workspaces", at->workspace, "env"};
+    struct err err;
+    scoped_fd int top = open_carrel(b, at->bucket);
+    scoped_fd int env = top < 0 ? top : open_below(top, names, 3, false);
+
+    if (env < 0)
+        return;
+    /* One that is on its way out already is finished first; this one then goes with the workspace.
+     */
+    ignore(renameat(env, name, env, gone) == 0);
+    if (chore_start(
+            b, &(struct chore_work){.fds = {env, -1, -1, -1}, .work = remove_gone, .what = gone},
+            &err) < 0)
+        log_err("layer_not_removed", at->workspace, &err);
 }
 
 int plan_open_parent(const struct broker *b, const char *bucket, const char *workspace,

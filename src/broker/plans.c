@@ -61,6 +61,7 @@ static const struct verb verbs[PLAN_VERB_COUNT_] = {
     [PLAN_APPLY] = {"apply", 120 * MINUTE, .alone = true},
     [PLAN_UNDO] = {"undo", 120 * MINUTE, .alone = true},
     [PLAN_RECOVER] = {"recover", 120 * MINUTE, .alone = true},
+    [PLAN_VIEW] = {"view", 30 * MINUTE, PLAN_READS_LAYERS},
 };
 
 struct plan_job {
@@ -648,7 +649,7 @@ void plan_request(struct broker *b, uint64_t tag, const struct plan_message *m)
         link_send_error(b, tag, &err);
         return;
     }
-    if (job->verb->alone && lock_take(b, job->at.workspace, job, &err) < 0)
+    if (job->verb->alone && lock_take(b, job->at.workspace, LOCK_PLAN, job, &err) < 0)
         fail(job, &err);
     else
         try_begin(job);
@@ -667,7 +668,7 @@ int plan_recover(struct broker *b, const struct plan_place *at, struct err *err)
     if (!job)
         return err_set(err, ERR_LIMIT, ENOMEM, "take back what a plan has half done");
     /* Another plan of the workspace may be there to be taken back: then this one has it next. */
-    if (!lock_is_held(b, at->workspace) && lock_take(b, at->workspace, job, err) < 0) {
+    if (!lock_is_held(b, at->workspace) && lock_take(b, at->workspace, LOCK_PLAN, job, err) < 0) {
         free_job(job);
         return -1;
     }

@@ -139,6 +139,7 @@ enum plan_verb {
     PLAN_APPLY, /* this one and the next two have the workspace to themselves */
     PLAN_UNDO,
     PLAN_RECOVER,
+    PLAN_VIEW, /* of a copy of a written plan */
     PLAN_VERB_COUNT_,
 };
 
@@ -154,6 +155,7 @@ struct plan_message {
     const char *plan;
     const char *actor;
     const char *request;
+    const char *owner; /* of the workspace; for the front's own count, and not sent */
     uint64_t verb;
 };
 

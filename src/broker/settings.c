@@ -37,6 +37,8 @@ static const struct key {
     {"bucket", ID, KEY(bucket), "main", "where new workspaces are made, below the state"},
     {"idle", DURATION, KEY(idle_ms), "10m",
      "a sandbox that does nothing is ended after it; 0: never"},
+    {"files_wait", DURATION, KEY(files_wait_ms), "30s",
+     "how long a call on files waits for the workspace's sandbox"},
     {"trash", DURATION, KEY(trash_ms), "7d", "how long a deleted workspace can be had back"},
     {"retention", DURATION, KEY(retention_ms), "1h",
      "how long ended commands and their output are kept"},
@@ -58,6 +60,8 @@ static const struct key {
      "most memory that the policies of one owner's live sandboxes allow in sum"},
     {"owner_pids", COUNT, KEY(owner_pids), "0", "most processes that they allow in sum"},
     {"owner_output", SIZE, KEY(owner_output), "0", "most output kept of one owner's commands"},
+    {"owner_chores", COUNT, KEY(owner_chores), "16",
+     "most trees of one owner that are copied or removed at once; 0: no bound"},
     {"owner_workspaces", COUNT, KEY(owner_workspaces), "0",
      "most workspaces of one owner; 0: no bound"},
     {"queue", COUNT, KEY(queue), "0", "how many commands may wait when there is no room"},
@@ -395,6 +399,11 @@ static int check_packages(const struct settings *s, struct err *err)
                        "'package_registry' must begin with https:// or http://");
     if (*s->package_ca && *s->package_ca != '/')
         return err_set(err, ERR_INVALID, 0, "'package_ca' must be an absolute path");
+    if (*s->package_ca && access(s->package_ca, R_OK) < 0)
+        return err_set(err, ERR_INVALID, errno,
+                       "'package_ca' names '%.200s', which cannot be read; put the file there, or "
+                       "leave the setting out",
+                       s->package_ca);
     return 0;
 }
 

@@ -19,6 +19,7 @@ struct settings {
     int64_t owner_uid;      /* of new trees; -1: the owner of DIR, or the front's uid */
     char bucket[65];        /* where workspaces are made */
     uint64_t idle_ms;       /* after which a sandbox is ended; 0: never */
+    uint64_t files_wait_ms; /* how long a call on files waits for its sandbox */
     uint64_t trash_ms;      /* after which a deleted workspace is purged; 0: at once */
     uint64_t retention_ms;  /* of ended commands and their output */
     uint64_t spool_bytes;   /* most output kept of one command */
@@ -33,6 +34,7 @@ struct settings {
     uint64_t owner_memory;
     uint64_t owner_pids;
     uint64_t owner_output;
+    uint64_t owner_chores;
     uint64_t owner_workspaces;
     uint64_t queue;         /* how many execs may wait when there is no room */
     char mount_roots[4096]; /* colon separated; policies mount from below these only */

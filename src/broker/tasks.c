@@ -345,8 +345,14 @@ void task_ended(void *owner, struct exec *exec, const struct carrel_result *resu
 {
     struct task *t = owner;
     const char *why = reasons[result->reason];
+    struct err never;
 
     (void)exec;
+    if (!t->started && session_never_stood(t->desk->session, &never)) {
+        if (never.code == ERR_NOT_FOUND)
+            never.code = ERR_CONFLICT; /* something in the tree is; the workspace is there */
+        answer_failure(t, &never);     /* a command that never was has no result */
+    }
     /* Where somebody else's end was its own, the session says whose. */
     if (result->reason == CARREL_ENDED_SIGNAL && *result->note)
         why = result->note;

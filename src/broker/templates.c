@@ -32,7 +32,6 @@ enum {
     PATIENT_MS = 3000, /* with calls on files */
     BEGIN_MS = 30000,  /* until nobody is in the way */
     MOST_FILES = 10000,
-    BASHRC_ROOM = 2048,
     PATH_ROOM = 2 * PROTOCOL_ID + 64,
 };
 
@@ -74,36 +73,68 @@ static int fill_here(const int *fds, const void *what, struct chore_report *repo
     return r < 0 ? err_set(&report->err, ERR_IO, -r, "copy the template's files") : 0;
 }
 
-void template_fill(struct broker *b, uint64_t tag, const struct plain_message *m)
+/* From the request until its process has ended; it has the workspace alone. */
+struct fill {
+    char workspace[PROTOCOL_ID + 1];
+    uint64_t tag;
+    uint64_t generation;
+};
+
+static void end_fill(struct broker *b, struct fill *f, const struct err *failed)
 {
-    struct err err;
-    int r = 0;
-    scoped_fd int handle = tree_open(b, m->texts[0], m->texts[1], &err);
+    if (f->generation == b->generation && failed)
+        link_send_error(b, f->tag, failed);
+    else if (f->generation == b->generation)
+        link_send_ok(b, f->tag);
+    lock_release(b, f->workspace, f);
+    free(f);
+}
+
+static void filled(struct broker *b, void *context, const struct err *failed,
+                   const struct chore_report *report)
+{
+    (void)report;
+    end_fill(b, context, failed);
+}
+
+static int start_fill(struct broker *b, struct fill *f, const struct plain_message *m,
+                      struct err *err)
+{
+    scoped_fd int handle = tree_open(b, m->texts[0], m->texts[1], err);
     scoped_fd int tree =
         handle < 0 ? -1 : path_open_beneath(handle, ".", O_RDONLY | O_DIRECTORY, 0);
     scoped_fd int from = template_open_part(b, m->texts[2], ".");
 
     if (handle < 0)
-        r = -1;
-    else if (desk_find_any(b, m->texts[1]))
-        r = err_set(&err, ERR_CONFLICT, 0, "the workspace is awake");
-    else if (tree < 0)
-        r = err_set(&err, ERR_IO, -tree, "open the workspace's directory");
-    else if (from < 0)
-        r = err_set(&err, ERR_NOT_FOUND, 0, "the template's files are gone");
-    if (r == 0 && tree_is_small(from)) {
-        int filled = tree_fill_from(from, tree);
-        if (filled < 0)
-            r = err_set(&err, ERR_IO, -filled, "copy the template's files");
-        else
-            link_send_ok(b, tag);
-    } else if (r == 0) {
-        r = chore_start(
-            b, &(struct chore_work){.fds = {from, tree, -1, -1}, .work = fill_here, .tag = tag},
-            &err);
-    }
-    if (r < 0)
+        return -1;
+    if (desk_find_any(b, m->texts[1]))
+        return err_set(err, ERR_CONFLICT, 0, "the workspace is awake");
+    if (tree < 0)
+        return err_set(err, ERR_IO, -tree, "open the workspace's directory");
+    if (from < 0)
+        return err_set(err, ERR_NOT_FOUND, 0, "the template's files are gone");
+    return chore_start(
+        b,
+        &(struct chore_work){
+            .fds = {from, tree, -1, -1}, .work = fill_here, .done = filled, .context = f},
+        err);
+}
+
+void template_fill(struct broker *b, uint64_t tag, const struct plain_message *m)
+{
+    struct fill *f = calloc(1, sizeof(*f));
+    struct err err;
+
+    if (!f) {
+        err_set(&err, ERR_LIMIT, ENOMEM, "copy the template's files");
         link_send_error(b, tag, &err);
+        return;
+    }
+    f->tag = tag;
+    f->generation = b->generation;
+    snprintf(f->workspace, sizeof(f->workspace), "%s", m->texts[1]);
+    if (lock_take(b, f->workspace, LOCK_FILL, f, &err) < 0 || start_fill(b, f, m, &err) < 0)
+        end_fill(b, f, &err);
 }
 
 /* --- freezing: in a process of its own --- */
@@ -172,18 +203,6 @@ static int check_size(int tree, struct err *err)
                    files, bytes >> 20, MOST_FILES, MOST_BYTES >> 20);
 }
 
-/* The one that every workspace gets names the workspace: those on the template get their own. */
-static void drop_bashrc(int tree, const char *workspace)
-{
-    char own[BASHRC_ROOM];
-    char text[BASHRC_ROOM];
-    int n = tree_bashrc(workspace, own, sizeof(own));
-    scoped_fd int fd = path_open_beneath(tree, ".bashrc", O_RDONLY | O_NONBLOCK, 1);
-
-    if (fd >= 0 && read(fd, text, sizeof(text)) == n && memcmp(text, own, (size_t)n) == 0)
-        ignore(unlinkat(tree, ".bashrc", 0) == 0);
-}
-
 /* Up to here nothing has happened, and from here on it is a template. */
 static int move_tree(const int *fds, const struct freezing *f, int home, struct err *err)
 {
@@ -241,7 +260,7 @@ static int finish_freezing(const int *fds, const struct freezing *f, struct chor
     scoped_fd int tree = path_open_beneath(fds[TEMPLATES], path, O_RDONLY | O_DIRECTORY, 0);
     if (tree < 0)
         return err_set(err, ERR_IO, -tree, "open the template's directory");
-    drop_bashrc(tree, f->workspace);
+    tree_drop_bashrc(tree, f->workspace); /* those on the template get their own */
     /* It is a template by now, and stays one whatever becomes of the rest. */
     if (count(tree, false, &report->files, &report->bytes, err) < 0)
         log_err("template_not_counted", f->workspace, err);
@@ -383,6 +402,33 @@ static void look(struct timer *timer)
         end_freeze(f, &err, NULL);
 }
 
+/* Whoever only wants to know gets to, whatever lives in the workspace: 0, it may be finished. */
+static int check_moved(const struct broker *b, const struct freeze *f, struct err *err)
+{
+    char path[PATH_ROOM];
+    scoped_fd int templates = open_templates(b, err);
+
+    if (templates < 0)
+        return -1;
+    snprintf(path, sizeof(path), "%s/tree", f->template);
+    if (is_there(templates, path))
+        return 0;
+    ignore(unlinkat(templates, f->template, AT_REMOVEDIR) == 0); /* if it was made */
+    return err_set(err, ERR_NOT_FOUND, 0, "the workspace is not a template yet");
+}
+
+static int begin(struct broker *b, struct freeze *f, struct err *err)
+{
+    bool only_finish = f->flags & FREEZE_ONLY_FINISH;
+
+    if (only_finish && !lock_is_held(b, f->workspace) && check_moved(b, f, err) < 0)
+        return -1;
+    if (plans_use(b, f->workspace))
+        return err_set(err, ERR_CONFLICT, EBUSY,
+                       "a plan of the workspace is being worked on; wait until that is over");
+    return lock_take(b, f->workspace, LOCK_FREEZE, f, err);
+}
+
 void template_freeze(struct broker *b, uint64_t tag, const struct plain_message *m)
 {
     struct freeze *f = calloc(1, sizeof(*f));
@@ -402,10 +448,7 @@ void template_freeze(struct broker *b, uint64_t tag, const struct plain_message 
     snprintf(f->bucket, sizeof(f->bucket), "%s", m->texts[0]);
     snprintf(f->workspace, sizeof(f->workspace), "%s", m->texts[1]);
     snprintf(f->template, sizeof(f->template), "%s", m->texts[2]);
-    int r = plans_use(b, f->workspace)
-                ? err_set(&err, ERR_CONFLICT, EBUSY,
-                          "a plan of the workspace is being worked on; wait until that is over")
-                : lock_take(b, f->workspace, f, &err);
+    int r = begin(b, f, &err);
     if (r < 0) {
         link_send_error(b, tag, &err);
         free(f);

@@ -24,6 +24,7 @@
 enum {
     NAME_ROOM = 2 * PROTOCOL_ID + 32,
     PLACE_ROOM = PROTOCOL_ID + 32,
+    BASHRC_ROOM = 2048,
 };
 
 /* Names in DIR that are no buckets. */
@@ -123,7 +124,7 @@ int tree_scan(const struct broker *b, const char *bucket, struct buf *names, str
 }
 
 /* For people who open a shell in it. HOME is /, so this is the file that bash reads. */
-int tree_bashrc(const char *workspace, char *text, size_t size)
+static int make_bashrc(const char *workspace, char *text, size_t size)
 {
     return snprintf(
         text, size,
@@ -138,8 +139,8 @@ int tree_bashrc(const char *workspace, char *text, size_t size)
 
 static int write_bashrc(const struct broker *b, int tree, const char *workspace)
 {
-    char text[1024];
-    int length = tree_bashrc(workspace, text, sizeof(text));
+    char text[BASHRC_ROOM];
+    int length = make_bashrc(workspace, text, sizeof(text));
     scoped_fd int fd =
         openat(tree, ".bashrc", O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
 
@@ -151,6 +152,17 @@ static int write_bashrc(const struct broker *b, int tree, const char *workspace)
     if (n != length)
         return n < 0 ? -errno : -ENOSPC;
     return fsync(fd) < 0 ? -errno : 0;
+}
+
+void tree_drop_bashrc(int tree, const char *workspace)
+{
+    char own[BASHRC_ROOM];
+    char text[BASHRC_ROOM];
+    int n = make_bashrc(workspace, own, sizeof(own));
+    scoped_fd int fd = path_open_beneath(tree, ".bashrc", O_RDONLY | O_NONBLOCK, 1);
+
+    if (fd >= 0 && read(fd, text, sizeof(text)) == n && memcmp(text, own, (size_t)n) == 0)
+        ignore(unlinkat(tree, ".bashrc", 0) == 0);
 }
 
 /* Whether a directory is what an interrupted make has left: ours, and empty but for .bashrc. */
@@ -174,6 +186,14 @@ static bool is_bare(const struct broker *b, int tree)
     bare = bare && errno == 0;
     (void)closedir(dir);
     return bare;
+}
+
+void tree_empty_for_image(const struct broker *b, int tree, const char *workspace)
+{
+    scoped_fd int fd = path_open_beneath(tree, ".", O_RDONLY | O_DIRECTORY, 0);
+
+    if (fd >= 0 && is_bare(b, fd))
+        tree_drop_bashrc(fd, workspace);
 }
 
 /* Its owner and its first file. */
@@ -341,6 +361,8 @@ void tree_trash(struct broker *b, uint64_t tag, const struct plain_message *m)
     else if (plans_use(b, m->texts[1]))
         r = err_set(&err, ERR_CONFLICT, 0,
                     "a plan of the workspace is being worked on; wait until that is over");
+    else if (lock_is_held(b, m->texts[1]))
+        r = err_set(&err, ERR_CONFLICT, 0, "the workspace's tree is being worked on; try again");
     else
         r = open_both(b, m, &p, &err);
     files_end_leaving(b, m->texts[1]);

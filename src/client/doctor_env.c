@@ -19,6 +19,8 @@ enum answer {
     WHICH_NODE,
     PATH,
     UNBUFFERED,
+    CUT_SHORT, /* what an install that was killed has removed, and " " at least; "": there is none
+                */
     IN_PYTHON, /* version of the package */
     IN_NODE,
     IN_PROJECT, /* where it is asked for */
@@ -28,6 +30,17 @@ enum answer {
 static const char script[] =
     "of() { command -v \"$1\" || echo; }\n"
     "of python; of bun; of node; echo \"$PATH\"; echo \"${PYTHONUNBUFFERED-}\"\n"
+    "note=/.venv/.carrel-installing\n" /* see toolbox_uv.c */
+    "if [ -s $note ] && flock -n /.venv true; then\n"
+    "    while read -r name; do\n"
+    "        case $name in *.dist-info) ;; *) continue ;; esac\n"
+    "        ls -d /.venv/lib/python3*/site-packages/\"$name\" >/dev/null 2>&1 ||\n"
+    "            { name=${name%.dist-info} && printf ' %s' \"${name%%-*}==${name#*-}\"; }\n"
+    "    done <$note\n"
+    "    echo ' '\n"
+    "else\n"
+    "    echo\n"
+    "fi\n"
     "{ [ -n \"$1\" ] && timeout 20 /.venv/bin/python -c 'import importlib.metadata as m, sys\n"
     "print(m.version(sys.argv[1]))' \"$1\" 2>/dev/null </dev/null; } || echo\n"
     "{ [ -n \"$1\" ] && [ -f \"/node_modules/$1/package.json\" ] &&\n"
@@ -88,6 +101,22 @@ static void look_at_tools(struct doctor *d, const json_t *tools)
         doctor_good(d, "tools", text);
     else
         doctor_tell(d, "tools", text, "on the daemon's host, run: carrel env setup");
+}
+
+static void look_at_installs(struct doctor *d, char *lost)
+{
+    char text[LINE + 64];
+    char fix[LINE + 64];
+
+    if (!*lost)
+        return;
+    size_t n = strlen(lost);
+    lost[n - 1] = '\0'; /* a blank */
+    snprintf(text, sizeof(text), "an install was cut short%s%s", *lost ? ", and has removed" : "",
+             lost);
+    snprintf(fix, sizeof(fix), "run inside: uv pip install%s (any install first takes it back)",
+             *lost ? lost : " PACKAGE");
+    doctor_bad(d, "install", text, fix);
 }
 
 static void look_at_python(struct doctor *d, const json_t *python, const char *which)
@@ -200,6 +229,7 @@ void doctor_environment(struct doctor *d)
     if (ask_inside(d, lines)) {
         look_at_tools(d, json_object_get(env, "tools"));
         look_at_python(d, json_object_get(env, "python"), lines[WHICH_PYTHON]);
+        look_at_installs(d, lines[CUT_SHORT]);
         look_at_node(d, json_object_get(env, "node"), lines);
         look_at_path(d, lines[PATH]);
         look_at_output(d, lines[UNBUFFERED]);

@@ -50,7 +50,7 @@ static const char help[] =
     "  --ca FILE         certificate authorities; else package_ca of --config, else\n"
     "                    SSL_CERT_FILE, else the system's\n"
     "  --uv, --pip, --bun VERSION   this one, not the newest\n"
-    "  --offline         only look whether they are there, whole\n"
+    "  --offline         fetch nothing: look whether they are there, whole\n"
     "  --timeout SECONDS how long a server may send nothing (30)\n"
     "  --config FILE     the daemon's settings: what carrel serve is given\n"
     "  --json            print one JSON object\n"
@@ -298,6 +298,16 @@ static bool is_the_same(const json_t *there, const struct package *package)
            strcmp(hash + n + 1, package->hash) == 0;
 }
 
+/* A tool that is there, and stays; the names it is called by are Carrel's, and made anew if they
+ * are not as they should be. */
+static void keep(struct setup *s, enum tool tool, const json_t *there, const char *state)
+{
+    bool right = toolbox_names_are_right(&s->box, tool);
+
+    s->added = s->added || !right;
+    note(s, tool, right ? state : "is there, and its script is new", version_of(there), NULL);
+}
+
 static void bring(struct setup *s, struct fetch *f, enum tool tool)
 {
     struct package package = {.algorithm = ""};
@@ -310,7 +320,7 @@ static void bring(struct setup *s, struct fetch *f, enum tool tool)
         r = tool == TOOL_BUN ? look_in_registry(s, f, tool, &package, place, &err)
                              : look_in_index(s, f, tool, &package, place, &err);
     if (r == 0 && is_the_same(there, &package)) {
-        note(s, tool, "is up to date", version_of(there), NULL);
+        keep(s, tool, there, "is up to date");
         return;
     }
     if (r == 0)
@@ -329,7 +339,7 @@ static void only_look(struct setup *s, enum tool tool)
     struct err err;
 
     if (there) {
-        note(s, tool, "is there", version_of(there), NULL);
+        keep(s, tool, there, "is there");
         return;
     }
     err_set(&err, ERR_NOT_FOUND, 0, "run 'carrel env setup' without --offline");

@@ -216,23 +216,27 @@ int client_cp(char **argv)
 int client_edit(char **argv)
 {
     static const char help[] =
-        "usage: carrel edit PLACE --old TEXT --new TEXT [--all]\n"
+        "usage: carrel edit PLACE --old TEXT --new TEXT [--all] [--if-match ETAG]\n"
         "\n"
         "Replaces one text by another in a file. The text must be there exactly once,\n"
-        "unless all of it is to be replaced. Prints how many were.\n"
+        "unless all of it is to be replaced. Prints how many were. What others write\n"
+        "meanwhile is kept: it is replaced in what is there then.\n"
         "\n"
-        "  --old TEXT   what is replaced, literally\n"
-        "  --new TEXT   what replaces it\n"
-        "  --all        wherever it is\n"
-        "  --json       print one JSON object\n"
-        "  --state DIR  the daemon of this state directory\n"
+        "  --old TEXT       what is replaced, literally\n"
+        "  --new TEXT       what replaces it\n"
+        "  --all            wherever it is\n"
+        "  --if-match ETAG  only if the file is still the one that 'carrel stat' told of\n"
+        "  --json           print one JSON object\n"
+        "  --state DIR      the daemon of this state directory\n"
         "\n"
         "example: carrel edit desk:/a.py --old 'x = 1' --new 'x = 2'\n";
     struct files f;
     const char *texts[2] = {NULL, NULL};
+    const char *if_match = NULL;
     bool all = false;
     const struct args_rule rules[] = {{"--old", ARGS_TEXT, &texts[0]},
                                       {"--new", ARGS_TEXT, &texts[1]},
+                                      {"--if-match", ARGS_TEXT, &if_match},
                                       {"--all", ARGS_FLAG, &all},
                                       {NULL, ARGS_FLAG, NULL}};
     const struct files_verb verb = {help, rules, 1, 1,
@@ -250,8 +254,9 @@ int client_edit(char **argv)
         return cli_fail("say what replaces what: carrel edit WS:/path --old TEXT --new TEXT");
     struct files_message m = {.op = FILES_EDIT, .to = FILES_MOST, .mode = FILES_MOST};
     m.flags = all ? FILES_ALL : 0;
-    if (place_parse(words[0], &place, &err) < 0 ||
+    if (place_parse(words[0], &place, &err) < 0 || files_if_match(if_match, &m, &err) < 0 ||
         files_ask(&f, &place, &m, texts, &answer, &err) < 0) {
+        files_explain_match(&err);
         struct err plain = err;
         if (strstr(plain.msg, "(multiple_occurrences)"))
             err_set(&err, plain.code, 0, "%.300s; here that is --all", plain.msg);

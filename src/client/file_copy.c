@@ -22,6 +22,7 @@ struct transfer {
     struct files f;
     bool recursive;
     const char *mode;
+    const char *if_match;
     struct progress progress;
     int fd;                     /* what is read, or written; -1: the stream */
     struct local_stream stream; /* of the file server here */
@@ -92,13 +93,15 @@ static int put_file(struct transfer *t, const char *word, const struct place *to
         return err_set(err, ERR_INVALID, 0, "'%.200s' is a directory; -r takes directories", word);
     if (S_ISREG(st.st_mode) && !standard)
         m.mode = st.st_mode & 0777;
-    if (files_mode(t->mode, &m.mode, err) < 0)
+    if (files_mode(t->mode, &m.mode, err) < 0 || files_if_match(t->if_match, &m, err) < 0)
         return -1;
     progress_begin(&t->progress, word, (uint64_t)(S_ISREG(st.st_mode) ? st.st_size : 0));
     int r = files_push(&t->f, to, &m, &(struct files_source){give_file, t}, &answer, err);
     progress_end(&t->progress);
     if (t->os_errno)
         return err_set(err, ERR_IO, t->os_errno, "'%.200s' cannot be read", word);
+    if (r < 0)
+        files_explain_match(err);
     return r < 0 ? -1 : show_end(t, answer);
 }
 
@@ -188,6 +191,8 @@ static int put_all(struct transfer *t, const char **words)
     bool into = to.folder || strcmp(kind.type, "directory") == 0;
     if (count > 2 && !into)
         return cli_fail("several files go to a directory: end the last word with a slash");
+    if (t->if_match && (count > 2 || t->recursive))
+        return cli_fail("--if-match is for one file: put them one by one, without -r");
     for (size_t i = 0; i + 1 < count; i++) {
         int one = put_one(t, words[i], &to, into, &err);
         one = one < 0 ? files_fail(strstr(err.msg, words[i]) ? words[i] : words[count - 1], &err)
@@ -200,13 +205,14 @@ static int put_all(struct transfer *t, const char **words)
 int client_put(char **argv)
 {
     static const char help[] =
-        "usage: carrel put [-r] [--mode MODE] FILE... WS:/PATH\n"
+        "usage: carrel put [-r] [--mode MODE] [--if-match ETAG] FILE... WS:/PATH\n"
         "\n"
         "Carries files from here to a workspace; -: standard input. With a directory or a\n"
         "slash at the end of the path, into it. A file is there whole or not at all.\n"
         "\n"
         "  -r, --recursive  also directories; DIR/. is what is in it\n"
         "  --mode MODE      octal digits; otherwise as the file's here\n"
+        "  --if-match ETAG  only over the file that 'carrel stat' told of\n"
         "  --json           print one JSON object for each\n"
         "  --state DIR      the daemon of this state directory\n"
         "\n"
@@ -215,11 +221,10 @@ int client_put(char **argv)
         "  carrel put -r src desk:/src\n"
         "  date | carrel put - desk:/now.txt\n";
     static struct transfer t = {.stream.fd = -1};
-    const struct args_rule rules[] = {{"-r", ARGS_FLAG, &t.recursive},
-                                      {"-R", ARGS_FLAG, &t.recursive},
-                                      {"--recursive", ARGS_FLAG, &t.recursive},
-                                      {"--mode", ARGS_TEXT, &t.mode},
-                                      {NULL, ARGS_FLAG, NULL}};
+    const struct args_rule rules[] = {
+        {"-r", ARGS_FLAG, &t.recursive},          {"-R", ARGS_FLAG, &t.recursive},
+        {"--recursive", ARGS_FLAG, &t.recursive}, {"--mode", ARGS_TEXT, &t.mode},
+        {"--if-match", ARGS_TEXT, &t.if_match},   {NULL, ARGS_FLAG, NULL}};
     const struct files_verb verb = {help, rules, 2, FILES_WORDS,
                                     "say what goes where: carrel put FILE WS:/path"};
     const char *words[FILES_WORDS + 1] = {NULL};

@@ -30,20 +30,26 @@ struct listing {
 
 static const char *marks(const json_t *entry, char ret[TEXT_SHORT])
 {
+    static const struct {
+        const char *type;
+        char letter;
+    } types[] = {{"file", '-'}, {"directory", 'd'}, {"symlink", 'l'},
+                 {"fifo", 'p'}, {"socket", 's'},    {"device", 'c'}};
+
     static const char letters[] = "rwxrwxrwx";
     const char *type = client_text(entry, "type");
     const char *mode = client_text(entry, "mode");
     unsigned long bits = mode ? strtoul(mode, NULL, 8) : 0;
 
-    ret[0] = !type                            ? '?'
-             : strcmp(type, "file") == 0      ? '-'
-             : strcmp(type, "directory") == 0 ? 'd'
-             : strcmp(type, "symlink") == 0   ? 'l'
-             : strcmp(type, "fifo") == 0      ? 'p'
-             : strcmp(type, "socket") == 0    ? 's'
-                                              : 'c';
+    ret[0] = '?';
+    for (size_t i = 0; type && i < sizeof(types) / sizeof(types[0]); i++) {
+        if (strcmp(type, types[i].type) == 0)
+            ret[0] = types[i].letter;
+    }
     for (unsigned i = 0; i < 9; i++)
         ret[i + 1] = bits & (0400UL >> i) ? letters[i] : '-';
+    if (!mode)
+        memset(ret + 1, '?', 9);
     ret[10] = '\0';
     return ret;
 }
@@ -77,9 +83,12 @@ static void add_entry(struct buf *b, const json_t *entry, size_t skip, const str
         return;
     if (l->longer) {
         const char *when = client_ago(entry, "mtime", ago);
-        json_int_t bytes = json_integer_value(json_object_get(entry, "size"));
+        const json_t *known =
+            json_object_get(entry, "size"); /* not where it may not be looked at */
+        json_int_t bytes = json_integer_value(known);
         buf_printf(b, "%s %6s  %10s  ", marks(entry, mode),
-                   text_bytes((uint64_t)(bytes > 0 ? bytes : 0), size), when ? when : "-");
+                   known ? text_bytes((uint64_t)(bytes > 0 ? bytes : 0), size) : "?",
+                   when ? when : "-");
     }
     add_name(b, entry, path.p + skip, path.n - skip);
     buf_str(b, l->slashes && is_directory(entry) ? "/" : "");

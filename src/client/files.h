@@ -67,6 +67,9 @@ int files_daemon(struct files *f, struct err *err);
 int files_number(const char *option, const char *text, uint64_t least, uint64_t most, uint64_t *ret,
                  struct err *err);
 int files_mode(const char *text, uint64_t *ret, struct err *err);
+/* An ETag, if one was given; the other: what to do about an error that comes of it. */
+int files_if_match(const char *text, struct files_message *m, struct err *err);
+void files_explain_match(struct err *err);
 
 /* One question with one JSON answer. texts: of an edit, the old and the new one; else NULL. */
 int files_ask(struct files *f, const struct place *place, struct files_message *m,

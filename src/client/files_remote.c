@@ -136,6 +136,7 @@ static int ask_daemon(struct files *f, const struct place *place, const struct f
 
     if (files_daemon(f, err) < 0)
         return -1;
+    f->daemon.if_match = m->if_match;
     while (i < sizeof(actions) / sizeof(actions[0]) && actions[i].op != m->op)
         i++;
     if (i == sizeof(actions) / sizeof(actions[0])) {
@@ -272,6 +273,7 @@ int files_push(struct files *f, const struct place *place, struct files_message 
     if (files_daemon(f, err) < 0 || call_open(&call, &f->daemon, err) < 0)
         return -1;
     add_target(&path, place, m);
+    f->daemon.if_match = m->if_match;
     call.give = from->give;
     call.give_context = from->context;
     call.type = m->op == FILES_UNPACK ? "application/x-tar" : "application/octet-stream";

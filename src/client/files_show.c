@@ -84,6 +84,26 @@ int files_mode(const char *text, uint64_t *ret, struct err *err)
     return 0;
 }
 
+int files_if_match(const char *text, struct files_message *m, struct err *err)
+{
+    if (text && (!*text || strlen(text) >= FILES_ETAG || strpbrk(text, "\r\n")))
+        return err_set(err, ERR_INVALID, 0,
+                       "--if-match '%.40s': write the etag that 'carrel stat' prints, with its "
+                       "quotes",
+                       text);
+    m->if_match = text;
+    return 0;
+}
+
+void files_explain_match(struct err *err)
+{
+    const struct err plain = *err;
+
+    if (strstr(plain.msg, "(precondition_failed)"))
+        err_set(err, plain.code, 0,
+                "%.250s; somebody has changed it since: read it again, and then write", plain.msg);
+}
+
 bool files_bytes(const json_t *object, const char *name, struct buf *ret)
 {
     char encoded[64];

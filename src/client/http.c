@@ -165,6 +165,8 @@ static int set_headers(struct call *call, bool has_body)
         snprintf(bearer, sizeof(bearer), "Bearer %s", where->key);
         r |= add_header(call, "Authorization", bearer);
     }
+    if (call->daemon->if_match && *call->daemon->if_match)
+        r |= add_header(call, "If-Match", call->daemon->if_match);
     if (has_body)
         r |= add_header(call, "Content-Type", call->type ? call->type : "application/json");
     curl_easy_setopt(call->easy, CURLOPT_HTTPHEADER, call->headers);

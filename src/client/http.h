@@ -21,6 +21,7 @@ enum {
 struct daemon {
     struct where where;
     CURLM *multi;
+    const char *if_match; /* sent with what is asked from now on; NULL or "": nothing is */
 };
 
 #define CALL_PAUSE CURL_WRITEFUNC_PAUSE

@@ -383,9 +383,13 @@ static int read_release(const json_t *document, const char *version, struct pack
         return err_set(err, ERR_INVALID, 0,
                        "the registry gives no sha512 for it, so that it cannot be checked");
     const char *slash = strrchr(url, '/');
+    const char *file = slash ? slash + 1 : url;
+    snprintf(found.file, sizeof(found.file), "%.*s", (int)strcspn(file, "?#"), file);
+    if (!is_plain(version) || !is_plain(found.file)) /* both are shown */
+        return err_set(err, ERR_INVALID, 0,
+                       "the registry gives it a version or a file name with odd characters");
     memcpy(found.url, url, strlen(url) + 1);
     memcpy(found.version, version, strlen(version) + 1);
-    snprintf(found.file, sizeof(found.file), "%.200s", slash ? slash + 1 : url);
     *ret = found;
     return 0;
 }

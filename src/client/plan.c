@@ -320,6 +320,23 @@ static int tell_done(const struct plan_options *o, json_t *answer, const char *p
     return printed ? printed : left_out ? CLI_NO : 0;
 }
 
+/* Why it is refused, one by one, as verify tells it; then the error. */
+static int fail_with_findings(struct plan_place *place, const char *name, const struct err *err)
+{
+    struct err unheard;
+    json_t *plan = NULL;
+    struct buf text;
+
+    if (err->code != ERR_DENIED || place->ways->get(place, name, &plan, NULL, &unheard) < 0)
+        return client_fail(err);
+    buf_init(&text, RESULT_MAX);
+    if (refused(plan))
+        plan_print_findings(&text, json_object_get(plan, "findings"), table_colours());
+    json_decref(plan);
+    (void)put(&text);
+    return client_fail(err);
+}
+
 static int apply(struct plan_place *place, const struct plan_options *o, const char *const *words,
                  struct err *err)
 {
@@ -335,7 +352,7 @@ static int apply(struct plan_place *place, const struct plan_options *o, const c
     if (o->async)
         json_object_set_new(body, "async", json_true());
     if (place->ways->act(place, words[0], "apply", body, &answer, err) < 0)
-        return client_fail(err);
+        return fail_with_findings(place, words[0], err);
     return tell_done(o, answer, "apply", "applied");
 }
 

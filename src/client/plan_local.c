@@ -350,20 +350,77 @@ static int close_it(struct work *w, struct err *err)
     return keep_answer(w->dir, w->state, answer, err);
 }
 
-static int verify(struct work *w, struct err *err)
+/* By the default policy; what was found is in the state, and on disk. */
+static int judge(struct work *w, struct err *err)
 {
     json_t *answer = NULL;
 
-    if (json_object_get(w->body, "check"))
-        return err_set(err, ERR_INVALID, 0,
-                       "--check goes with a workspace of the daemon; here run it yourself: carrel "
-                       "plan run --plan PLAN --keep-open");
-    if (wants(w, "closed", err) < 0 ||
-        tool(w->place, w->dir, "verify", json_pack("{s:{}}", "policy"), &answer, err) < 0)
+    if (tool(w->place, w->dir, "verify", json_pack("{s:{}}", "policy"), &answer, err) < 0)
         return -1;
     json_object_update(w->state, answer);
     json_decref(answer);
     return plan_write_state(w->dir, w->state, err);
+}
+
+static int verify(struct work *w, struct err *err)
+{
+    if (json_object_get(w->body, "check"))
+        return err_set(err, ERR_INVALID, 0,
+                       "--check goes with a workspace of the daemon; here run it yourself: carrel "
+                       "plan run --plan PLAN --keep-open");
+    return wants(w, "closed", err) < 0 ? -1 : judge(w, err);
+}
+
+/* What the plan itself has done looks like a change of somebody else's, where the state does not
+ * say that it did: the journal knows. */
+static void believe_journal(const struct work *w)
+{
+    json_t *answer = NULL;
+    struct err unheard;
+
+    if (tool(w->place, w->dir, "recover", json_object(), &answer, &unheard) == 0 &&
+        strcmp(state_by_force(answer, ""), "applied") == 0)
+        (void)plan_set_state(w->dir, w->state, "applied", &unheard);
+    json_decref(answer);
+}
+
+/* The first one for which the plan is refused, in words. */
+static void tell_refusal(const json_t *state, json_int_t refused, struct err *err)
+{
+    const json_t *findings = json_object_get(state, "findings");
+    const json_t *first = NULL;
+    char more[64] = "";
+
+    for (size_t i = 0; !first && i < json_array_size(findings); i++) {
+        const json_t *one = json_array_get(findings, i);
+        const char *severity = client_text(one, "severity");
+        first = severity && strcmp(severity, "refuse") == 0 ? one : NULL;
+    }
+    const char *path = client_text(first, "path");
+    const char *message = client_text(first, "message");
+    if (refused > 1)
+        snprintf(more, sizeof(more), " (and %lld more)", (long long)refused - 1);
+    (void)err_set(err, ERR_DENIED, 0, "the plan is refused: '%.100s' %.250s%s", path ? path : "",
+                  message ? message : "", more);
+}
+
+/* What has changed since can be left out by who applies it; what may never be done cannot. */
+static int refuse_if_judged_so(const struct work *w, struct err *err)
+{
+    json_int_t refused = json_integer_value(json_object_get(w->state, "refused"));
+    json_int_t changed = json_integer_value(json_object_get(w->state, "changed"));
+    bool keep_going = json_is_true(json_object_get(w->body, "keep_going"));
+
+    if (refused == 0 || (keep_going && refused == changed))
+        return 0;
+    believe_journal(w);
+    if (refused == changed)
+        return err_set(err, ERR_CONFLICT, 0,
+                       "the plan no longer fits: %lld of what it touches has changed since; make "
+                       "it anew, or apply the rest with --keep-going",
+                       (long long)refused);
+    tell_refusal(w->state, refused, err);
+    return -1;
 }
 
 /* `during` is on disk while carrel-plan changes the tree, so that whoever comes after a crash knows
@@ -395,6 +452,8 @@ static int apply(struct work *w, struct err *err)
         return -1;
     if (!asked || !hash || strcmp(asked, hash) != 0)
         return err_set(err, ERR_CONFLICT, 0, "the plan has another hash: look at it again");
+    if (judge(w, err) < 0 || refuse_if_judged_so(w, err) < 0)
+        return -1;
     if (change(w, "apply", "applying", &answer, err) < 0)
         return -1;
     set_now(answer, "at");

@@ -2,6 +2,7 @@
 /* carrel template build. A template is a workspace that was prepared and is then kept for good:
  *
  *   read FILE, its locks, look for what it copies      nothing is made before all of that is right
+ *   a workspace that has taken the template's name     another build of it is refused
  *   steps[], in order, in a workspace of its own       any failure, or a signal: the workspace goes
  *   POST /v1/templates                                 the workspace has become the template
  *   write the locks that were made
@@ -17,6 +18,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,6 +37,9 @@ enum {
     MOST_MEMORY = 4 * 1024 * 1024,
     MOST_WORDS = TEMPLATE_MOST + 16,
     VERSION_SIZE = 16,
+    PAUSE_MS = 200, /* doubled, up to */
+    MOST_PAUSE_MS = 5000,
+    DECIDED_MS = 120 * 1000, /* until then it is waited for */
 };
 
 /* One of the two locks. */
@@ -57,6 +62,7 @@ struct making {
     char python_version[VERSION_SIZE]; /* "3.11" */
     char interpreter[256];             /* the host's, of the same version */
     json_t *answer;                    /* the template */
+    bool undecided; /* whether the workspace has become it is not known yet: it must stay */
 };
 
 /* --- before anything is made --- */
@@ -177,8 +183,9 @@ static bool always(const struct making *m)
 static int make_workspace(struct making *m, struct err *err)
 {
     bool needs_network = m->file.python.count + m->file.node.count > 0 && !m->o->offline;
-    json_t *body = json_pack("{s:{s:s}, s:{s:s}}", "labels", "template-build", m->file.name,
-                             "policy", "network", needs_network ? "host" : "none");
+    json_t *body =
+        json_pack("{s:{s:s}, s:s, s:{s:s}}", "labels", "template-build", m->file.name, "builds",
+                  m->file.name, "policy", "network", needs_network ? "host" : "none");
     json_t *answer = NULL;
 
     /* Not to be stopped half way: then nobody would know what to remove. */
@@ -505,13 +512,76 @@ static json_t *spec_of(const struct making *m)
     return spec;
 }
 
+static bool workspace_is_there(struct making *m)
+{
+    struct err unheard = {0};
+    struct buf path;
+
+    client_workspace_path(&path, m->b.workspace, "");
+    return client_do(&m->b.f.daemon, "GET", &path, NULL, NULL, &unheard) == 0;
+}
+
+/* 1: it is still being made; 0: it is there. */
+static int look_at_it(struct making *m, const char *id, struct err *err)
+{
+    char path[128];
+    json_t *now = NULL;
+
+    snprintf(path, sizeof(path), "/v1/templates/%.64s", id);
+    if (daemon_ask(&m->b.f.daemon, "GET", path, NULL, &now, err) < 0) {
+        m->undecided = err->code != ERR_NOT_FOUND || !workspace_is_there(m);
+        return m->undecided
+                   ? -1
+                   : err_set(err, ERR_IO, 0,
+                             "the daemon could not make the template of its workspace, and has "
+                             "taken that back; its log says why. Build again");
+    }
+    const char *state = client_text(now, "state");
+    bool made = !state || strcmp(state, "freezing") != 0;
+    if (made) {
+        json_decref(m->answer);
+        m->answer = now;
+    } else {
+        json_decref(now);
+    }
+    return made ? 0 : 1;
+}
+
+/* The daemon has neither made it nor given it up. */
+static int wait_for_it(struct making *m, struct err *err)
+{
+    const char *said = client_text(m->answer, "id");
+    char id[65];
+    int r = 1;
+
+    snprintf(id, sizeof(id), "%s", said ? said : "");
+    m->undecided = true; /* also when it cannot be asked */
+    for (int waited = 0, pause = PAUSE_MS; r > 0 && waited < DECIDED_MS; waited += pause) {
+        struct pollfd signals = {.fd = m->b.signal_fd, .events = POLLIN};
+        pause = 2 * pause < MOST_PAUSE_MS ? 2 * pause : MOST_PAUSE_MS;
+        (void)poll(&signals, 1, pause);
+        r = build_stopped(&m->b, err);
+        if (r == 0)
+            r = look_at_it(m, id, err);
+    }
+    if (r > 0)
+        return err_set(err, ERR_IO, 0,
+                       "the daemon is not done with the template yet, and may still finish it; "
+                       "look with: carrel template show %s",
+                       id);
+    return r;
+}
+
 static int keep_it(struct making *m, struct err *err)
 {
     bool foreign_code_ran = m->file.python.build || m->file.node.build;
     json_t *body = json_pack("{s:s, s:s, s:o, s:b}", "name", m->file.name, "workspace",
                              m->b.workspace, "spec", spec_of(m), "share_cache", !foreign_code_ran);
 
-    return daemon_ask(&m->b.f.daemon, "POST", "/v1/templates", body, &m->answer, err);
+    if (daemon_ask(&m->b.f.daemon, "POST", "/v1/templates", body, &m->answer, err) < 0)
+        return -1;
+    const char *state = client_text(m->answer, "state");
+    return state && strcmp(state, "freezing") == 0 ? wait_for_it(m, err) : 0;
 }
 
 /* The environments come before any package is there. */
@@ -586,7 +656,7 @@ static void clean_up(struct making *m)
     struct err unheard = {0};
     struct buf path;
 
-    if (!m->b.workspace[0])
+    if (!m->b.workspace[0] || m->undecided)
         return;
     client_workspace_path(&path, m->b.workspace, "?purge=1");
     if (client_do(&m->b.f.daemon, "DELETE", &path, NULL, NULL, &unheard) < 0 &&
@@ -606,7 +676,8 @@ static int fail(struct making *m, struct err *err)
 
     clean_up(m);
     if (m->b.stopped_by) {
-        cli_say("stopped; nothing of the build is left");
+        cli_say(m->undecided ? "stopped; the daemon may still finish the template"
+                             : "stopped; nothing of the build is left");
         return 128 + m->b.stopped_by;
     }
     if (strstr(err->msg, "allow_net_host"))

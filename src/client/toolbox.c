@@ -33,43 +33,6 @@ static const char *const files[TOOL_COUNT_][MOST_FILES] = {
     [TOOL_BUN] = {"bin/bun"},
 };
 
-/* uv calls a new project after the directory it is made in. In the root, where commands start,
- * there is no such name, and "uv init" would fail. And it pins a project to a Python that is not
- * there, and never will be, without a word. */
-static const char uv_script[] =
-    "#!/bin/sh\n"
-    "# uv, but for \"uv init\": in the root, which has no name, the project is \"workspace\"; and "
-    "a\n"
-    "# Python that is not there is refused.\n"
-    "uv=/opt/carrel/libexec/uv\n"
-    "[ \"${1-}\" = init ] || exec \"$uv\" \"$@\"\n"
-    "named='' value='' python='' words=0\n"
-    "for word; do\n"
-    "    case $value in\n"
-    "    python) python=$word value='' && continue ;;\n"
-    "    other) value='' && continue ;;\n"
-    "    esac\n"
-    "    case $word in\n"
-    "    --name | --name=* | -h | --help) named=1 ;;\n"
-    "    -p | --python) value=python ;;\n"
-    "    --python=*) python=${word#*=} ;;\n"
-    "    --description | --build-backend | --vcs | --author-from | --directory | --project | \\\n"
-    "        --config-file | --cache-dir | --color | --allow-insecure-host) value=other ;;\n"
-    "    -*) ;;\n"
-    "    *) words=$((words + 1)) ;;\n"
-    "    esac\n"
-    "done\n"
-    "if [ -n \"$python\" ] && ! \"$uv\" python find --no-project --system \"$python\" >/dev/null "
-    "2>&1; then\n"
-    "    have=$(\"$uv\" python list --only-installed 2>/dev/null |\n"
-    "        sed -n 's/^[a-z]*-\\([^-]*\\)-.*/\\1/p' | sort -u | tr '\\n' ' ')\n"
-    "    echo \"error: there is no Python $python here; there are: ${have:-none}\" >&2\n"
-    "    exit 2\n"
-    "fi\n"
-    "[ -n \"$named\" ] || [ \"$words\" -gt 1 ] || [ \"$PWD\" != / ] || set -- \"$@\" --name "
-    "workspace\n"
-    "exec \"$uv\" \"$@\"\n";
-
 /* --- small things --- */
 
 static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *at)
@@ -123,6 +86,19 @@ static const char *main_file(enum tool tool, const json_t *entry, char path[PATH
     return path;
 }
 
+/* The first one was looked at. */
+static bool has_others(const struct toolbox *box, enum tool tool)
+{
+    struct stat st;
+
+    for (size_t i = 1; i < MOST_FILES && files[tool][i]; i++) {
+        if (fstatat(box->old, files[tool][i], &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+            !S_ISREG(st.st_mode) || (st.st_mode & 0111) != 0111 || st.st_size == 0)
+            return false;
+    }
+    return true;
+}
+
 const json_t *toolbox_find(const struct toolbox *box, enum tool tool)
 {
     const json_t *entry = json_object_get(box->list, tool_names[tool]);
@@ -133,7 +109,34 @@ const json_t *toolbox_find(const struct toolbox *box, enum tool tool)
 
     if (!hash || !version || !*main_file(tool, entry, path) || !hash_file(box->old, path, hex))
         return NULL;
-    return strcmp(hash, hex) == 0 ? entry : NULL;
+    return strcmp(hash, hex) == 0 && has_others(box, tool) ? entry : NULL;
+}
+
+static bool is_link_to(int dir, const char *path, const char *target)
+{
+    char text[64];
+    ssize_t n = readlinkat(dir, path, text, sizeof(text));
+
+    return n == (ssize_t)strlen(target) && memcmp(text, target, (size_t)n) == 0;
+}
+
+static bool has_text(int dir, const char *path, const char *text)
+{
+    static char bytes[BLOCK];
+    struct stat st;
+    scoped_fd int fd = openat(dir, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, bytes, sizeof(bytes));
+
+    return n == (ssize_t)strlen(text) && memcmp(bytes, text, (size_t)n) == 0 &&
+           fstat(fd, &st) == 0 && (st.st_mode & 0777) == 0755;
+}
+
+bool toolbox_names_are_right(const struct toolbox *box, enum tool tool)
+{
+    if (tool == TOOL_UV)
+        return has_text(box->old, "bin/uv", toolbox_uv) &&
+               is_link_to(box->old, "bin/uvx", "../libexec/uvx");
+    return tool != TOOL_BUN || is_link_to(box->old, "bin/bunx", "bun");
 }
 
 /* --- the place --- */
@@ -227,10 +230,10 @@ void toolbox_close(struct toolbox *box)
 
 /* --- the next one --- */
 
+static const char *const dirs[] = {"bin", "libexec", "wheels"};
+
 int toolbox_begin(struct toolbox *box, struct err *err)
 {
-    static const char *const dirs[] = {"bin", "libexec", "wheels"};
-
     if (box->fresh >= 0)
         return 0;
     if (mkdirat(box->top, "tools.new", 0755) < 0)
@@ -352,13 +355,13 @@ static int write_text(int dir, const char *path, const char *text, mode_t mode, 
     return 0;
 }
 
-/* The names that are called. */
+/* The names that are called: toolbox_names_are_right. */
 static int write_names(struct toolbox *box, struct err *err)
 {
     bool has_uv = json_object_get(box->fresh_list, "uv") != NULL;
     bool has_bun = json_object_get(box->fresh_list, "bun") != NULL;
 
-    if (has_uv && write_text(box->fresh, "bin/uv", uv_script, 0755, err) < 0)
+    if (has_uv && write_text(box->fresh, "bin/uv", toolbox_uv, 0755, err) < 0)
         return -1;
     if ((has_uv && symlinkat("../libexec/uvx", box->fresh, "bin/uvx") < 0) ||
         (has_bun && symlinkat("bun", box->fresh, "bin/bunx") < 0))
@@ -396,6 +399,17 @@ static int exchange(struct toolbox *box, struct err *err)
     return -1;
 }
 
+static int sync_dirs(const struct toolbox *box)
+{
+    for (size_t i = 0; i < sizeof(dirs) / sizeof(dirs[0]); i++) {
+        scoped_fd int fd =
+            openat(box->fresh, dirs[i], O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (fd < 0 || fsync(fd) < 0)
+            return -1;
+    }
+    return fsync(box->fresh);
+}
+
 int toolbox_publish(struct toolbox *box, struct err *err)
 {
     if (toolbox_begin(box, err) < 0)
@@ -408,7 +422,7 @@ int toolbox_publish(struct toolbox *box, struct err *err)
     }
     if (write_names(box, err) < 0 || write_list(box, err) < 0)
         return -1;
-    if (fsync(box->fresh) < 0)
+    if (sync_dirs(box) < 0)
         return err_set(err, ERR_IO, errno, "write the tools to disk");
     if (exchange(box, err) < 0)
         return -1;

@@ -40,6 +40,11 @@ int toolbox_open(struct toolbox *box, const char *state, bool make, struct err *
 void toolbox_close(struct toolbox *box);
 /* What is recorded of a tool that is there, whole; NULL: it is not. */
 const json_t *toolbox_find(const struct toolbox *box, enum tool tool);
+/* Whether the names that it is called by are those that toolbox_publish makes, also when another
+ * Carrel has made them. */
+bool toolbox_names_are_right(const struct toolbox *box, enum tool tool);
+/* bin/uv: a script around uv. */
+extern const char toolbox_uv[];
 
 /* Begins the next one, if that was not done yet. */
 int toolbox_begin(struct toolbox *box, struct err *err);

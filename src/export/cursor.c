@@ -132,7 +132,7 @@ int cursor_bury(const struct cursor *c, const struct bulk_item *item, const char
                 struct err *err)
 {
     scoped_fd int dir = open_spool(c);
-    struct stat st;
+    struct stat st = {0};
     json_t *root = json_pack("{s:s, s:s, s:s, s:s#}", "target", c->target, "id", item->id, "error",
                              item->reason, "document", doc + item->at, (int)item->n);
     char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
@@ -144,9 +144,12 @@ int cursor_bury(const struct cursor *c, const struct bulk_item *item, const char
                 : openat(dir, DEAD, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0640);
     if (fd >= 0)
         give_to_owner(dir, fd);
-    bool good = text && fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text) &&
+    bool known = fd >= 0 && fstat(fd, &st) == 0;
+    bool good = text && known && write(fd, text, strlen(text)) == (ssize_t)strlen(text) &&
                 write(fd, "\n", 1) == 1 && fdatasync(fd) == 0;
     int saved = errno;
+    if (known && !good)
+        ignore(ftruncate(fd, st.st_size) == 0); /* it comes again, and would be glued to it */
     free(text);
     json_decref(root);
     return good ? 0 : err_set(err, ERR_IO, saved, "write '%s/" DEAD "'", c->spool);

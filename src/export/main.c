@@ -248,7 +248,7 @@ static void look_for_gap(struct exporter *e)
 static int settle(struct exporter *e, struct err *err)
 {
     struct cursor *c = &e->cursor;
-    const struct batch *b = &e->batch;
+    struct batch *b = &e->batch;
 
     for (size_t i = 0; i < b->count; i++) {
         if (b->items[i].verdict != BULK_DEAD)
@@ -257,14 +257,17 @@ static int settle(struct exporter *e, struct err *err)
             return -1;
         warn("export_dead_letter", b->items[i].reason);
         c->dead++;
+        b->items[i].verdict = BULK_DONE; /* once, also when what follows fails */
     }
-    c->sent += b->count;
-    c->seq = b->facts[b->count - 1].seq;
-    memcpy(c->id, b->items[b->count - 1].id, sizeof(c->id));
-    c->error[0] = '\0';
-    c->behind_since = 0;
-    if (cursor_save(c, err) < 0)
+    struct cursor next = *c;
+    next.sent += b->count;
+    next.seq = b->facts[b->count - 1].seq;
+    memcpy(next.id, b->items[b->count - 1].id, sizeof(next.id));
+    next.error[0] = '\0';
+    next.behind_since = 0;
+    if (cursor_save(&next, err) < 0)
         return -1;
+    *c = next;
     report(e);
     batch_clear(&e->batch);
     e->pause_ms = 0;
@@ -320,7 +323,9 @@ static int step(struct exporter *e, bool *ret_all_sent)
         return 0;
     look_for_gap(e);
     size_t pending = count_pending(&e->batch);
-    if (senders[e->sender.target.kind]->send(&e->sender, &e->batch, &err) < 0 ||
+    /* None is pending where only the cursor could not be written: what was taken is not sent again.
+     */
+    if ((pending > 0 && senders[e->sender.target.kind]->send(&e->sender, &e->batch, &err) < 0) ||
         settle(e, &err) < 0) {
         if (count_pending(&e->batch) < pending)
             e->pause_ms = 0; /* it does get on */

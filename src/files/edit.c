@@ -11,7 +11,7 @@
 
 enum {
     MOST = 64 << 20, /* bytes of the file, of what is replaced, and of what comes out */
-    TRIES = 16,
+    TRIES = 64,      /* against eight who edit the same, nobody ever needs so many */
 };
 
 struct text {

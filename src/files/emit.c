@@ -267,6 +267,20 @@ void emit_entry(struct emit *e, const char *path, const struct stat *st, const c
     emit_raw(e, "}");
 }
 
+void emit_unknown(struct emit *e, const char *path, mode_t type, int error)
+{
+    const char *code = files_error_code(error, NULL);
+    const char *word = type_of(type);
+
+    emit_comma(e);
+    emit_raw(e, "{");
+    emit_bytes(e, "path", path, strlen(path));
+    if (type)
+        emit_bytes(e, "type", word, strlen(word));
+    emit_bytes(e, "error", code, strlen(code));
+    emit_raw(e, "}");
+}
+
 void emit_finish(struct emit *e, unsigned status)
 {
     struct files_head head = {.status = status, .type = e->type, .size = e->b.n};

@@ -22,7 +22,7 @@ enum {
 };
 
 struct item {
-    char *name;
+    char *name;   /* behind its NUL a byte more: the type, as the directory has it (DT_…) */
     size_t level; /* length of the path of the directory it is in */
     unsigned depth;
     const char *resume; /* what of the cursor lies below it; NULL: it is new, "": all below it is */
@@ -121,8 +121,21 @@ static void make_heap(struct pick *p)
     p->is_heap = true;
 }
 
+/* The name, and behind it its type. */
+static char *keep(const char *name, unsigned char type)
+{
+    size_t n = strlen(name) + 1;
+    char *copy = malloc(n + 1);
+
+    if (!copy)
+        return NULL;
+    memcpy(copy, name, n);
+    copy[n] = (char)type;
+    return copy;
+}
+
 /* 0; 1: there was one too many; -ENOMEM. */
-static int pick(struct pick *p, const char *name)
+static int pick(struct pick *p, const char *name, unsigned char type)
 {
     bool full = p->n == p->most;
 
@@ -130,7 +143,7 @@ static int pick(struct pick *p, const char *name)
         make_heap(p);
     if (full && strcmp(name, p->names[0]) >= 0)
         return 1;
-    char *copy = strdup(name);
+    char *copy = keep(name, type);
     if (!copy)
         return -ENOMEM;
     if (full) {
@@ -176,7 +189,7 @@ static int pick_names(struct list *l, int dir, const char *from, struct pick *p)
             if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || strcmp(name, from) < 0 ||
                 (is_root && files_is_reserved_name(name)))
                 continue;
-            int r = pick(p, name);
+            int r = pick(p, name, entry->d_type);
             if (r < 0)
                 return r;
             l->dropped |= r == 1;
@@ -250,6 +263,16 @@ static void tell(struct list *l, const char *name, const struct stat *st)
     l->left--;
 }
 
+/* A directory that may be read but not searched has names, and of what is there no more than their
+ * types. That is told: left out, it would look empty. */
+static void tell_unknown(struct list *l, const char *name)
+{
+    unsigned char type = (unsigned char)name[strlen(name) + 1];
+
+    emit_unknown(&l->e, l->full, DTTOIF((mode_t)type), EACCES);
+    l->left--;
+}
+
 static int go_into(struct list *l, size_t level, unsigned depth, const char *resume)
 {
     int fd = openat(l->base, l->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
@@ -281,8 +304,11 @@ static int see(struct list *l, const struct item *item)
         l->too_deep = true;
         return 0;
     }
-    if (dir < 0 || fstatat(dir, item->name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-        return 0; /* gone meanwhile */
+    if (dir < 0 || fstatat(dir, item->name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
+        if (dir >= 0 && errno == EACCES && !item->resume)
+            tell_unknown(l, item->name);
+        return 0; /* or gone meanwhile */
+    }
     if (!item->resume)
         tell(l, item->name, &st);
     uint64_t depth = l->call->m->depth ? l->call->m->depth : 1;

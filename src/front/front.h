@@ -22,6 +22,7 @@ struct proxy;
 struct kept;
 struct tenant;
 struct plan_work;
+struct dropped;
 
 enum {
     FRONT_SLOTS = 1024,
@@ -62,7 +63,8 @@ struct front {
     int64_t broker_uid; /* whose word over the Unix socket is an administrator's */
     bool resumed;       /* the broker has told what lives */
     bool draining;
-    bool unrecorded; /* the last record that was asked for could not be written */
+    bool unrecorded;      /* the last record that was asked for could not be written */
+    uint64_t file_bodies; /* bytes that are kept for file servers */
     uint64_t began_ms;
     struct job *jobs[FRONT_SLOTS];
     size_t rows_due; /* jobs whose row is yet to be written */
@@ -88,7 +90,9 @@ struct front {
     struct files_server *file_servers; /* of workspaces that are awake */
     struct proxy *proxies;             /* connections to ports of workspaces */
     struct plan_work *plan_works;      /* what is under way with plans */
+    struct plan_job *plan_jobs;        /* the broker's processes for that */
     struct timer plan_timer;           /* what becomes of them by themselves */
+    struct dropped *builds;            /* of templates, that were interrupted */
     char address[64];                  /* where we listen for TCP, as in a URL; "": nowhere */
     struct listener *listeners;
     struct counters count;

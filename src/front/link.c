@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "broker/protocol.h"
 #include "sys/message.h"
 
 enum {
@@ -178,4 +179,15 @@ void link_send(struct link *link, uint32_t kind, struct buf *message)
     if (r < 0)
         lose_broker("send", r);
     buf_clear(message);
+}
+
+int answer_check(struct answer *answer, struct err *ret)
+{
+    uint64_t tag;
+
+    if (answer->kind != ANSWER_ERROR)
+        return 0;
+    if (!protocol_unpack_error(answer->bytes, answer->n, &tag, ret))
+        err_set(ret, ERR_IO, 0, "the broker's answer cannot be read");
+    return -1;
 }

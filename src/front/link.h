@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "base/err.h"
 #include "base/events.h"
 
 struct link;
@@ -19,6 +20,9 @@ struct answer {
 };
 
 typedef void link_heard(void *context, struct answer *answer);
+
+/* 0, or -1 with the error in an ANSWER_ERROR. */
+int answer_check(struct answer *answer, struct err *ret);
 
 /* `event` hears what nobody asked for. 0 or -errno. */
 int link_open(struct link **ret, struct events *events, int socket, link_heard *event,

@@ -17,7 +17,9 @@ enum {
 };
 
 struct plan_job {
+    struct plan_job *next;
     struct front *front;
+    char tenant[FRONT_ID]; /* the workspace's owner */
     const struct plan_job_calls *calls;
     void *owner; /* with calls; NULL: nobody listens */
     uint64_t tag;
@@ -39,9 +41,23 @@ static void stop_writing(struct plan_job *job)
 
 static void free_job(struct plan_job *job)
 {
+    struct plan_job **at = &job->front->plan_jobs;
+
+    while (*at != job)
+        at = &(*at)->next;
+    *at = job->next;
     link_settle(job->front->link, job->tag);
     stop_writing(job);
     free(job);
+}
+
+size_t plan_jobs_of(const struct front *front, const char *owner)
+{
+    size_t n = 0;
+
+    for (const struct plan_job *job = front->plan_jobs; job; job = job->next)
+        n += strcmp(job->tenant, owner) == 0;
+    return n;
 }
 
 /* A process that does not want all of it has said why in its answer. */
@@ -67,10 +83,11 @@ static void writable(struct watch *watch, uint32_t what)
 }
 
 /* Only now it is known what the marks of its layer are. */
-static int describe_derive(struct plan_job *job, bool privileged)
+static int describe_layer(struct plan_job *job, bool privileged)
 {
     char *text = NULL;
-    int n = asprintf(&text, "{\"mode\":\"%.*s\",\"privileged\":%s}", (int)job->n, job->text,
+    int n = asprintf(&text, "{\"%s\":\"%.*s\",\"privileged\":%s}",
+                     job->verb == PLAN_VIEW ? "hash" : "mode", (int)job->n, job->text,
                      privileged ? "true" : "false");
 
     if (n < 0)
@@ -86,7 +103,8 @@ static void begun(struct plan_job *job, struct answer *answer, const struct plai
     if (answer->fd_count < 1)
         return;
     job->fd = take_fd(&answer->fds[0]);
-    if (job->verb == PLAN_DERIVE && describe_derive(job, m->number == 1) < 0) {
+    if ((job->verb == PLAN_DERIVE || job->verb == PLAN_VIEW) &&
+        describe_layer(job, m->number == 1) < 0) {
         stop_writing(job); /* it hears nothing, and says so */
         return;
     }
@@ -168,6 +186,10 @@ struct plan_job *plan_job_start(struct front *front, const struct plan_message *
         free(text);
         return NULL;
     }
+    if (m->owner)
+        strncpy(job->tenant, m->owner, sizeof(job->tenant) - 1);
+    job->next = front->plan_jobs;
+    front->plan_jobs = job;
     buf_init(&b, 16384);
     protocol_pack_plan(&b, job->tag, m);
     link_send(front->link, REQUEST_PLAN_JOB, &b);

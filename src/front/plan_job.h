@@ -10,6 +10,10 @@
 
 struct plan_job;
 
+enum {
+    PLAN_JOBS_OWN = 16, /* at a time that one owner may ask for, of the broker's 64 */
+};
+
 struct plan_end {
     int status;      /* of carrel-plan: 0, 1 with an error in its answer; PLAN_KILLED */
     const char *why; /* "", "timeout", "cancelled" */
@@ -26,9 +30,11 @@ struct plan_job_calls {
 };
 
 /* `text` is what the process reads, malloc'd and taken; of PLAN_DERIVE it is its mode, "close" or
- * "look". NULL without memory. */
+ * "look", of PLAN_VIEW the plan's hash. NULL without memory. */
 struct plan_job *plan_job_start(struct front *front, const struct plan_message *m, char *text,
                                 size_t n, const struct plan_job_calls *calls, void *owner);
+/* How many run for this owner's workspaces. */
+size_t plan_jobs_of(const struct front *front, const char *owner);
 /* Nobody wants to hear of it any more; what changes nothing is ended. */
 void plan_job_leave(struct plan_job *job);
 /* One that has not begun does not; of others nothing happens, and they tell their end. */

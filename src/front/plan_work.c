@@ -229,7 +229,8 @@ struct plan_work *work_begin(struct front *front, const struct plan_asked *asked
 
 json_t *plan_details(const struct store_plan *row)
 {
-    json_t *object = json_loads(row->details, 0, NULL);
+    /* What a check has printed is any text: one that is not understood would lose how it ended. */
+    json_t *object = json_loads(row->details, JSON_ALLOW_NUL, NULL);
 
     return object ? object : json_object();
 }
@@ -270,6 +271,7 @@ bool work_start(struct plan_work *w, enum plan_verb verb, json_t *job,
                              .plan = w->plan,
                              .actor = w->actor,
                              .request = w->request,
+                             .owner = w->row.owner,
                              .verb = verb};
     char *text =
         json_is_string(job) ? strdup(json_string_value(job)) : json_dumps(job, JSON_COMPACT);

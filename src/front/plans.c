@@ -122,13 +122,16 @@ void plan_close(struct front *front, const struct plan_asked *asked)
 
 /* --- submitted --- */
 
-int plan_has_room(struct front *front, const char *workspace, struct err *err)
+int plan_has_room(struct front *front, const char *workspace, const struct plan_policy *policy,
+                  struct err *err)
 {
+    uint64_t most = policy->waiting_bytes ? policy->waiting_bytes : PLAN_POLICY_WAITING_BYTES;
+    uint64_t bytes = 0;
     size_t count = 0;
 
-    if (store_plans_count_undecided(front->store, workspace, &count, err) < 0)
+    if (store_plans_count_undecided(front->store, workspace, &count, &bytes, err) < 0)
         return -1;
-    return count < PLAN_UNDECIDED;
+    return count < PLAN_UNDECIDED && bytes < most;
 }
 
 /* It is understood: into the store, unless others were quicker. */
@@ -149,6 +152,7 @@ static void submitted(void *owner, const struct plan_end *end)
 {
     struct plan_work *w = owner;
     json_t *answer = plan_end_json(end);
+    struct plan_policy policy;
     struct err err;
 
     w->job = NULL;
@@ -159,7 +163,9 @@ static void submitted(void *owner, const struct plan_end *end)
     }
     json_t *details = take_answer(w, answer);
     json_decref(answer);
-    int room = plan_has_room(w->front, w->workspace, &err);
+    int room = work_policy(w, &policy, NULL, &err)
+                   ? plan_has_room(w->front, w->workspace, &policy, &err)
+                   : -1;
     if (room == 1 && add_row(w, details, &err)) {
         finish(w, "plan.submit", details);
         json_decref(details);
@@ -206,6 +212,7 @@ void plan_submit(struct front *front, const struct plan_asked *asked, const stru
                              .plan = w->plan,
                              .actor = w->actor,
                              .request = w->request,
+                             .owner = w->row.owner,
                              .verb = PLAN_SUBMIT};
     w->job = plan_job_start(front, &m, text, n, &calls, w);
     if (!w->job)

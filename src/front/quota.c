@@ -70,6 +70,28 @@ void tenant_drop(struct front *front, struct tenant *t)
     free(t);
 }
 
+struct tenant *tenant_begin_chore(struct front *front, const char *owner)
+{
+    uint64_t most = front->settings->owner_chores;
+    struct tenant *t = tenant_use(front, owner);
+
+    if (t && most && t->chores >= most) {
+        tenant_drop(front, t);
+        return NULL;
+    }
+    if (t)
+        t->chores++;
+    return t;
+}
+
+void tenant_end_chore(struct front *front, struct tenant *t)
+{
+    if (!t)
+        return;
+    t->chores--;
+    tenant_drop(front, t);
+}
+
 static const struct tenant *find_tenant(const struct front *front, const char *owner)
 {
     const struct tenant *t = front->tenants[slot_of(owner)];

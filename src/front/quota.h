@@ -66,6 +66,7 @@ struct tenant {
     size_t uses;
     uint64_t execs;          /* of which something runs */
     uint64_t waiting;        /* requests in the queue */
+    uint64_t chores;         /* trees that are being copied or removed */
     uint64_t output_running; /* bytes on disk, of commands that are not over */
     uint64_t output_kept;    /* ... that are */
     struct kept *oldest;     /* of these */
@@ -74,3 +75,6 @@ struct tenant {
 
 struct tenant *tenant_use(struct front *front, const char *owner);
 void tenant_drop(struct front *front, struct tenant *tenant);
+/* A whole tree is copied or removed for them. NULL: so many are already, or without memory. */
+struct tenant *tenant_begin_chore(struct front *front, const char *owner);
+void tenant_end_chore(struct front *front, struct tenant *tenant);

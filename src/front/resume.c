@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "broker/protocol.h"
+#include "front/builds.h"
 #include "front/files.h"
 #include "front/job.h"
 #include "front/output.h"
@@ -258,6 +259,7 @@ static void heard(void *context, struct answer *answer)
         output_begin(front);
         front->resumed = true;
         plans_resume(front);
+        builds_begin(front);
         link_settle(front->link, tag);
         fprintf(stderr, "level=info event=resumed execs=%zu sandboxes=%zu\n", front->job_count,
                 front->awake_count);

@@ -15,6 +15,7 @@
 #include "base/fd.h"
 #include "base/pack.h"
 #include "broker/protocol.h"
+#include "front/builds.h"
 #include "front/job.h"
 #include "front/output.h"
 #include "front/templates.h"
@@ -103,17 +104,6 @@ struct leaving {
     struct timer again;
 };
 
-static int check(struct answer *answer, struct err *ret)
-{
-    uint64_t tag;
-
-    if (answer->kind != ANSWER_ERROR)
-        return 0;
-    if (!protocol_unpack_error(answer->bytes, answer->n, &tag, ret))
-        err_set(ret, ERR_IO, 0, "the broker's answer cannot be read");
-    return -1;
-}
-
 static void finish(struct leaving *l, const struct err *failed)
 {
     l->then(l->context, failed);
@@ -162,7 +152,7 @@ static void purged(void *context, struct answer *answer)
     struct err err;
 
     bool failed =
-        check(answer, &err) < 0 || store_workspace_remove(l->front->store, l->id, &err) < 0;
+        answer_check(answer, &err) < 0 || store_workspace_remove(l->front->store, l->id, &err) < 0;
     finish(l, failed ? &err : NULL);
 }
 
@@ -179,7 +169,7 @@ static void trashed(void *context, struct answer *answer)
     struct leaving *l = context;
     struct err err;
 
-    if (check(answer, &err) < 0 && err.code != ERR_NOT_FOUND) {
+    if (answer_check(answer, &err) < 0 && err.code != ERR_NOT_FOUND) {
         l->again.ring = try_again;
         if (err.code != ERR_CONFLICT || ++l->tries == MOST_TRIES ||
             timer_set(l->front->events, &l->again, now_ms() + AGAIN_MS) < 0)
@@ -266,7 +256,7 @@ static void item_recorded(void *context, struct answer *answer)
 
     item->w.deleted_ms = -was;
     item->w.updated_ms = wall_ms();
-    if (check(answer, &err) < 0 ||
+    if (answer_check(answer, &err) < 0 ||
         store_workspace_move(item->front->store, &item->w, was, &err) < 0)
         item_moved(item, &err);
     else
@@ -488,6 +478,7 @@ static void sweep(struct timer *timer)
                               drop_spool, front, &err));
     look_through_trash(front);
     templates_sweep(front);
+    builds_sweep(front);
     execs_next(front); /* for what no event tells of, as a reader that let go of its output */
 }
 

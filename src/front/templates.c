@@ -14,20 +14,10 @@
 
 enum {
     MOST_A_TIME = 16,
-    AGAIN_MS = 500,
+    AGAIN_MS = 500, /* doubled each time, up to */
+    MOST_PAUSE_MS = 60000,
     ID_ROOM = 28,
 };
-
-static int check(struct answer *answer, struct err *ret)
-{
-    uint64_t tag;
-
-    if (answer->kind != ANSWER_ERROR)
-        return 0;
-    if (!protocol_unpack_error(answer->bytes, answer->n, &tag, ret))
-        err_set(ret, ERR_IO, 0, "the broker's answer cannot be read");
-    return -1;
-}
 
 /* --- freezing --- */
 
@@ -98,7 +88,7 @@ static void frozen(void *context, struct answer *answer)
     struct settling *s = context;
     struct err err;
 
-    if (check(answer, &err) == 0) {
+    if (answer_check(answer, &err) == 0) {
         has_moved(s, answer);
     } else if (!s->only_finish) {
         s->failed = err;
@@ -182,7 +172,7 @@ static void removed(void *context, struct answer *answer)
     struct err err;
 
     bool failed =
-        check(answer, &err) < 0 || store_template_remove(r->front->store, r->id, &err) < 0;
+        answer_check(answer, &err) < 0 || store_template_remove(r->front->store, r->id, &err) < 0;
     r->then(r->context, failed ? &err : NULL);
     free(r);
 }
@@ -209,7 +199,7 @@ void template_remove(struct front *front, const char *id, template_removed *then
 
 /* --- the sweep --- */
 
-/* One that it looks after. */
+/* One that it looks after, until nothing is left to do. */
 struct tended {
     struct tended *next;
     struct front *front;
@@ -217,21 +207,57 @@ struct tended {
     char id[ID_ROOM];
     char name[FRONT_ID];
     char workspace[FRONT_ID];
+    char owner[FRONT_ID];
     char state[16];
     bool share_cache;
+    bool under_way;
+    bool found;        /* its row is still there */
+    bool asked;        /* its end is on record as wanted */
+    uint64_t pause_ms; /* when it could not be done; 0: it was not tried yet */
+    uint64_t due_ms;
 };
 
-static struct tended *all_tended;
+static void look_again(struct timer *timer);
+
+static struct {
+    struct tended *first;
+    struct front *front;
+    struct timer timer; /* when the next one is due */
+} tending = {.timer = {.ring = look_again}};
+
+static void look_again(struct timer *timer)
+{
+    (void)timer;
+    templates_sweep(tending.front);
+}
 
 static void let_go(struct tended *t)
 {
-    struct tended **at = &all_tended;
+    struct tended **at = &tending.first;
 
     while (*at != t)
         at = &(*at)->next;
     *at = t->next;
     change_end(&t->change);
     free(t);
+}
+
+/* The longer it cannot be done, the longer it is left alone. */
+static void postpone(struct tended *t)
+{
+    uint64_t twice = t->pause_ms ? 2 * t->pause_ms : AGAIN_MS;
+    uint64_t first = UINT64_MAX;
+
+    change_end(&t->change);
+    t->under_way = false;
+    t->pause_ms = twice < MOST_PAUSE_MS ? twice : MOST_PAUSE_MS;
+    t->due_ms = now_ms() + t->pause_ms;
+    tending.front = t->front;
+    for (const struct tended *other = tending.first; other; other = other->next) {
+        if (!other->under_way && other->due_ms < first)
+            first = other->due_ms;
+    }
+    ignore(timer_set(t->front->events, &tending.timer, first)); /* or the next turn finds it */
 }
 
 static void complain(const struct tended *t, const struct err *failed)
@@ -262,17 +288,10 @@ static void was_told(void *context, const struct err *failed)
     let_go(context);
 }
 
-static void look_again(struct timer *timer);
-
-static struct {
-    struct timer timer;
-    struct front *front;
-} again = {.timer = {.ring = look_again}};
-
-static void look_again(struct timer *timer)
+static void failure_was_told(void *context, const struct err *failed)
 {
-    (void)timer;
-    templates_sweep(again.front);
+    (void)failed;
+    postpone(context);
 }
 
 /* The process that froze it for the front before this one may still be at it. */
@@ -282,20 +301,30 @@ static void was_settled(void *context, enum template_end end, const struct err *
 
     if (end == TEMPLATE_UNDECIDED) {
         complain(t, failed);
-        again.front = t->front;
-        ignore(timer_set(t->front->events, &again.timer, now_ms() + AGAIN_MS));
-        let_go(t);
+        postpone(t);
     } else {
+        if (end == TEMPLATE_READY)
+            front_announce(t->front, "workspace.delete", t->workspace, t->owner, NULL);
         record(t, "template.create", end == TEMPLATE_READY ? "ok" : "failed", "was interrupted",
                was_told);
     }
 }
 
+/* Of one that was asked for elsewhere it is on record already that it failed, if it did. */
 static void was_removed(void *context, const struct err *failed)
 {
+    struct tended *t = context;
+    char text[512];
+
     if (failed)
-        complain(context, failed);
-    let_go(context);
+        complain(t, failed);
+    if (!failed)
+        record(t, "template.delete", "ok", "nobody uses it", was_told);
+    else if (t->asked)
+        record(t, "template.delete", "failed", err_text(failed, text, sizeof(text)),
+               failure_was_told);
+    else
+        postpone(t);
 }
 
 static void removal_recorded(void *context, const struct err *failed)
@@ -303,10 +332,12 @@ static void removal_recorded(void *context, const struct err *failed)
     struct tended *t = context;
     struct err err;
 
-    if (!failed && store_template_removing(t->front->store, t->id, &err) == 1)
+    if (failed)
+        postpone(t);
+    else if (store_template_removing(t->front->store, t->id, &err) == 1)
         template_remove(t->front, t->id, was_removed, t);
     else
-        let_go(t);
+        record(t, "template.delete", "failed", "it is used again", failure_was_told);
 }
 
 static void tend(struct tended *t)
@@ -315,23 +346,24 @@ static void tend(struct tended *t)
         .id = t->id, .name = t->name, .workspace = t->workspace, .share_cache = t->share_cache};
     bool freezing = strcmp(t->state, "freezing") == 0;
 
+    t->asked = strcmp(t->state, "retired") == 0;
     if (!change_begin(&t->change, freezing ? t->workspace : t->id))
         let_go(t); /* a request is at it */
     else if (freezing)
         template_settle(t->front, &row, true, was_settled, t);
-    else if (strcmp(t->state, "removing") == 0)
-        template_remove(t->front, t->id, was_removed, t);
+    else if (t->asked)
+        record(t, "template.delete", "asked", "replaced, and nobody uses it", removal_recorded);
     else
-        record(t, "template.delete", "ok", "replaced, and nobody uses it", removal_recorded);
+        template_remove(t->front, t->id, was_removed, t);
 }
 
-static bool is_tended(const char *id)
+static struct tended *find(const char *id)
 {
-    const struct tended *t = all_tended;
+    struct tended *t = tending.first;
 
     while (t && strcmp(t->id, id) != 0)
         t = t->next;
-    return t != NULL;
+    return t;
 }
 
 /* Retired, and workspaces stand on it: there is nothing to do. */
@@ -344,6 +376,22 @@ static bool is_in_use(const struct front *front, const struct store_template *ro
            (store_template_users(front->store, row->id, NULL, &users, &err) < 0 || users > 0);
 }
 
+static struct tended *find_or_make(struct front *front, const char *id)
+{
+    struct tended *t = find(id);
+
+    if (t)
+        return t;
+    t = calloc(1, sizeof(*t));
+    if (!t)
+        return NULL;
+    t->front = front;
+    strncpy(t->id, id, sizeof(t->id) - 1);
+    t->next = tending.first;
+    tending.first = t;
+    return t;
+}
+
 struct found {
     struct front *front;
     struct tended *items[MOST_A_TIME];
@@ -353,21 +401,31 @@ struct found {
 static bool collect(void *context, const struct store_template *row)
 {
     struct found *found = context;
-    struct tended *t =
-        is_tended(row->id) || is_in_use(found->front, row) ? NULL : calloc(1, sizeof(*t));
+    struct tended *t = is_in_use(found->front, row) ? NULL : find_or_make(found->front, row->id);
 
     if (!t)
         return true;
-    t->front = found->front;
-    strncpy(t->id, row->id, sizeof(t->id) - 1);
+    t->found = true;
+    if (t->under_way || t->due_ms > now_ms())
+        return true;
     strncpy(t->name, row->name, sizeof(t->name) - 1);
     strncpy(t->workspace, row->workspace, sizeof(t->workspace) - 1);
-    strncpy(t->state, row->state, sizeof(t->state) - 1);
+    strncpy(t->owner, row->owner, sizeof(t->owner) - 1);
+    snprintf(t->state, sizeof(t->state), "%s", row->state);
     t->share_cache = row->share_cache;
-    t->next = all_tended;
-    all_tended = t;
+    t->under_way = true;
     found->items[found->n++] = t;
     return found->n < MOST_A_TIME;
+}
+
+/* Those that wait and have nothing to wait for any more. */
+static void forget_lost(void)
+{
+    for (struct tended *t = tending.first, *next; t; t = next) {
+        next = t->next;
+        if (!t->under_way && !t->found)
+            let_go(t);
+    }
 }
 
 void templates_sweep(struct front *front)
@@ -375,8 +433,11 @@ void templates_sweep(struct front *front)
     struct found found = {.front = front};
     struct err err;
 
-    if (store_templates(front->store, true, NULL, SIZE_MAX, collect, &found, &err) < 0)
-        return;
+    for (struct tended *t = tending.first; t; t = t->next)
+        t->found = false;
+    int r = store_templates(front->store, true, NULL, SIZE_MAX, collect, &found, &err);
+    if (r == 0 && found.n < MOST_A_TIME) /* then it has seen all */
+        forget_lost();
     for (size_t i = 0; i < found.n; i++)
         tend(found.items[i]);
 }

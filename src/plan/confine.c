@@ -39,6 +39,71 @@
                  LANDLOCK_ACCESS_FS_MAKE_BLOCK | LANDLOCK_ACCESS_FS_MAKE_SOCK |                    \
                  LANDLOCK_ACCESS_FS_MAKE_FIFO))
 
+/* Only looking, and starting programs. */
+#define ACCESS_READ (LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR)
+#define ACCESS_RUN  (ACCESS_READ | LANDLOCK_ACCESS_FS_EXECUTE)
+
+/* What the verbs that need more than to carry out a plan get besides. */
+static const struct leave {
+    uint64_t capabilities; /* of those that the starter has left it */
+    bool is_dumpable;      /* it opens what it has looked at by its own names in /proc */
+    bool runs_diff;
+    uint64_t of_tree;
+    uint64_t of_dir;
+    int calls[40]; /* as well; ends with 0 */
+} leaves[] = {
+    [PLAN_CONFINED] = {.of_tree = ACCESS_OURS, .of_dir = ACCESS_OURS},
+    [PLAN_CONFINED_LAYER] =
+        {
+            .capabilities = 1ULL << CAP_SYS_ADMIN | 1ULL << CAP_DAC_READ_SEARCH |
+                            1ULL << CAP_DAC_OVERRIDE | 1ULL << CAP_FOWNER,
+            .is_dumpable = true,
+            .of_tree = ACCESS_READ,
+            .of_dir = ACCESS_OURS | LANDLOCK_ACCESS_FS_MAKE_CHAR, /* marks of what is deleted */
+            .calls = {SYS_getxattr, SYS_listxattr, SYS_removexattr, SYS_name_to_handle_at,
+                      SYS_mknodat, SYS_copy_file_range, 0},
+        },
+    [PLAN_CONFINED_DIFF] =
+        {
+            .is_dumpable = true,
+            .runs_diff = true,
+            .of_tree = ACCESS_READ,
+            .of_dir = ACCESS_OURS,
+            /* Also those of diff itself, which needs code from its libraries. */
+            .calls = {SYS_mmap,
+                      SYS_mprotect,
+                      SYS_clone,
+                      SYS_execve,
+                      SYS_wait4,
+                      SYS_waitid,
+                      SYS_pipe2,
+                      SYS_ppoll,
+                      SYS_kill,
+                      SYS_dup3,
+                      SYS_memfd_create,
+                      SYS_prctl,
+                      SYS_capset,
+                      SYS_landlock_create_ruleset,
+                      SYS_landlock_add_rule,
+                      SYS_landlock_restrict_self,
+                      SYS_close_range,
+                      SYS_set_robust_list,
+                      SYS_set_tid_address,
+                      SYS_rseq,
+                      SYS_sigaltstack,
+                      SYS_getppid,
+                      SYS_ioctl,
+                      SYS_pselect6,
+                      SYS_fadvise64,
+#ifdef __x86_64__
+                      SYS_poll,
+                      SYS_dup2,
+                      SYS_arch_prctl,
+#endif
+                      0},
+        },
+};
+
 static int allow(int rules, int fd, uint64_t access)
 {
     struct landlock_path_beneath_attr rule = {.allowed_access = access, .parent_fd = fd};
@@ -48,10 +113,36 @@ static int allow(int rules, int fd, uint64_t access)
                : (int)syscall(SYS_landlock_add_rule, rules, LANDLOCK_RULE_PATH_BENEATH, &rule, 0);
 }
 
+/* What starting diff takes (diff.c); it gets less itself. */
+static int allow_diff(int rules)
+{
+    static const struct {
+        const char *path;
+        uint64_t access;
+    } places[] = {
+        {"/usr", ACCESS_RUN},
+        {"/bin", ACCESS_RUN},
+        {"/lib", ACCESS_RUN},
+        {"/lib64", ACCESS_RUN},
+        {"/etc/ld.so.cache", LANDLOCK_ACCESS_FS_READ_FILE},
+        {"/dev/null", LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_WRITE_FILE},
+    };
+
+    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+        scoped_fd int fd = open(places[i].path, O_PATH | O_CLOEXEC);
+        if (fd < 0 && errno != ENOENT)
+            return -1;
+        if (allow(rules, fd, places[i].access) < 0)
+            return -1;
+    }
+    return 0;
+}
+
 /* A kernel that cannot keep the process to two directories and let it rename between them (before
  * 5.19, or with Landlock off) does without, which is told: the rest of the confinement holds, and
  * refusing would leave half-done plans as they are. */
-static int confine_files(int tree, int dir, bool *ret_within, struct err *err)
+static int confine_files(int tree, int dir, const struct leave *leave, bool *ret_within,
+                         struct err *err)
 {
     long abi = syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
     struct carrel_landlock_ruleset attr = {.handled_access_fs = ACCESS_BEFORE_REFER | ACCESS_REFER,
@@ -65,22 +156,31 @@ static int confine_files(int tree, int dir, bool *ret_within, struct err *err)
     size_t size = abi >= CARREL_LANDLOCK_ABI_SCOPES ? sizeof(attr) : abi >= 4 ? 16 : 8;
     if (abi >= 3)
         attr.handled_access_fs |= ACCESS_TRUNCATE;
-    uint64_t access = ACCESS_OURS & attr.handled_access_fs;
+    uint64_t handled = attr.handled_access_fs;
     scoped_fd int rules = (int)syscall(SYS_landlock_create_ruleset, &attr, size, 0);
-    if (rules < 0 || allow(rules, tree, access) < 0 || allow(rules, dir, access) < 0 ||
+    if (rules < 0 || allow(rules, tree, leave->of_tree & handled) < 0 ||
+        allow(rules, dir, leave->of_dir & handled) < 0 ||
+        (leave->runs_diff && allow_diff(rules) < 0) ||
         syscall(SYS_landlock_restrict_self, rules, 0) < 0)
         return err_set(err, ERR_KERNEL, errno, "enter the Landlock domain of a plan");
     return 0;
 }
 
-static int drop_capabilities(struct err *err)
+static int drop_capabilities(uint64_t kept, struct err *err)
 {
     struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
-    struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {0};
+    struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3] = {0};
 
+    if (syscall(SYS_capget, &head, data) < 0)
+        return err_set(err, ERR_KERNEL, errno, "look at its capabilities");
+    for (unsigned i = 0; i < _LINUX_CAPABILITY_U32S_3; i++) {
+        data[i].permitted &= (uint32_t)(kept >> (32 * i));
+        data[i].effective &= data[i].permitted;
+        data[i].inheritable = 0;
+    }
     if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) < 0 && errno != EINVAL)
         return err_set(err, ERR_KERNEL, errno, "give up capabilities");
-    if (syscall(SYS_capset, &head, none) < 0)
+    if (syscall(SYS_capset, &head, data) < 0)
         return err_set(err, ERR_KERNEL, errno, "give up capabilities");
     return 0;
 }
@@ -109,6 +209,7 @@ static const int allowed[] = {
     SYS_flistxattr,
     SYS_fgetxattr,
     SYS_fremovexattr,
+    SYS_fsetxattr,
     SYS_pread64,
     SYS_pwrite64,
     SYS_fsync,
@@ -161,13 +262,14 @@ static const int allowed[] = {
 
 enum {
     ALLOWED = sizeof(allowed) / sizeof(allowed[0]),
+    MORE = sizeof(leaves[0].calls) / sizeof(leaves[0].calls[0]),
     CHECKED = 16, /* instructions around them */
 };
 
-/* No code can be made: mmap and mprotect without PROT_EXEC. */
-static int confine_calls(struct err *err)
+/* No code can be made: mmap and mprotect without PROT_EXEC, but for what runs a program. */
+static int confine_calls(const struct leave *leave, struct err *err)
 {
-    struct sock_filter code[2 * ALLOWED + CHECKED];
+    struct sock_filter code[2 * (ALLOWED + MORE) + CHECKED];
     size_t n = 0;
     const uint32_t third = offsetof(struct seccomp_data, args[2]);
 
@@ -179,6 +281,10 @@ static int confine_calls(struct err *err)
     STATEMENT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
     for (size_t i = 0; i < ALLOWED; i++) {
         JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)allowed[i], 0, 1);
+        STATEMENT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+    }
+    for (size_t i = 0; i < MORE && leave->calls[i]; i++) {
+        JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)leave->calls[i], 0, 1);
         STATEMENT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
     }
     JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mmap, 1, 0);
@@ -195,19 +301,24 @@ static int confine_calls(struct err *err)
     return 0;
 }
 
-int plan_confine(int tree, int dir, bool *ret_within, struct err *err)
+int plan_confine(enum plan_confinement how, int tree, int dir, bool *ret_within, struct err *err)
 {
+    const struct leave *leave = &leaves[how];
+
     /* Who watches the steps may go, and a lease is asked for, not waited for. */
     if (signal(SIGPIPE, SIG_IGN) == SIG_ERR || signal(SIGIO, SIG_IGN) == SIG_ERR)
         return err_set(err, ERR_KERNEL, errno, "ignore signals");
-    if (drop_capabilities(err) < 0)
+    if (drop_capabilities(leave->capabilities, err) < 0)
         return -1;
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
         return err_set(err, ERR_KERNEL, errno, "give up privileges");
     /* Nobody of the same user looks into it. Before Linux 6.6 modes are changed through
      * /proc/self/fd, which would then be closed to the process itself. */
-    if (!(syscall(SYS_fchmodat2, -1, "", 0, AT_EMPTY_PATH) < 0 && errno == ENOSYS) &&
+    if (!leave->is_dumpable &&
+        !(syscall(SYS_fchmodat2, -1, "", 0, AT_EMPTY_PATH) < 0 && errno == ENOSYS) &&
         prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
         return err_set(err, ERR_KERNEL, errno, "close the process to others");
-    return confine_files(tree, dir, ret_within, err) < 0 || confine_calls(err) < 0 ? -1 : 0;
+    return confine_files(tree, dir, leave, ret_within, err) < 0 || confine_calls(leave, err) < 0
+               ? -1
+               : 0;
 }

@@ -12,12 +12,12 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "plan/attributes.h"
 #include "sys/path.h"
 
 enum {
     PIECE = 256 << 10,
     MOST_NAMES = 65536, /* of attributes: the kernel's limit */
-    MOST_VALUE = 4096,
 };
 
 /* --- opening --- */
@@ -223,12 +223,27 @@ int content_same_attributes(int root_a, const char *a, int root_b, const char *b
     return same == 1 ? count_a == count_b : same;
 }
 
+int content_attributes(int root, const char *path, struct buf *b)
+{
+    struct stat st;
+    scoped_fd int fd = open_known(root, path, &st);
+
+    if (fd < 0)
+        return fd;
+    int r = attributes_read(fd, name_of(fd).path, b);
+    if (r != -EACCES || chmod(name_of(fd).path, (st.st_mode & 07777) | S_IRUSR) < 0)
+        return r;
+    b->n = 0;
+    r = attributes_read(fd, name_of(fd).path, b);
+    return chmod(name_of(fd).path, st.st_mode & 07777) < 0 ? -errno : r;
+}
+
 static bool must_go(const char *path, const char *name)
 {
     if (is_ours(name) || begins(name, "security.") || begins(name, "trusted.") ||
         begins(name, "system.posix_acl_"))
         return true;
-    return getxattr(path, name, NULL, 0) > MOST_VALUE;
+    return getxattr(path, name, NULL, 0) > ATTRIBUTE_LARGEST;
 }
 
 /* A security module of the host labels files itself, and takes no label off. */

@@ -26,6 +26,9 @@ int content_target(int root, const char *path, char *target);
 /* Whether the user.* attributes of both are the same; overlayfs' own are not looked at. 1, 0 or
  * -errno. */
 int content_same_attributes(int root_a, const char *a, int root_b, const char *b);
+/* The text of its attributes (attributes.h), of a file or directory that is ours: a mode that
+ * forbids it is lifted meanwhile. 0 or -errno. */
+int content_attributes(int root, const char *path, struct buf *b);
 /* Takes off a staged file what must not come into a tree: the layer's marks, security.*, access
  * lists, and attributes of more than 4 KiB. 0 or -errno. */
 int content_strip(int root, const char *path);

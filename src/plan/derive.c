@@ -18,6 +18,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "plan/attributes.h"
 #include "plan/census.h"
 #include "plan/content.h"
 
@@ -197,8 +198,22 @@ static int add_chmod(struct deriving *d, const struct layer_entry *entry, struct
 
 /* --- directories and symlinks --- */
 
+/* One of the base keeps its attributes: where they have changed, that is told. */
+static int compare_attributes(struct deriving *d, const struct layer_entry *entry, struct err *err)
+{
+    int same = content_same_attributes(d->layer.upper, entry->path, d->how->tree, entry->from);
+
+    if (same == 1 || same == -EACCES || same == -EPERM)
+        return 0; /* what nobody can read nobody has changed */
+    if (same < 0)
+        return err_set(err, ERR_IO, -same, "read the attributes of '%s'", entry->path);
+    return plan_add_flaw(d->plan, PLAN_FLAW_ATTRIBUTES, entry->path, err);
+}
+
 static int judge_directory(struct deriving *d, const struct layer_entry *entry, struct err *err)
 {
+    if (entry->from && compare_attributes(d, entry, err) < 0)
+        return -1;
     if (entry->from && !entry->redirected)
         return add_chmod(d, entry, err);
     if (add_delete(d, entry, err) < 0)
@@ -495,6 +510,26 @@ static int strip(struct deriving *d, struct err *err)
     return 0;
 }
 
+/* After strip: what is there comes along. */
+static int read_attributes(struct deriving *d, struct err *err)
+{
+    for (size_t i = 0; i < d->plan->count; i++) {
+        struct plan_operation *operation = &d->plan->operations[i];
+        scoped_buf struct buf text = {0};
+        if (operation->kind != PLAN_MKDIR && (!operation->has_hash || operation->link))
+            continue;
+        buf_init(&text, ATTRIBUTES_LARGEST);
+        int r = content_attributes(d->layer.upper, operation->path, &text);
+        if (r < 0)
+            return err_set(err, r == -E2BIG ? ERR_LIMIT : ERR_IO, -r, "read the attributes of '%s'",
+                           operation->path);
+        operation->attributes = text.n > 0 ? arena_copy(&d->plan->arena, text.p, text.n) : NULL;
+        if (text.n > 0 && !operation->attributes)
+            return err_set(err, ERR_LIMIT, ENOMEM, "keep attributes");
+    }
+    return 0;
+}
+
 static int derive(struct deriving *d, struct err *err)
 {
     if (layer_read(&d->layer, d->how, d->plan, err) < 0 || claim(d, err) < 0 || judge(d, err) < 0 ||
@@ -507,7 +542,9 @@ static int derive(struct deriving *d, struct err *err)
     drop_mount_points(d);
     if (count_deleted(d, err) < 0 || plan_settle(d->plan, err) < 0)
         return -1;
-    return d->how->closing ? strip(d, err) : 0;
+    if (d->how->closing && strip(d, err) < 0)
+        return -1;
+    return read_attributes(d, err);
 }
 
 int plan_derive(struct plan *ret, const struct plan_derivation *how, struct err *err)

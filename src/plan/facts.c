@@ -20,6 +20,7 @@ enum {
     MOST_TEXT = 64 << 20,    /* of the names that facts keep */
     MOST_NAMES = 1 << 20,    /* looked through for protected ones, in all */
     MOST_LOOKED_AT = 200000, /* ... for sensitive ones */
+    MOST_FOLLOWED = 2000000, /* on the ways that links lead */
 };
 
 struct gathering {
@@ -34,6 +35,7 @@ struct gathering {
     const int64_t *ctimes;
     struct patterns protect;
     struct plan_bases bases;
+    struct plan_leads leads;
     struct err *err;
 };
 
@@ -283,6 +285,19 @@ static void look_for_sensitive(struct gathering *g, const struct plan_operation 
     fact->is_unsearched = plan_walk(&walk, &err) < 0 && !fact->sensitive_path;
 }
 
+/* Of a link that is moved, the plan knows the target too. */
+static void look_where_it_leads(struct gathering *g, const struct plan_operation *operation,
+                                struct plan_fact *fact)
+{
+    char through[PLAN_MAX_PATH + 1];
+
+    if (operation->kind == PLAN_DELETE || !S_ISLNK(operation->mode) || !operation->target)
+        return;
+    fact->lead = plan_lead_of(&g->leads, operation->path, operation->target, through);
+    if (fact->lead == PLAN_LEAD_OUT && through[0])
+        fact->lead_through = arena_copy(&g->facts->arena, through, strlen(through));
+}
+
 static int look_at_tree(struct gathering *g)
 {
     struct plan_facts *facts = g->facts;
@@ -314,6 +329,7 @@ static int gather_all(struct gathering *g)
         look_for_sensitive(g, operation, fact);
         look_at_place(g, operation, fact);
         look_at_content(g, operation, fact);
+        look_where_it_leads(g, operation, fact);
     }
     if (g->policy->case_twins == PLAN_CARE_ALLOW)
         return 0;
@@ -341,8 +357,10 @@ int plan_facts_gather(struct plan_facts *ret, const struct plan_index *index,
                     : err_set(err, ERR_LIMIT, ENOMEM, "look at the base");
     if (r == 0)
         r = plan_bases_make(&g.bases, index->plan, err);
+    plan_leads_init(&g.leads, index, from->tree, MOST_FOLLOWED);
     if (r == 0)
         r = gather_all(&g);
+    plan_leads_clear(&g.leads);
     plan_bases_clear(&g.bases);
     patterns_clear(&g.protect);
     if (r < 0)

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "plan/index.h"
+#include "plan/lead.h"
 #include "plan/patterns.h"
 #include "policy/plan_policy.h"
 
@@ -41,8 +42,10 @@ struct plan_fact {
     const char *protected_path; /* in a directory that is moved or deleted, or NULL */
     const char *sensitive_path; /* in a directory that is moved, or NULL */
     const char *sensitive_why;
-    bool is_unsearched; /* ... there is more in it than was looked at, or it cannot be read */
-    const char *twin;   /* a name of the base beside it that differs in case only, or NULL */
+    bool is_unsearched;       /* ... there is more in it than was looked at, or it cannot be read */
+    enum plan_lead lead;      /* of a symbolic link */
+    const char *lead_through; /* another link that makes it so, or NULL */
+    const char *twin;         /* a name of the base beside it that differs in case only, or NULL */
 };
 
 struct plan_facts {

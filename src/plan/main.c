@@ -33,16 +33,19 @@ static const struct verb {
     const char *name;
     verb_function *run;
     bool needs_tree;
-    bool takes_text; /* stdin is its input, not a job */
-    bool confines;   /* gives up all but tree and directory before it reads anything */
+    bool takes_text;                   /* stdin is its input, not a job */
+    enum plan_confinement confinement; /* before it reads anything */
 } verbs[] = {
-    /* Not: derive, whose capabilities let it read the layer's marks, and looks at them through
-     * /proc; diff, which runs a program. */
-    {"derive", verb_derive, true, false, false}, {"submit", verb_submit, true, true, true},
-    {"show", verb_show, false, false, true},     {"diff", verb_diff, true, false, false},
-    {"verify", verb_verify, true, false, true},  {"apply", verb_apply, true, false, true},
-    {"undo", verb_undo, true, false, true},      {"recover", verb_recover, true, false, true},
-    {"drop", verb_drop, false, false, true},
+    {"derive", verb_derive, true, false, PLAN_CONFINED_LAYER},
+    {"submit", verb_submit, true, true, PLAN_CONFINED},
+    {"show", verb_show, false, false, PLAN_CONFINED},
+    {"diff", verb_diff, true, false, PLAN_CONFINED_DIFF},
+    {"view", verb_view, true, false, PLAN_CONFINED_LAYER},
+    {"verify", verb_verify, true, false, PLAN_CONFINED},
+    {"apply", verb_apply, true, false, PLAN_CONFINED},
+    {"undo", verb_undo, true, false, PLAN_CONFINED},
+    {"recover", verb_recover, true, false, PLAN_CONFINED},
+    {"drop", verb_drop, false, false, PLAN_CONFINED},
 };
 
 static const char *const codes[ERR_CODE_COUNT_] = {
@@ -93,7 +96,7 @@ static int run(const struct verb *verb, json_t *answer, struct err *err)
                        "'%s' needs the plan's directory as descriptor 4 and the tree as 3",
                        verb->name);
     bool is_within = true;
-    if (verb->confines && plan_confine(call.tree, call.dir, &is_within, err) < 0)
+    if (plan_confine(verb->confinement, call.tree, call.dir, &is_within, err) < 0)
         return -1;
     buf_init(&input, verb->takes_text ? MOST_TEXT : MOST_JOB);
     if (read_input(&input, err) < 0)

@@ -17,6 +17,7 @@
 
 #include "base/bytes.h"
 #include "base/fd.h"
+#include "plan/attributes.h"
 #include "plan/plan.h"
 
 /* --- writing --- */
@@ -81,6 +82,8 @@ static void add_operation(struct buf *b, const struct plan_operation *o)
         buf_printf(b, ",\"mtime_ns\":%" PRId64, o->mtime_ns);
     if (o->has_hash)
         add_hash(b, "sha256", o->hash);
+    if (o->attributes)
+        buf_printf(b, ",\"attributes\":%s", o->attributes);
     if (o->copied)
         buf_str(b, ",\"copied\":true");
     if (o->has_base)
@@ -342,6 +345,28 @@ static void take_base(struct cursor *c, struct plan_identity *base)
     must(c, "}");
 }
 
+/* Of any number of texts with texts; what it has is looked at as a whole. */
+static const char *take_attributes(struct cursor *c)
+{
+    const char *first = c->at;
+    bool more = true;
+
+    must(c, "{");
+    while (more && !c->bad) {
+        must(c, "\"");
+        (void)string_length(c);
+        must(c, ":\"");
+        (void)string_length(c);
+        more = take(c, ",");
+    }
+    must(c, "}");
+    size_t n = (size_t)(c->at - first);
+    const char *copy =
+        !c->bad && attributes_are_sane(first, n) ? arena_copy(c->arena, first, n) : NULL;
+    c->bad = c->bad || !copy;
+    return copy;
+}
+
 static void take_operation(struct cursor *c, struct plan_operation *o)
 {
     must(c, "{\"op\":\"");
@@ -361,6 +386,8 @@ static void take_operation(struct cursor *c, struct plan_operation *o)
         o->mtime_ns = take_signed(c);
     if (take(c, ",\"sha256\":\""))
         take_hash(c, o->hash);
+    if (take(c, ",\"attributes\":"))
+        o->attributes = take_attributes(c);
     o->copied = take(c, ",\"copied\":true");
     o->has_base = take(c, ",\"base\":{");
     if (o->has_base)
@@ -434,6 +461,7 @@ static int check_operation(const struct plan_operation *o, struct err *err)
         !fits(shape->link, o->link != NULL) || !fits(shape->hash, o->has_hash) ||
         !fits(shape->base, o->has_base) || (o->from && !o->has_base) ||
         (o->copied && o->kind != PLAN_MOVE) || !types_fit(o) ||
+        (o->attributes && o->kind != PLAN_MKDIR && (!o->has_hash || o->link)) ||
         (o->kind != PLAN_DELETE && (o->mode & 07000)) ||
         (o->from && o->kind != PLAN_MOVE && strcmp(o->from, o->path) == 0) ||
         (o->link && strcmp(o->link, o->path) == 0))

@@ -365,7 +365,8 @@ static bool has_become(const struct matching *m, const struct gone *gone,
     if (!now)
         return false;
     if (S_ISDIR(gone->identity.mode))
-        return now->kind == PLAN_MKDIR;
+        return now->kind == PLAN_MKDIR && content_same_attributes(m->d->layer.upper, now->path,
+                                                                  m->d->how->tree, gone->path) == 1;
     if (now->kind != PLAN_MOVE || strcmp(now->from, gone->path) != 0)
         return false;
     if (S_ISLNK(gone->identity.mode))

@@ -28,6 +28,7 @@ const char *const plan_flaw_names[PLAN_FLAW_COUNT_] = {
     [PLAN_FLAW_UNREADABLE] = "unreadable",
     [PLAN_FLAW_TOO_LARGE] = "too_large",
     [PLAN_FLAW_LOST] = "lost",
+    [PLAN_FLAW_ATTRIBUTES] = "attributes",
     [PLAN_FLAW_OTHER_NAME] = "other_name",
 };
 
@@ -42,6 +43,8 @@ const char *const plan_flaw_words[PLAN_FLAW_COUNT_] = {
     [PLAN_FLAW_TOO_LARGE] = "is larger than a plan carries (64 GiB): keep it out of the workspace",
     [PLAN_FLAW_LOST] =
         "has content that cannot be told from this layer: discard the plan and run it again",
+    [PLAN_FLAW_ATTRIBUTES] =
+        "is a directory of the base with other attributes, which no plan carries: set them back",
     [PLAN_FLAW_OTHER_NAME] =
         "was changed through another name, which is gone: discard the plan and use one that stays",
 };

@@ -43,6 +43,7 @@ enum plan_flaw_kind {
     PLAN_FLAW_UNREADABLE,
     PLAN_FLAW_TOO_LARGE,  /* to be hashed */
     PLAN_FLAW_LOST,       /* says that it came from a place of the base where nothing fitting is */
+    PLAN_FLAW_ATTRIBUTES, /* the attributes of a directory of the base have changed */
     PLAN_FLAW_OTHER_NAME, /* changed through another name of the same file, which is gone */
     PLAN_FLAW_COUNT_,
 };
@@ -65,16 +66,17 @@ struct plan_identity {
 /* Names are bytes; NUL-terminated all the same, as no name holds one. NULL: there is none. */
 struct plan_operation {
     enum plan_kind kind;
-    uint32_t mode;      /* with the type, as it is to be afterwards; of a delete: as it was */
-    const char *path;   /* in the final tree; of a delete: in the base */
-    const char *from;   /* in the base, where that differs from `path` */
-    const char *target; /* of a symlink */
-    const char *link;   /* of a create or write: another final path that is the same file. With a
-                           hash: that of an operation with content, staged there. Without: of an
-                           object of the base, untouched, moved or chmodded */
-    uint64_t size;      /* of the content it carries */
-    uint64_t entries;   /* delete of a directory: how many lie below */
-    uint64_t bytes;     /* ... and what they hold */
+    uint32_t mode;          /* with the type, as it is to be afterwards; of a delete: as it was */
+    const char *path;       /* in the final tree; of a delete: in the base */
+    const char *from;       /* in the base, where that differs from `path` */
+    const char *target;     /* of a symlink */
+    const char *attributes; /* of what carries content, and of a mkdir (attributes.h) */
+    const char *link; /* of a create or write: another final path that is the same file. With a
+                         hash: that of an operation with content, staged there. Without: of an
+                         object of the base, untouched, moved or chmodded */
+    uint64_t size;    /* of the content it carries */
+    uint64_t entries; /* delete of a directory: how many lie below */
+    uint64_t bytes;   /* ... and what they hold */
     int64_t mtime_ns;
     struct plan_identity base;
     bool has_base;
@@ -152,3 +154,6 @@ int plan_derive(struct plan *ret, const struct plan_derivation *how, struct err 
 /* A written plan (both forms), its globs expanded; the content it carries goes to DIR/upper
  * (submit.c). */
 int plan_submit(struct plan *ret, int tree, int dir, const char *json, size_t n, struct err *err);
+/* What a written plan makes of the tree, as a layer over it in DIR/upper, where its content lies
+ * already (view.c). */
+int plan_view(const struct plan *plan, int tree, int dir, bool privileged, struct err *err);

@@ -460,14 +460,23 @@ static bool leads_out(const char *path, const char *target)
     return *target == '/';
 }
 
+/* Or by the way that was found (lead.h), which is through other links as well. */
 static bool is_link_out(const struct hearing *h)
 {
     const struct plan_operation *o = h->operation;
 
-    return S_ISLNK(o->mode) && o->target && leads_out(o->path, o->target)
-               ? hearing_say(h, "is a symbolic link that leads out of the tree, to '%.200s'",
-                             o->target)
-               : false;
+    if (!S_ISLNK(o->mode) || !o->target ||
+        (h->fact->lead == PLAN_LEAD_INSIDE && !leads_out(o->path, o->target)))
+        return false;
+    if (h->fact->lead == PLAN_LEAD_UNKNOWN)
+        return hearing_say(h, "is a symbolic link whose way, by '%.200s', is too long to follow",
+                           o->target);
+    if (h->fact->lead_through)
+        return hearing_say(h,
+                           "is a symbolic link that leads out of the tree, to '%.150s' and there "
+                           "through the link '%.150s'",
+                           o->target, h->fact->lead_through);
+    return hearing_say(h, "is a symbolic link that leads out of the tree, to '%.200s'", o->target);
 }
 
 #define AGAIN "make the plan anew, from the tree as it is now"

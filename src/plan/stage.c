@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "plan/attributes.h"
 #include "plan/layout.h"
 #include "plan/steps.h"
 
@@ -152,6 +153,23 @@ static int strip(int fd, const struct plan_operation *o, struct err *err)
     return r;
 }
 
+/* No others than the plan says: they come into the tree with the content. */
+static int compare_attributes(int fd, const struct plan_operation *o, struct err *err)
+{
+    scoped_buf struct buf text = {0};
+
+    buf_init(&text, ATTRIBUTES_LARGEST);
+    int r = attributes_read(fd, NULL, &text);
+    if (r < 0)
+        return err_set(err, ERR_IO, -r, "read the attributes of what is planned for '%s'", o->path);
+    size_t n = o->attributes ? strlen(o->attributes) : 0;
+    if (text.n != n || (n > 0 && memcmp(text.p, o->attributes, n) != 0))
+        return err_set(err, ERR_CONFLICT, 0,
+                       "the attributes of what is planned for '%s' are not what the plan says",
+                       o->path);
+    return 0;
+}
+
 int stage_prove(struct reach *dir, const struct plan_operation *operation, const char *content,
                 struct err *err)
 {
@@ -166,7 +184,8 @@ int stage_prove(struct reach *dir, const struct plan_operation *operation, const
     if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
         return err_set(err, ERR_CONFLICT, 0, "what is planned for '%s' is not a file",
                        operation->path);
-    if (compare(fd, operation, err) < 0 || strip(fd, operation, err) < 0)
+    if (compare(fd, operation, err) < 0 || strip(fd, operation, err) < 0 ||
+        compare_attributes(fd, operation, err) < 0)
         return -1;
     if ((st.st_mode & 07777) == (operation->mode & 0777))
         return 0;
@@ -211,6 +230,16 @@ static int make_symlink(const struct reach *dir, const struct plan_operation *o,
     return 0;
 }
 
+static int make_directory(const struct reach *dir, const struct plan_operation *o, const char *home)
+{
+    if (mkdirat(dir->top, home, OWNER_ALL) < 0)
+        return -errno;
+    if (!o->attributes)
+        return 0;
+    scoped_fd int fd = openat(dir->top, home, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    return fd < 0 ? -errno : attributes_set(fd, o->attributes);
+}
+
 int stage_make(struct reach *dir, const struct plan *plan, size_t operation, struct err *err)
 {
     const struct plan_operation *o = &plan->operations[operation];
@@ -220,7 +249,7 @@ int stage_make(struct reach *dir, const struct plan *plan, size_t operation, str
     ignore(stage_unmake(dir, plan, operation));
     snprintf(home, sizeof(home), "slots/%zu", operation);
     if (o->kind == PLAN_MKDIR)
-        r = mkdirat(dir->top, home, OWNER_ALL) < 0 ? -errno : 0;
+        r = make_directory(dir, o, home);
     else if (o->kind == PLAN_SYMLINK)
         r = make_symlink(dir, o, home);
     else

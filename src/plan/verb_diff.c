@@ -12,6 +12,7 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/fd.h"
+#include "plan/attributes.h"
 #include "plan/content.h"
 #include "plan/diff.h"
 #include "plan/findings.h"
@@ -195,6 +196,16 @@ static void add_mode(const struct plan_operation *operation, struct buf *b)
         buf_printf(b, ", mode %04o -> %04o", was, mode);
 }
 
+static void add_attributes(const char *text, struct buf *b)
+{
+    scoped_buf struct buf names = {0};
+
+    buf_init(&names, ATTRIBUTES_LARGEST);
+    attributes_add_names(&names, text);
+    buf_str(b, ", attributes ");
+    add_name(b, buf_done(&names) < 0 ? "?" : names.p);
+}
+
 static void add_words(const struct desk *desk, const struct plan_operation *operation,
                       struct buf *b)
 {
@@ -211,6 +222,8 @@ static void add_words(const struct desk *desk, const struct plan_operation *oper
         add_name(b, operation->link);
     }
     add_mode(operation, b);
+    if (operation->attributes)
+        add_attributes(operation->attributes, b);
     if (operation->has_hash)
         buf_printf(b, ", %" PRIu64 " bytes", operation->size);
     if (operation->kind == PLAN_DELETE && S_ISDIR(operation->mode))

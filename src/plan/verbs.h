@@ -22,7 +22,7 @@ struct verb_call {
 typedef int verb_function(const struct verb_call *call, json_t *answer, struct err *err);
 
 verb_function verb_derive, verb_submit;
-verb_function verb_show, verb_diff, verb_verify;
+verb_function verb_show, verb_diff, verb_view, verb_verify;
 verb_function verb_apply, verb_undo, verb_recover, verb_drop;
 
 /* json_unpack_ex, strictly: a key that is not in the format is an error (ERR_INVALID). */

@@ -180,6 +180,11 @@ static int read_max_operations(struct reader *r, const json_t *value)
     return reader_count(value, PLAN_POLICY_MOST_OPERATIONS, &r->policy->plan.max_operations);
 }
 
+static int read_waiting_bytes(struct reader *r, const json_t *value)
+{
+    return reader_size(value, &r->policy->plan.waiting_bytes);
+}
+
 static int read_deny(struct reader *r, const json_t *value)
 {
     struct plan_policy *plan = &r->policy->plan;
@@ -259,6 +264,7 @@ static const struct key plan_keys[] = {
     {"max_file_bytes", "a size such as \"64M\" (K, M, G or T)", read_max_file_bytes},
     {"max_bytes", "a size such as \"1G\" (K, M, G or T)", read_max_bytes},
     {"max_operations", "a whole number from 1 to 200000", read_max_operations},
+    {"waiting_bytes", "a size such as \"16G\" (K, M, G or T)", read_waiting_bytes},
     {"types", "an object such as {\"deny\": [\".exe\"]}", read_types},
     {"executables", CARE, read_executables},
     {"sensitive", CARE, read_sensitive},

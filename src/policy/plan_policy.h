@@ -16,6 +16,8 @@ enum {
     PLAN_POLICY_EXPIRES_MS = 72 * 3600 * 1000, /* where the policy does not say */
 };
 
+#define PLAN_POLICY_WAITING_BYTES (16ULL << 30) /* likewise */
+
 /* While a plan is open: its base may change, and the plan goes stale; or it may not. */
 enum plan_base {
     PLAN_BASE_FREE,
@@ -67,6 +69,7 @@ struct plan_policy {
     uint64_t max_file_bytes; /* 0: not set, here and below */
     uint64_t max_bytes;
     uint64_t max_operations;
+    uint64_t waiting_bytes; /* of a workspace's plans that are not decided */
     uint64_t expires_ms;
     uint64_t history_keep;
     uint64_t history_days;

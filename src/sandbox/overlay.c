@@ -83,6 +83,30 @@ static int check_apart(const struct layer *layer, const char *path, const char *
                    layer->name, what, what);
 }
 
+/* Code inside could put links in the place of what is kept there, until that is mounted. */
+static int check_mounts(const struct run *run, const struct layer *layer, const char *path,
+                        struct err *err)
+{
+    char other[4096];
+
+    int r = path_of_fd(layer->lower, other, sizeof(other));
+    if (r < 0)
+        return err_set(err, ERR_IO, -r, "find the path of what is below '%s'", layer->name);
+    if (check_apart(layer, path, other, "source of its mount", err) < 0)
+        return -1;
+    for (size_t i = 0; i < run->spec->mount_count; i++) {
+        const struct carrel_mount *mount = &run->spec->mounts[i];
+        bool counts = mount->writable || mount->layer; /* a layer's source is to stay as it is */
+        scoped_fd int fd = counts ? open(mount->source, O_PATH | O_CLOEXEC) : -1;
+        if (fd >= 0 && path_of_fd(fd, other, sizeof(other)) == 0 &&
+            check_apart(layer, path, other,
+                        mount->layer ? "source of a mount" : "source of a writable mount (--rw)",
+                        err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
 static const char *whose_directory(const struct layer *layer)
 {
     return is_plan(layer->flags) ? "plan" : "layer";
@@ -92,7 +116,6 @@ static int check_directory(const struct run *run, const struct layer *layer, str
 {
     const char *whose = whose_directory(layer);
     char path[4096];
-    char tree[4096];
     struct stat dir;
 
     if (fstat(layer->dir, &dir) < 0)
@@ -107,13 +130,11 @@ static int check_directory(const struct run *run, const struct layer *layer, str
     if (is_plan(layer->flags) && check_place(run, layer, &dir, err) < 0)
         return -1;
     int r = path_of_fd(layer->dir, path, sizeof(path));
-    if (r == 0)
-        r = path_of_fd(layer->lower, tree, sizeof(tree));
     if (r < 0)
         return err_set(err, ERR_IO, -r, "find the path of '%s'", layer->name);
     if (check_apart(layer, path, run->workspace_path, "workspace", err) < 0)
         return -1;
-    return is_plan(layer->flags) ? 0 : check_apart(layer, path, tree, "source of its mount", err);
+    return is_plan(layer->flags) ? 0 : check_mounts(run, layer, path, err);
 }
 
 /* What the tree's top allows beyond its mode is the layer's top's as well. */

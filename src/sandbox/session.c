@@ -262,6 +262,7 @@ static void conclude(struct session *session)
     while (session->live.socket >= 0)
         hear_first_process(session); /* a last word */
     explain_end(session);
+    session->never_stood = session->state == SESSION_STARTING && !session->reason;
     if (session->state < SESSION_ENDING && !session->reason)
         session->reason = CARREL_ENDED_SIGNAL;
     session->state = SESSION_ENDING;
@@ -281,6 +282,13 @@ static void conclude(struct session *session)
     (void)source_set(session, &session->denial, -1, 0);
     (void)source_set(session, &session->limit, -1, 0);
     session->calls.over(session->owner, &session->why);
+}
+
+bool session_never_stood(const struct session *session, struct err *ret)
+{
+    if (session->never_stood)
+        *ret = session->why;
+    return session->never_stood;
 }
 
 static void reap(struct session *session)

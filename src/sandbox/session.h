@@ -85,6 +85,8 @@ int exec_start(struct session *session, const struct exec_request *request, stru
 void exec_signal(struct exec *exec, int number);
 /* Ends its whole tree and nothing else. reason: CARREL_ENDED_SIGNAL, or the limit it went over. */
 void exec_kill(struct exec *exec, enum carrel_reason reason);
+/* While `ended` is told: whether the sandbox could not be made, and no command has been in it. */
+bool session_never_stood(const struct session *session, struct err *ret);
 /* Running or left over. */
 size_t session_execs(const struct session *session);
 /* Cpu time of all in it, in ms, that only grows: whether it is idle. */

@@ -138,7 +138,8 @@ struct session {
     enum session_state state;
     enum carrel_reason reason; /* why it ends */
     struct err why;
-    bool started; /* pid 1 has been made, and its run is to be cleared */
+    bool never_stood; /* it ended before its root stood, and nobody had asked for that */
+    bool started;     /* pid 1 has been made, and its run is to be cleared */
     int epoll;
     int tell;
     struct source first_process;

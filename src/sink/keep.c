@@ -107,7 +107,9 @@ static int read_key(EVP_PKEY **ret, struct err *err)
     if (st.st_uid != geteuid() || (st.st_mode & 077))
         return err_set(err, ERR_DENIED, 0, "'" KEY "' can be read or written by others");
     ssize_t n = read(fd, text, sizeof(text));
-    int r = parse_key(text, n > 0 ? (size_t)n : 0, ret, err);
+    if (n < 0)
+        return err_set(err, ERR_IO, errno, "read '" KEY "'");
+    int r = parse_key(text, (size_t)n, ret, err);
     explicit_bzero(text, sizeof(text));
     return r;
 }
@@ -229,6 +231,8 @@ int keep_head(struct keep *keep, uint64_t seq, const char hash[AUDIT_HEX], struc
     audit_head_encode(&head, line);
     size_t n = strlen(line);
     line[n++] = '\n';
+    if (keep->heads < 0 && open_heads(keep, err) < 0) /* taken away by keep_forget */
+        return -1;
     /* Elsewhere first: what is only here could be missed there. Twice there does no harm. */
     if (keep->file >= 0 && append(keep->file, line, n, SINK_NAME, err) < 0)
         return -1;

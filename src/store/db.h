@@ -18,7 +18,7 @@
 #include "store/store.h"
 
 enum {
-    STORE_VERSION = 4,
+    STORE_VERSION = 5,
     STORE_PAGE = 16,         /* rows of a list that are in memory at once */
     STORE_ROW_MAX = 4 << 20, /* bytes of the largest row */
     STORE_ID_MAX = 512,      /* bytes of an id: 128 characters */
@@ -63,6 +63,8 @@ enum query_name {
     QUERY_TEMPLATE_ADD,
     QUERY_TEMPLATE_GET,
     QUERY_TEMPLATE_NAMED,
+    QUERY_TEMPLATE_FREEZING,
+    QUERY_TEMPLATE_FROZEN,
     QUERY_TEMPLATE_BEGIN,
     QUERY_TEMPLATE_READY,
     QUERY_TEMPLATE_RETIRE_OTHERS,
@@ -76,6 +78,8 @@ enum query_name {
     QUERY_TEMPLATE_USERS,
     QUERY_TEMPLATE_USERS_OF,
     QUERY_TEMPLATE_USER_NAMES,
+    QUERY_BUILD_OF,
+    QUERY_BUILDS,
     /* From here on with the connection that does not wait for the disk. */
     QUERY_EXEC_ADD,
     QUERY_EXECS_BEGIN,

@@ -273,16 +273,19 @@ int store_plan_undecided(struct store *store, struct arena *arena, const char *w
 }
 
 int store_plans_count_undecided(struct store *store, const char *workspace, size_t *ret,
-                                struct err *err)
+                                uint64_t *ret_bytes, struct err *err)
 {
     scoped_query struct query q =
         query_on(store, QUERY_PLANS_COUNT,
-                 "SELECT count(*) FROM plans WHERE workspace = ? AND state IN " UNDECIDED);
+                 "SELECT count(*), total(max(bytes, disk_bytes)) FROM plans WHERE workspace = ?"
+                 " AND state IN " UNDECIDED);
 
     query_text(&q, workspace);
     int rc = query_step(&q, err);
-    if (rc > 0)
+    if (rc > 0) {
         *ret = (size_t)query_column_number(&q, 0);
+        *ret_bytes = (uint64_t)query_column_number(&q, 1);
+    }
     return rc < 0 ? -1 : 0;
 }
 

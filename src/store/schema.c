@@ -86,6 +86,10 @@ const char *const db_steps[STORE_VERSION] = {
     "ALTER TABLE workspaces ADD COLUMN template TEXT NOT NULL DEFAULT '';"
     "CREATE INDEX workspaces_template ON workspaces (template, id) WHERE template <> '';"
     "PRAGMA user_version = 4;",
+    "ALTER TABLE workspaces ADD COLUMN builds TEXT NOT NULL DEFAULT '';"
+    "CREATE UNIQUE INDEX workspaces_builds ON workspaces (builds)"
+    "  WHERE builds <> '' AND deleted_ms = 0;"
+    "PRAGMA user_version = 5;",
 };
 
 /* --- errors --- */

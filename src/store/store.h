@@ -45,14 +45,16 @@ struct store_workspace {
                            of it is being removed */
     const char *trash;  /* stamp of its place in the trash, "" */
     const char *template; /* id of the one whose environments it shares, "": none's */
+    const char *builds;   /* name of the template that it is to become: one at a time; "": none */
 };
 
 /* A workspace that was frozen, for others to stand on.
  *
- *   freezing --> ready --(another one has its name)--> retired --(nobody uses it)--> removing -->
- * gone |           `-------------------------------------------(it is deleted)----->
+ *   freezing --> ready --(another has its name)--> retired --(nobody uses it)--> removing --> gone
+ *      |           `------------------------------------------(it is deleted)----->
  *      `--> gone: nothing of it was done, and the workspace stays
- */
+ *
+ * Of one name one is being frozen at a time, and while a workspace builds it, that one alone. */
 struct store_template {
     const char *id;
     const char *name;
@@ -136,8 +138,8 @@ int store_key_revoke(struct store *store, const char *id, int64_t now_ms, struct
 int store_keys(struct store *store, const char *owner, const char *after, size_t limit,
                bool (*each)(void *, const struct store_key *), void *context, struct err *err);
 
-/* ERR_CONFLICT when there is one of that id, in the trash or not; ERR_NOT_FOUND: its template is
- * gone. */
+/* ERR_CONFLICT when there is one of that id, in the trash or not, or another builds the same;
+ * ERR_NOT_FOUND: its template is gone. */
 int store_workspace_add(struct store *store, const struct store_workspace *w, struct err *err);
 /* 1 found (also in the trash), 0 not. */
 int store_workspace_get(struct store *store, struct arena *arena, const char *id,
@@ -146,7 +148,8 @@ int store_workspace_get(struct store *store, struct arena *arena, const char *id
  */
 int store_workspace_update(struct store *store, const struct store_workspace *w, struct err *err);
 /* Into the trash, out of it, or on its way out for good: deleted_ms, trash, updated_ms are written
- * if deleted_ms was `was_deleted_ms`. ERR_NOT_FOUND, ERR_CONFLICT: it was not. */
+ * if deleted_ms was `was_deleted_ms`; one that was in the trash builds nothing any more.
+ * ERR_NOT_FOUND, ERR_CONFLICT: it was not. */
 int store_workspace_move(struct store *store, const struct store_workspace *w,
                          int64_t was_deleted_ms, struct err *err);
 /* The row of one in the trash, and those of its commands. ERR_NOT_FOUND, ERR_CONFLICT: it is not.
@@ -157,7 +160,14 @@ int store_workspaces(struct store *store, const char *owner, bool deleted, const
                      size_t limit, bool (*each)(void *, const struct store_workspace *),
                      void *context, struct err *err);
 int store_count_workspaces(struct store *store, const char *owner, uint64_t *ret, struct err *err);
+/* 1 and the workspace that builds this template, 0: none does. */
+int store_build_of(struct store *store, struct arena *arena, const char *name,
+                   struct store_workspace *ret, struct err *err);
+/* All that build one, by the template's name: how many, `most` at most. */
+int store_builds(struct store *store, struct arena *arena, struct store_workspace *ret, size_t most,
+                 struct err *err);
 
+/* ERR_CONFLICT: another one of its name is being frozen, or built in another workspace. */
 int store_template_add(struct store *store, const struct store_template *t, struct err *err);
 /* 1 found, 0 not. */
 int store_template_get(struct store *store, struct arena *arena, const char *id,
@@ -165,6 +175,11 @@ int store_template_get(struct store *store, struct arena *arena, const char *id,
 /* Likewise the one that the name means now. */
 int store_template_named(struct store *store, struct arena *arena, const char *name,
                          struct store_template *ret, struct err *err);
+/* Likewise the one of that name that is being frozen; and the one that this workspace becomes. */
+int store_template_freezing(struct store *store, struct arena *arena, const char *name,
+                            struct store_template *ret, struct err *err);
+int store_template_frozen(struct store *store, struct arena *arena, const char *workspace,
+                          struct store_template *ret, struct err *err);
 /* It is what its name means from now on, others of that name are retired, and the row of the
  * workspace that it was goes, with those of its commands. ERR_CONFLICT: it was not being frozen. */
 int store_template_ready(struct store *store, const struct store_template *t, struct err *err);
@@ -216,9 +231,9 @@ int store_plans_forget(struct store *store, const char *workspace, size_t most, 
 int store_plans_over(struct store *store, const char *workspace,
                      bool (*each)(void *, const struct store_plan *), void *context,
                      struct err *err);
-/* How many of a workspace's plans are neither applied nor given up. */
+/* How many of a workspace's plans are neither applied nor given up, and what they take. */
 int store_plans_count_undecided(struct store *store, const char *workspace, size_t *ret,
-                                struct err *err);
+                                uint64_t *ret_bytes, struct err *err);
 /* Those that are due, the oldest of each workspace, oldest first. */
 int store_plans_due(struct store *store, int64_t now_ms,
                     bool (*each)(void *, const struct store_plan *), void *context,

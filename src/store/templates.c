@@ -34,7 +34,11 @@ int store_template_add(struct store *store, const struct store_template *t, stru
 {
     scoped_query struct query q =
         query_on(store, QUERY_TEMPLATE_ADD,
-                 "INSERT INTO templates (" COLUMNS ") VALUES (?,?,?,?,?,?,?,?,?,?)");
+                 "INSERT INTO templates (" COLUMNS ") SELECT ?,?2,?,?,?5,?,?,?,?,?"
+                 " WHERE NOT EXISTS (SELECT 1 FROM templates WHERE name = ?2"
+                 " AND state = 'freezing') AND NOT EXISTS (SELECT 1 FROM workspaces"
+                 " WHERE builds = ?2 AND builds <> '' AND deleted_ms = 0 AND id <> ?5)");
+    int changed = 0;
 
     query_text(&q, t->id);
     query_text(&q, t->name);
@@ -46,7 +50,10 @@ int store_template_add(struct store *store, const struct store_template *t, stru
     query_number(&q, t->files);
     query_number(&q, t->created_ms);
     query_number(&q, t->share_cache);
-    return query_run(&q, NULL, err);
+    if (query_run(&q, &changed, err) < 0)
+        return -1;
+    return changed ? 0
+                   : err_set(err, ERR_CONFLICT, 0, "another template of that name is being made");
 }
 
 int store_template_get(struct store *store, struct arena *arena, const char *id,
@@ -56,6 +63,30 @@ int store_template_get(struct store *store, struct arena *arena, const char *id,
         query_on(store, QUERY_TEMPLATE_GET, "SELECT " COLUMNS " FROM templates WHERE id = ?");
 
     query_text(&q, id);
+    int rc = query_step(&q, err);
+    return rc > 0 ? read_template(&q, arena, ret, err) : rc;
+}
+
+int store_template_freezing(struct store *store, struct arena *arena, const char *name,
+                            struct store_template *ret, struct err *err)
+{
+    scoped_query struct query q =
+        query_on(store, QUERY_TEMPLATE_FREEZING,
+                 "SELECT " COLUMNS " FROM templates WHERE name = ? AND state = 'freezing'");
+
+    query_text(&q, name);
+    int rc = query_step(&q, err);
+    return rc > 0 ? read_template(&q, arena, ret, err) : rc;
+}
+
+int store_template_frozen(struct store *store, struct arena *arena, const char *workspace,
+                          struct store_template *ret, struct err *err)
+{
+    scoped_query struct query q =
+        query_on(store, QUERY_TEMPLATE_FROZEN,
+                 "SELECT " COLUMNS " FROM templates WHERE workspace = ? AND state = 'freezing'");
+
+    query_text(&q, workspace);
     int rc = query_step(&q, err);
     return rc > 0 ? read_template(&q, arena, ret, err) : rc;
 }

@@ -7,7 +7,7 @@
 
 #define COLUMNS                                                                                    \
     "id, owner, bucket, policy, links, labels, created_ms, updated_ms, deleted_ms, trash, "        \
-    "template"
+    "template, builds"
 
 static int read_workspace(struct query *q, struct arena *arena, struct store_workspace *ret,
                           struct err *err)
@@ -24,6 +24,7 @@ static int read_workspace(struct query *q, struct arena *arena, struct store_wor
         .deleted_ms = query_column_number(q, 8),
         .trash = query_column_text(q, 9, arena),
         .template = query_column_text(q, 10, arena),
+        .builds = query_column_text(q, 11, arena),
     };
 
     int rc = query_row_done(q, err);
@@ -36,7 +37,7 @@ int store_workspace_add(struct store *store, const struct store_workspace *w, st
 {
     scoped_query struct query q =
         query_on(store, QUERY_WORKSPACE_ADD,
-                 "INSERT INTO workspaces (" COLUMNS ") SELECT ?,?,?,?,?,?,?,?,?,?,?11"
+                 "INSERT INTO workspaces (" COLUMNS ") SELECT ?,?,?,?,?,?,?,?,?,?,?11,?12"
                  " WHERE ?11 = '' OR EXISTS (SELECT 1 FROM templates WHERE id = ?11"
                  " AND state IN ('ready', 'retired'))");
     int changed = 0;
@@ -52,6 +53,7 @@ int store_workspace_add(struct store *store, const struct store_workspace *w, st
     query_number(&q, w->deleted_ms);
     query_text(&q, w->trash);
     query_text(&q, w->template);
+    query_text(&q, w->builds ? w->builds : "");
     if (query_run(&q, &changed, err) < 0)
         return -1;
     return changed ? 0 : err_set(err, ERR_NOT_FOUND, 0, "the template was deleted meanwhile");
@@ -107,8 +109,8 @@ int store_workspace_move(struct store *store, const struct store_workspace *w,
     int changed = 0;
     scoped_query struct query q =
         query_on(store, QUERY_WORKSPACE_MOVE,
-                 "UPDATE workspaces SET deleted_ms = ?, trash = ?, updated_ms = ?"
-                 " WHERE id = ? AND deleted_ms = ?");
+                 "UPDATE workspaces SET deleted_ms = ?, trash = ?, updated_ms = ?,"
+                 " builds = iif(deleted_ms > 0, '', builds) WHERE id = ? AND deleted_ms = ?");
 
     query_number(&q, w->deleted_ms);
     query_text(&q, w->trash);
@@ -227,4 +229,38 @@ int store_count_workspaces(struct store *store, const char *owner, uint64_t *ret
         return -1;
     *ret = (uint64_t)query_column_number(&q, 0);
     return 0;
+}
+
+/* --- those that are to become templates --- */
+
+int store_build_of(struct store *store, struct arena *arena, const char *name,
+                   struct store_workspace *ret, struct err *err)
+{
+    scoped_query struct query q =
+        query_on(store, QUERY_BUILD_OF,
+                 "SELECT " COLUMNS " FROM workspaces WHERE builds = ? AND builds <> ''"
+                 " AND deleted_ms = 0");
+
+    query_text(&q, name);
+    int rc = query_step(&q, err);
+    return rc > 0 ? read_workspace(&q, arena, ret, err) : rc;
+}
+
+int store_builds(struct store *store, struct arena *arena, struct store_workspace *ret, size_t most,
+                 struct err *err)
+{
+    scoped_query struct query q =
+        query_on(store, QUERY_BUILDS,
+                 "SELECT " COLUMNS " FROM workspaces WHERE builds <> '' AND deleted_ms = 0"
+                 " ORDER BY builds LIMIT ?");
+    int n = 0;
+    int rc;
+
+    query_number(&q, (int64_t)most);
+    while ((rc = query_step(&q, err)) > 0) {
+        if (read_workspace(&q, arena, &ret[n], err) < 0)
+            return -1;
+        n++;
+    }
+    return rc < 0 ? -1 : n;
 }

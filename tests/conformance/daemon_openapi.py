@@ -158,6 +158,8 @@ class Document:
 
 DOCUMENT = Document(read(SOURCE))
 
+# Answered only when the process that does it is killed: fault/daemon_templates_killed.py sees it.
+ELSEWHERE = {("POST", "/v1/templates"): {202}}
 # Whoever has a key may ask, and sees what is theirs or theirs to judge: the rest is not there (404).
 EVERY_SCOPE = {("GET", "/v1/plans"), ("GET", "/v1/workspaces/{ws}/plans"), ("GET", "/v1/workspaces/{ws}/plans/{plan}"),
                ("GET", "/v1/workspaces/{ws}/plans/{plan}/diff")}
@@ -364,7 +366,7 @@ class TheDaemon(DaemonTest):
         for (method, path), operation in DOCUMENT.operations():
             seen = self.seen[method, path]
             with self.subTest(route=f"{method} {path}"):
-                good = {int(s) for s in operation["responses"] if s.startswith("2")}
+                good = {int(s) for s in operation["responses"] if s.startswith("2")} - ELSEWHERE.get((method, path), set())
                 self.assertEqual(good, {s for s in seen if s < 300}, "no good call of it")
                 wanted = {400} if operation.get("security") == [] else {401} if (method, path) in EVERY_SCOPE else {401, 403}
                 wanted |= {404} if "{" in path else set()

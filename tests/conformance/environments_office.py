@@ -1,6 +1,7 @@
 #!/usr/bin/python3 -B
 # SPDX-License-Identifier: Apache-2.0
 # TIMEOUT: 900
+# TAKES: 60
 # AS: root
 """The template `office` as it is shipped, and what agents do with it, with the network closed: a plot, a Word document, a PDF,
 a workbook, packages of one's own."""

@@ -1,6 +1,7 @@
 #!/usr/bin/python3 -B
 # SPDX-License-Identifier: Apache-2.0
 # TIMEOUT: 600
+# TAKES: 60
 # AS: user
 """Packages of one workspace are its own: two versions side by side, out of sight of all others and of the host, there after
 sleep and restart, changed in place without anybody else seeing it, and installed again with the network closed."""

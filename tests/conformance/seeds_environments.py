@@ -1,6 +1,7 @@
 #!/usr/bin/python3 -B
 # SPDX-License-Identifier: Apache-2.0
 # TIMEOUT: 600
+# TAKES: 40
 # AS: user
 """The Python and Node examples of the documents that the project began with, and their verification commands, word for word
 apart from where they are: what was said there about other ways of isolation holds here. (Two workspaces with two versions of

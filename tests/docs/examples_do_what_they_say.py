@@ -7,6 +7,8 @@ A ```sh block of README.md or docs/*.md, and a literal block of a man page's EXA
 one document run in order in one scratch directory, with `carrel` on PATH. A command that fails, fails the test. What
 `# => text` comments below (or beside) a command state is all that the command prints; `…` stands for any text, and
 `# => …` alone for any number of lines. `make TARGET` is only looked up: the target must exist.
+
+The lines (.Dl) in the EXAMPLES of the pages in SCENES run in order, too, against a daemon and with what they speak of.
 """
 import os
 import pathlib
@@ -17,6 +19,19 @@ import sys
 SRC = pathlib.Path(os.environ["SRC"])
 TMP = pathlib.Path(os.environ["TMP"])
 EXPECT = re.compile(r"\s*#\s=>\s?(.*)$")
+DAEMON = """carrel serve --state desks --listen 127.0.0.1:0 --set ports=token >serve.log 2>&1 &
+daemon=$!
+trap 'kill $daemon; wait' EXIT
+export CARREL_SOCKET="$PWD/desks/carrel.sock"
+until carrel ws ls >/dev/null 2>&1; do sleep 0.1; done
+"""
+SCENES = {
+    "carrel-files.1": "carrel ws create desk; mkdir src; echo 'x = 1  # TODO' >src/a.py; carrel mkdir desk:/out",
+    "carrel-exec.1": "carrel ws create desk; echo 'test:' | carrel put - desk:/Makefile; tar cf archive.tar -T /dev/null",
+    "carrel-port.1": "carrel ws create desk",
+    "carrel-ws.1": "echo '{\"limits\": {\"timeout\": \"1h\"}}' >policy.json",
+}
+NOT_HERE = ("/srv/",)  # a place of somebody's host
 
 
 def markdown_blocks(text):
@@ -27,6 +42,13 @@ def man_blocks(text):
     examples = re.search(r"^\.Sh EXAMPLES\n(.*?)(?=^\.Sh )", text, re.M | re.S)
     literal = re.findall(r"^\.Bd -literal.*?\n(.*?)^\.Ed$", examples.group(1) if examples else "", re.M | re.S)
     return [block.replace("\\e", "\\").replace("\\&", "") for block in literal]
+
+
+def man_scene(name, text):
+    """The one-line examples of a page, as one block."""
+    examples = re.search(r"^\.Sh EXAMPLES\n(.*?)(?=^\.Sh )", text, re.M | re.S)
+    lines = [line for line in re.findall(r"^\.Dl (.*)$", examples.group(1), re.M) if not any(word in line for word in NOT_HERE)]
+    return "\n".join([DAEMON, SCENES[name], *lines])
 
 
 def steps(block):
@@ -89,6 +111,9 @@ def main():
         cwd.mkdir(0o755)
         for number, block in enumerate(extract(path.read_text()), 1):
             complaints += run_block(f"{path.name}, example {number}", block, cwd)
+            count += 1
+        if path.name in SCENES:
+            complaints += run_block(f"{path.name}, lines", man_scene(path.name, path.read_text()), cwd)
             count += 1
     print("\n".join(complaints) or f"{count} examples")
     return 1 if complaints or count == 0 else 0

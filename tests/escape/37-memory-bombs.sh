@@ -5,6 +5,7 @@
 # MUST: an error, or the end of the whole sandbox with 120; three times the limit is never held
 # CONTROL: cgroup-memory
 # TIMEOUT: 180
+# TAKES: 50
 # AS: root
 # An ordinary user needs a cgroup of his own for it: tests/integration/limits_with_delegation.py
 

@@ -1,6 +1,7 @@
 #!/usr/bin/python3 -B
 # SPDX-License-Identifier: Apache-2.0
 # TIMEOUT: 180
+# TAKES: 40
 # ATTACK 43: output without end: 10 GB, no newline, NUL bytes, what is not UTF-8, a terminal's commands (OSC 52) on both
 # streams, also in what a denial says; a reader who never reads
 # MUST: capped at the limit asked for and told so; JSON stays JSON; the engine does not grow with it; nothing is left

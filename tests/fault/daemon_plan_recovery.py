@@ -1,6 +1,7 @@
 #!/usr/bin/python3 -B
 # SPDX-License-Identifier: Apache-2.0
 # TIMEOUT: 300
+# TAKES: 30
 """A tree that is half changed is nobody's until it is taken back, whatever fails meanwhile; and there is a way out."""
 import os
 import signal
@@ -12,7 +13,7 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.environ["SRC"], "tests", "integration"))
 from carreltest import PATIENCE, read, write  # noqa: E402
-from daemon_plans import PlanTest  # noqa: E402
+from daemonplantest import PlanTest  # noqa: E402
 from daemontest import Daemon  # noqa: E402
 
 

@@ -1,6 +1,7 @@
 #!/usr/bin/python3 -B
 # SPDX-License-Identifier: Apache-2.0
 # TIMEOUT: 240
+# TAKES: 25
 """kill -9 of the front, the broker, an init: no command is lost that could live, no byte of output, and the record is true."""
 import hashlib
 import http.client

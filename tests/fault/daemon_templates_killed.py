@@ -1,9 +1,12 @@
 #!/usr/bin/python3 -B
 # SPDX-License-Identifier: Apache-2.0
 # TIMEOUT: 400
+# TAKES: 50
 """A workspace that is frozen while the broker, the front or the process that does it is killed before each of its steps:
 what is there afterwards is the workspace or the template, whole, and never both or neither. (Every fourth or
 sixth step, for the time it takes: all of them with LONG.)"""
+import errno
+import json
 import os
 import shutil
 import signal
@@ -25,7 +28,9 @@ echo wheel > /.cache/uv/wheels/w
 LONG = bool(os.environ.get("LONG"))
 
 
-class Killed(TemplateTest):
+class Faults(TemplateTest):
+    options = ()
+
     def setUp(self):
         super().setUp()
         self.daemon.stop()
@@ -34,13 +39,41 @@ class Killed(TemplateTest):
         os.mkdir(self.faults, 0o700)
         source = os.path.join(os.environ["SRC"], "tests", "fault", "stop_chore.c")
         subprocess.run(["cc", "-O1", "-Wall", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
-        self.daemon = Daemon(self.path("s"), env={**os.environ, "LD_PRELOAD": library, "FAULTS": self.faults})
+        self.daemon = Daemon(self.path("s"), *self.options,
+                             env={**os.environ, "LD_PRELOAD": library, "FAULTS": self.faults})
         os.makedirs(self.top("tools", "bin"), mode=0o755)
 
     def clear(self):
         for name in os.listdir(self.faults):
             os.unlink(f"{self.faults}/{name}")
 
+    def stopped(self, text="stopped"):
+        """The one that stands, once there is one."""
+        path = f"{self.faults}/{text}"
+        self.until(lambda: os.path.exists(path) and read(path).endswith("\n"), "nothing happens")
+        pid = int(read(path).split()[0])
+        os.unlink(path)
+        return pid
+
+    def standing(self):
+        """All children of the broker that stand."""
+        found = []
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                state, parent = read(f"/proc/{pid}/stat").rsplit(")", 1)[1].split()[:2]
+            except OSError:
+                continue
+            if state == "T" and int(parent) == self.daemon.process.pid:
+                found.append(int(pid))
+        return found
+
+    def go_on(self):
+        self.clear()
+        for pid in self.standing():
+            os.kill(pid, signal.SIGCONT)
+
+
+class Killed(Faults):
     def begin(self, step):
         """Asks for a template, whose making stops before that step. Its name, the one who stands, and who waits."""
         name = f"desk{step}"
@@ -128,6 +161,86 @@ class Killed(TemplateTest):
             waiting.close()
             self.until(lambda name=name: self.states(name) == (404, 200), "what it has done is for nobody")
             self.check(name, step)
+
+
+class Undecided(Faults):
+    def test_one_whose_tree_has_moved_is_finished_later_and_that_is_what_is_told(self):
+        ws = self.workspace(id="desk")
+        self.run_in(ws, FILL)
+        self.daemon.post(f"/v1/workspaces/{ws}/sleep")
+        write(f"{self.faults}/at", "moved")
+        waiting = self.daemon.stream("POST", "/v1/templates", {"name": "base", "workspace": ws}, wait=False)
+        for _ in range(2):  # it, and the one that is to see how far it came
+            pid = self.stopped()
+            write(f"{self.faults}/at", "1")
+            os.kill(pid, signal.SIGKILL)
+        answer = waiting.getresponse()
+        told = json.loads(answer.read())
+        waiting.close()
+        self.assertEqual((202, "freezing"), (answer.status, told.get("state")), told)
+        self.stopped()  # the sweep's
+        refused = self.daemon.request("DELETE", f"/v1/workspaces/{ws}?purge=1")
+        self.assertEqual(409, refused.status, refused.bytes)
+        self.assertEqual("freezing", self.daemon.get(f"/v1/templates/{told['id']}").json["state"])
+        self.go_on()
+        self.until(lambda: self.daemon.get(f"/v1/templates/{told['id']}").json["state"] == "ready", "it is not finished")
+        self.assertEqual(404, self.daemon.get(f"/v1/workspaces/{ws}").status)
+        self.assertEqual("one\ndata\n", self.run_in(self.on(), "cat /.venv/lib/one.py /data/file"))
+
+
+class Filled(Faults):
+    options = ("--set", "owner_chores=2")
+    FILES = "mkdir /.venv /data; echo 1 > /.venv/a; cd /data; touch $(seq 30)"
+
+    def create(self, name, key=None):
+        return self.daemon.stream("POST", "/v1/workspaces", {"id": name, "template": "base"}, key=key, wait=False)
+
+    def test_filling_waits_for_nobody_else_and_so_many_at_a_time(self):
+        self.build(fill="mkdir /.venv; echo 1 > /.venv/a; echo data > /data")
+        alice, bob = self.daemon.key("alice"), self.daemon.key("bob")
+        self.assertEqual(201, self.daemon.post("/v1/workspaces", {"id": "planned"}, key=alice).status)
+        plan = self.daemon.execute("planned", "echo x > /new", mode="plan", key=alice)["plan"]["id"]
+        verify = (f"/v1/workspaces/planned/plans/{plan}/verify", {"check": ["test", "-e", "/new"]})
+        write(f"{self.faults}/at", "1")
+        waiting = [self.create(name, alice) for name in ("a1", "a2")]
+        self.until(lambda: len(self.standing()) == 2, "they are not processes of their own")
+        refused = self.daemon.post("/v1/workspaces", {"id": "a3", "template": "base"}, key=alice)
+        self.assertEqual((429, "owner_chores"), (refused.status, refused.json["error"]["details"]["reason"]))
+        self.assertEqual(404, self.daemon.get("/v1/workspaces/a3").status)
+        refused = self.daemon.post(*verify, key=alice)
+        self.assertEqual((429, "owner_chores"), (refused.status, refused.json["error"]["details"]["reason"]))
+        self.assertEqual(201, self.daemon.post("/v1/workspaces", {"id": "plain"}, key=alice).status, "the broker stands")
+        waiting.append(self.create("b1", bob))
+        self.until(lambda: len(self.standing()) == 3, "one owner's keep another's out")
+        self.go_on()
+        for own in waiting:
+            self.assertEqual(201, own.getresponse().status)
+            own.close()
+        self.assertEqual(200, self.daemon.post(*verify, key=alice).status)
+        self.assertEqual("data\n", self.run_in("a1", "cat /data", key=alice))
+        self.assertEqual(204, self.daemon.request("DELETE", "/v1/workspaces/a1?purge=1", key=alice).status)
+        self.assertEqual(201, self.daemon.post("/v1/workspaces", {"id": "a3", "template": "base"}, key=alice).status)
+
+    def test_nobody_has_the_tree_while_it_is_filled(self):
+        self.build(fill=self.FILES)
+        write(f"{self.faults}/at", "2")
+        waiting = self.create("desk")
+        self.until(self.standing, "nothing happens")
+        self.daemon.kill_front()  # the next one finds a workspace that is to go
+        waiting.close()
+        time.sleep(1)
+        self.assertIn("desk", os.listdir(f"{self.daemon.state}/main/threads"), "it was taken from under its copy")
+        self.go_on()
+        self.until(lambda: self.daemon.get("/v1/workspaces/desk").status == 404, "it is half made for ever")
+        self.assertNotIn("desk", os.listdir(f"{self.daemon.state}/main/threads"))
+
+    def test_a_full_disk_is_told_as_that(self):
+        self.build(fill=self.FILES)
+        write(f"{self.faults}/fail", f"fsync 31 {errno.ENOSPC}")  # of the directory, when all in it is there
+        refused = self.daemon.post("/v1/workspaces", {"id": "desk", "template": "base"})
+        self.assertEqual((507, "disk_full"), (refused.status, refused.code), refused.bytes)
+        self.clear()
+        self.until(lambda: self.daemon.post("/v1/workspaces", {"id": "desk", "template": "base"}).status == 201, "it is left")
 
 
 class NewOnes(TemplateTest):

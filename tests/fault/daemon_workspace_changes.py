@@ -1,6 +1,7 @@
 #!/usr/bin/python3 -B
 # SPDX-License-Identifier: Apache-2.0
 # TIMEOUT: 240
+# TAKES: 70
 """Workspaces made, deleted, taken back and purged while the front dies at any instant, or the record cannot be written:
 what was acknowledged holds, no workspace is without its tree, and there is one change of it at a time."""
 import os

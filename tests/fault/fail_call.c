@@ -4,10 +4,11 @@
  *   fail_call LOG PROCESS CALL NUMBER ERRNO COMMAND…      (by number; PROCESS -1: none fails)
  *
  * ERRNO 0: the process is killed on entering the call, which does not happen.
- * Processes count from 0, in the order they are made. LOG gets a line "PROCESS CALL" for each call,
- * and "failed" after the one that did. A process that executes `probe` is let go: from there on it
- * is the command's. strace would count in every process at once: a failure of the first one hides
- * those of the others, and reaches the command and the error message, too. */
+ * Processes count from 0, in the order they are made. LOG gets a line "PROCESS CALL" for each call
+ * when none fails, otherwise for those of that process up to the one that does, and "failed" after
+ * it. A process that executes `probe` is let go: from there on it is the command's. strace would
+ * count in every process at once: a failure of the first one hides those of the others, and reaches
+ * the command and the error message, too. */
 #define _GNU_SOURCE
 #include <elf.h>
 #include <errno.h>
@@ -41,6 +42,7 @@ static pid_t pids[PROCESSES];
 static int process_count;
 static int seen;      /* of the wanted calls */
 static pid_t failing; /* is in the call that shall fail */
+static int done;      /* it has: nothing more is looked at */
 static FILE *log_file;
 
 static void must(long result, const char *what)
@@ -109,6 +111,7 @@ static void at_call(pid_t pid)
             replace_result(pid, -wanted.error);
             fputs("failed\n", log_file);
             failing = 0;
+            done = 1;
         }
         return;
     }
@@ -122,6 +125,14 @@ static void at_call(pid_t pid)
         replace_call(pid, SYS_getpid);
         failing = pid;
     }
+}
+
+/* Every look at a call takes its time: only those who may make the wanted one are looked at. */
+static void go_on(pid_t pid, int signal_number)
+{
+    int looked_at = !done && (wanted.process < 0 || process_number(pid) == wanted.process);
+
+    must(ptrace(looked_at ? PTRACE_SYSCALL : PTRACE_CONT, pid, 0, signal_number), "go on");
 }
 
 static int is_command(pid_t pid)
@@ -160,7 +171,7 @@ static void at_stop(pid_t pid, int status)
         signal_number = SIGKILL; /* ends a pid 1 by itself, but not when it is passed on */
         must(kill(pid, SIGKILL), "end what crashed");
     }
-    must(ptrace(PTRACE_SYSCALL, pid, 0, signal_number), "go on");
+    go_on(pid, signal_number);
 }
 
 int main(int argc, char **argv)

@@ -1,6 +1,7 @@
 #!/usr/bin/python3 -B
 # SPDX-License-Identifier: Apache-2.0
 # TIMEOUT: 240
+# TAKES: 40
 """Each system call of the setup is made to fail, one at a time.
 
 Either carrel says so in one line with status 125 and the command never ran, or it ran exactly as

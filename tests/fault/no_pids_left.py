@@ -7,7 +7,7 @@ import sys
 import unittest
 
 sys.path.insert(0, os.path.join(os.environ["SRC"], "tests", "integration"))
-from carreltest import ROOT, CarrelTest, mount, private_mounts  # noqa: E402
+from carreltest import ROOT, CarrelTest, mount, own_users, private_mounts  # noqa: E402
 
 
 def pids_hierarchy():
@@ -38,7 +38,8 @@ class NoPidsLeft(CarrelTest):
             with open(f"{self.group}/cgroup.procs", "w", encoding="ascii") as file:
                 file.write("0")
         else:
-            resource.setrlimit(resource.RLIMIT_NPROC, (self.running + count, self.running + count))
+            own_users()  # in which nobody else's processes are counted
+            resource.setrlimit(resource.RLIMIT_NPROC, (count, count))
 
     def setUp(self):
         super().setUp()
@@ -53,19 +54,6 @@ class NoPidsLeft(CarrelTest):
             self.group = f"{point}/carrel-no-pids.{os.getpid()}"
             os.mkdir(self.group)
             self.addCleanup(lambda: os.rmdir(self.group))
-        else:
-            self.running = self.count_own()
-
-    def count_own(self):
-        """Tasks of ours, ourselves left out: our child takes our place in the count of processes."""
-        count = 0
-        for name in os.listdir("/proc"):
-            try:
-                if name.isdigit() and os.stat(f"/proc/{name}").st_uid == os.getuid():
-                    count += len(os.listdir(f"/proc/{name}/task"))
-            except OSError:
-                pass
-        return count
 
     def test_each_missing_process_is_an_error_in_words(self):
         refused, worked = 0, False

@@ -76,8 +76,10 @@ class PowerCut(CarrelTest):
 
     def unmount(self):
         device = self.mounted.pop()
-        self.leave(self.point)
-        run("losetup", "-d", device)
+        try:
+            self.leave(self.point)
+        finally:
+            run("losetup", "-d", device)
 
     def leave(self, point):
         """A loop device lets go of its file a moment after it was told to; who looks at mounts keeps them busy."""
@@ -107,14 +109,13 @@ class PowerCut(CarrelTest):
                 self.mount(f"{folder}/image")
                 self.carry_out(verbs)
             finally:
-                while self.mounted:
-                    self.unmount()
-                self.leave(folder)
                 try:
+                    while self.mounted:
+                        self.unmount()
+                    self.leave(folder)
                     server.wait(timeout=PATIENCE)
-                except subprocess.TimeoutExpired:
+                finally:
                     server.kill()  # or leaving this block would wait for it
-                    raise
         with open(log, "rb") as file:
             data = file.read()
         return parse(data)

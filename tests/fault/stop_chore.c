@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Preloaded into the broker: a process that it has forked to work on files stops for ever before
  * the Nth call of it that changes something. N is in the file FAULTS/at; FAULTS/stopped then has
- * its id and what it was about to do, FAULTS/calls how many there were in all. */
+ * its id and what it was about to do, FAULTS/calls how many there were in all. With "moved" instead
+ * of N it is the first call after a rename. FAULTS/fail has "CALL N ERRNO": the Nth fsync, say,
+ * fails so. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -16,6 +19,8 @@
 static pid_t broker;
 static pid_t counted;
 static long calls;
+static long fsyncs;
+static long moves;
 
 /* Looked up once: what looks them up takes a lock, and processes that share our memory die with it.
  */
@@ -57,7 +62,7 @@ static void step(const char *what)
     if (getpid() == broker)
         return;
     if (counted != getpid()) /* others that it has started share its memory for a while */
-        calls = 0;
+        calls = fsyncs = moves = 0;
     counted = getpid();
     calls++;
     fd = open_in_dir("calls", O_WRONLY | O_CREAT | O_TRUNC);
@@ -70,8 +75,9 @@ static void step(const char *what)
         return;
     long wanted = read(fd, text, sizeof(text) - 1) > 0 ? strtol(text, NULL, 10) : 0;
     close(fd);
-    if (wanted != calls)
+    if (text[0] == 'm' ? moves != 1 : wanted != calls)
         return;
+    moves++; /* once */
     fd = open_in_dir("stopped", O_WRONLY | O_CREAT | O_TRUNC);
     if (fd >= 0) {
         dprintf(fd, "%d %s\n", (int)getpid(), what);
@@ -80,9 +86,28 @@ static void step(const char *what)
     raise(SIGSTOP);
 }
 
+/* The errno that this fsync is to fail with; 0: none. */
+static int fault_of(long number)
+{
+    char text[32] = "";
+    long wanted = 0;
+    int error = 0;
+    int fd = getpid() == broker ? -1 : open_in_dir("fail", O_RDONLY);
+
+    if (fd < 0)
+        return 0;
+    if (read(fd, text, sizeof(text) - 1) > 0 && sscanf(text, "fsync %ld %d", &wanted, &error) != 2)
+        error = 0;
+    close(fd);
+    return wanted == number ? error : 0;
+}
+
 int fsync(int fd)
 {
     step("fsync");
+    errno = fault_of(++fsyncs);
+    if (errno)
+        return -1;
     return real_fsync(fd);
 }
 
@@ -127,5 +152,8 @@ long syscall(long number, ...)
     va_end(list);
     if (number == SYS_renameat2)
         step("renameat2");
-    return real_syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+    long r = real_syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+    if (number == SYS_renameat2 && r == 0)
+        moves++;
+    return r;
 }

@@ -1,6 +1,7 @@
 #!/usr/bin/python3 -B
 # SPDX-License-Identifier: Apache-2.0
 # TIMEOUT: 300
+# TAKES: 50
 # AS: root
 """A quick benchmark goes through every part, and what it could not measure it says, with the reason."""
 import json

@@ -208,18 +208,24 @@ CLONE_NEWNS, CLONE_NEWUSER = 0x20000, 0x10000000
 MS_REC_PRIVATE = (1 << 18) | (1 << 14)
 
 
+def own_users():
+    """For a preexec_fn: an ordinary user's own user namespace, in which he stays who he is."""
+    uid, gid = os.getuid(), os.getgid()
+    check(libc.unshare(CLONE_NEWUSER), "unshare")
+    write("/proc/self/setgroups", "deny")
+    write("/proc/self/uid_map", f"{uid} {uid} 1")
+    write("/proc/self/gid_map", f"{gid} {gid} 1")
+
+
 def private_mounts():
     """For a preexec_fn: from here on, what we mount is ours alone, and goes when we go.
 
     An ordinary user needs a user namespace for that; he stays who he is in it, and has lost its
     capabilities again by the time carrel is executed.
     """
-    uid, gid = os.getuid(), os.getgid()
-    check(libc.unshare(CLONE_NEWNS | (0 if ROOT else CLONE_NEWUSER)), "unshare")
     if not ROOT:
-        write("/proc/self/setgroups", "deny")
-        write("/proc/self/uid_map", f"{uid} {uid} 1")
-        write("/proc/self/gid_map", f"{gid} {gid} 1")
+        own_users()
+    check(libc.unshare(CLONE_NEWNS), "unshare")
     check(libc.mount(b"none", b"/", None, MS_REC_PRIVATE, None), "make private")
 
 

@@ -209,6 +209,18 @@ class Files(DaemonTest):
         self.one_line(self.carrel("edit", "desk:/d/sub/y.txt", "--old", "needle", "--new", "x"), "--all")
         self.assertEqual("2\n", self.says("edit", "desk:/d/sub/y.txt", "--old", "needle", "--new", "pin", "--all"))
         self.one_line(self.carrel("edit", "desk:/d/sub/y.txt", "--old", "needle", "--new", "x"), "string_not_found")
+        for place in ("desk:/d/sub/y.txt", "./d/x.py"):
+            seen = self.object(self.says("stat", "--json", place))["etag"]
+            text = "pin two" if place.startswith("desk") else "def f"
+            self.assertEqual("1\n", self.says("edit", place, "--old", text, "--new", "changed", "--if-match", seen))
+            self.one_line(self.carrel("edit", place, "--old", "changed", "--new", "x", "--if-match", seen), "read it again")
+            self.assertIn("changed", self.says("cat", place))
+            self.one_line(self.carrel("edit", place, "--old", "changed", "--new", "x", "--if-match", "a\nb"), "--if-match")
+        self.one_line(self.carrel("put", "-", "desk:/d/x.py", "--if-match", seen, input="lost\n"), "read it again")
+        seen = self.object(self.says("stat", "--json", "desk:/d/x.py"))["etag"]
+        self.says("put", "-", "desk:/d/x.py", "--if-match", seen, input="written\n")
+        self.assertEqual("written\n", self.says("cat", "desk:/d/x.py"))
+        self.one_line(self.carrel("put", "-r", "d", "desk:/d", "--if-match", seen), "one file")
         self.assertEqual("b\npin\n", self.says("cat", "--offset", "1", "--limit", "2", "desk:/d/sub/y.txt"))
         page = self.object(self.says("cat", "--json", "desk:/d/sub/y.txt"))
         self.assertEqual((7, "utf-8"), (page["total_lines"], page["encoding"]))

@@ -157,6 +157,17 @@ class WithoutADaemon(Common, PlanTest):
             self.assertIn("daemon", self.refusal(*args))
         self.assertEqual(set(), self.names())
 
+    def test_what_would_be_refused_is_not_applied(self):
+        plan = self.one_plan("echo 1 > Readme; echo 2 > README; echo 3 > fine")
+        done = carrel("plan", "apply", "--dir", self.tree, plan["id"])
+        self.assertEqual(125, done.returncode, done.stdout)
+        self.assertRegex(done.stderr, r"^carrel: the plan is refused: '[^\n]* differs from [^\n]* \(and 1 more\)\n$")
+        self.assertIn("differs from", done.stdout)
+        self.assertEqual((set(), "closed"), (self.names(), self.plan_json("show", plan["id"])["state"]))
+        # Neither with what leaves out only what has changed since.
+        self.assertEqual(125, carrel("plan", "apply", "--dir", self.tree, "--keep-going", plan["id"]).returncode)
+        self.assertEqual(set(), self.names())
+
     def test_the_command_line_is_checked(self):
         for args, word in (((), "say what to do"), (("frobnicate",), "say what to do"), (("show",), "name"), (("show", "a", "b", "c"), "too much"),
                            (("run",), "name a workspace"), (("run", "--dir", self.tree), "no command"), (("show", "--dir"), "a value is missing"),

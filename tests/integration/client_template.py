@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 import unittest
 
 from carreltest import CARREL, PATIENCE, TMP, carrel, read, write
@@ -175,17 +176,6 @@ class Plain(Templates):
         self.assertEqual("hello\n", self.says("exec", "old", "--", "sh", "/hello.sh"))
         self.assertEqual("new\n", self.says("exec", "new", "--", "sh", "/hello.sh"))
 
-    def test_two_builds_at_once_end_well_or_in_words(self):
-        path = self.file(files={f"/f{i}": "hello.sh" for i in range(40)})
-        builds = [subprocess.Popen([CARREL, "template", "build", path], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                   stderr=subprocess.PIPE, env=self.env, cwd=TMP, text=True) for _ in range(2)]
-        said = [build.communicate(timeout=PATIENCE) for build in builds]
-        codes = [build.returncode for build in builds]
-        self.assertIn(0, codes, said)
-        for code, (_, error) in zip(codes, said):
-            self.assertTrue(code == 0 or error.splitlines()[-1].startswith("carrel: "), error)
-        self.assertEqual((["lab"], []), (self.templates(), self.workspaces()))
-
     def test_a_key_of_a_user_may_use_and_not_make(self):
         path = self.file(files={"/hello.sh": "hello.sh"})
         self.says("template", "build", path)
@@ -262,6 +252,56 @@ class Pretended(Templates):
             self.assertEqual(128 + number, build.returncode, said)
             self.assertIn("stopped; nothing of the build is left", said)
             self.left_nothing()
+
+    def test_a_second_build_of_a_name_is_refused_and_a_killed_one_can_be_given_up(self):
+        self.fake_tools()
+        self.assertEqual(0, self.build().returncode)
+        before = self.daemon.get("/v1/templates/lab").json["id"]
+        lock = read(self.path("lab/lab.python.lock"))
+        self.fake_tools(says="now\n", compile="sleep 1000")
+        first = subprocess.Popen([CARREL, "template", "build", "--update-lock", self.path("lab/lab.json")], env=self.env, cwd=TMP,
+                                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for line in first.stderr:
+            if "now" in line:
+                break
+        ws = self.workspaces()
+        self.assertEqual(1, len(ws))
+        self.fake_tools()
+        for number in range(2):
+            done = self.build()
+            self.assertEqual(125, done.returncode, done.stderr)
+            self.assertIn(f"is being built in the workspace '{ws[0]}'", done.stderr.splitlines()[-1])
+            if number == 0:
+                first.kill()
+                first.communicate(timeout=PATIENCE)
+        self.assertEqual((before, lock, ws), (self.daemon.get("/v1/templates/lab").json["id"],
+                                              read(self.path("lab/lab.python.lock")), self.workspaces()))
+        self.says("ws", "rm", "--purge", ws[0])  # as it says
+        done = self.build()
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertNotEqual(before, self.daemon.get("/v1/templates/lab").json["id"])
+
+    def test_what_is_not_decided_is_waited_for(self):
+        self.fake_tools(says="now\n", compile="sleep 1; " + LOCKED)
+        build = subprocess.Popen([CARREL, "template", "build", self.file(python={"packages": ["six"]})], env=self.env, cwd=TMP,
+                                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        said = ""
+        for line in build.stderr:
+            said += line
+            if "now" in line:  # the broker can then neither freeze it nor see how far it is
+                write(f"{self.daemon.state}/.carrel/templates", "")
+            elif "template" in line and "/" in line:
+                break
+        deadline = time.monotonic() + PATIENCE
+        while "event=template_unfinished" not in self.daemon.said():
+            self.assertLess(time.monotonic(), deadline, said)
+            time.sleep(0.05)
+        self.assertIsNone(build.poll(), "it did not wait")
+        os.unlink(f"{self.daemon.state}/.carrel/templates")
+        _, said = build.communicate(timeout=PATIENCE)
+        self.assertEqual(125, build.returncode)
+        self.assertIn("has taken that back", said)
+        self.left_nothing()
 
     def test_no_code_of_a_package_runs(self):
         self.fake_tools()

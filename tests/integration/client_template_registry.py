@@ -1,6 +1,7 @@
 #!/usr/bin/python3 -B
 # SPDX-License-Identifier: Apache-2.0
 # TIMEOUT: 600
+# TAKES: 40
 # AS: user
 """carrel template with real packages: small ones, from the registries that uv and bun ask. Skipped only where those cannot
 be reached."""

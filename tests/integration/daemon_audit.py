@@ -488,6 +488,28 @@ class NoRoom(DaemonTest):
         made = {w["id"] for w in self.daemon.get("/v1/workspaces?limit=1000").json["workspaces"]}
         self.assertEqual(made, {r["workspace"] for r in records if r["operation"] == "workspace.create"})
 
+    def test_a_change_under_way_when_the_record_fails_is_told(self):
+        """The first one that finds the disk full has been made by then: that is what the answer says."""
+        self.workspace(id="desk")
+        top = f"{self.daemon.state}/main/threads/desk"
+        self.assertEqual(201, self.daemon.post("/v1/workspaces/desk/files-mkdir", {"path": "/first"}).status)
+        self.daemon.order(b"f")
+        for number in range(1000):  # the last page may have room for a few
+            answer = self.daemon.post("/v1/workspaces/desk/files-mkdir", {"path": f"/d{number}"})
+            if answer.status != 201:
+                break
+        self.assertEqual((500, "not_recorded"), (answer.status, answer.code), answer.bytes)
+        self.assertIn("was made but is not on record", answer.json["error"]["message"])
+        self.assertTrue(os.path.isdir(f"{top}/d{number}"))
+        answer = self.daemon.post("/v1/workspaces/desk/files-mkdir", {"path": "/later"})
+        self.assertEqual((507, "disk_full"), (answer.status, answer.code), answer.bytes)
+        self.assertFalse(os.path.lexists(f"{top}/later"), "from then on nothing is")
+        self.daemon.order(b"r")
+        deadline = time.monotonic() + PATIENCE
+        while self.daemon.post("/v1/workspaces/desk/files-mkdir", {"path": "/again"}).status != 201:
+            self.assertLess(time.monotonic(), deadline, "it does not recover")
+            time.sleep(0.1)
+
     def test_an_end_that_could_not_be_recorded_is_recorded_later(self):
         self.workspace(id="desk")
         one = self.daemon.post("/v1/workspaces/desk/exec", {"command": "sleep 2; exit 7", "background": True}).json["exec_id"]

@@ -1,6 +1,7 @@
 #!/usr/bin/python3 -B
 # SPDX-License-Identifier: Apache-2.0
 # TIMEOUT: 300
+# TAKES: 20
 """The record, sent elsewhere: nothing is lost and nothing is twice, whatever the other side, the network and kill -9 do."""
 import hashlib
 import json

@@ -1,6 +1,7 @@
 #!/usr/bin/python3 -B
 # SPDX-License-Identifier: Apache-2.0
 # TIMEOUT: 240
+# TAKES: 25
 """Signed heads of the record: what they show that the chain alone cannot (attack 76), rotation, retention, and who has
 the key."""
 import base64

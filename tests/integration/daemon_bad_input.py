@@ -13,7 +13,7 @@ import time
 import unittest
 from concurrent.futures import ThreadPoolExecutor
 
-from carreltest import PATIENCE
+from carreltest import PATIENCE, TMP
 from daemontest import DaemonTest
 
 HOST = b"Host: x\r\n"
@@ -248,6 +248,38 @@ class BadInput(DaemonTest):
         while piece := stuck.read(1 << 20):
             total += len(piece)
         self.assertEqual(300000004, total)
+
+
+class NoSandbox(DaemonTest):
+    """A sandbox that cannot be made is no end of a command: the answer says what is in the way."""
+
+    def setUp(self):
+        self.options = ("--set", f"mount_roots={TMP}")
+        super().setUp()
+
+    def test_what_pid_1_refuses_is_a_conflict_that_names_the_path(self):
+        os.mkdir(self.path("outer"))
+        os.mkdir(self.path("inner"))
+        mounts = [{"source": self.path("outer"), "target": "/data"}, {"source": self.path("inner"), "target": "/data/sub"}]
+        ws = self.workspace(policy={"mounts": mounts})
+        for more in ({}, {"background": True}, {"stream": True}):
+            answer = self.daemon.post(f"/v1/workspaces/{ws}/exec", {"command": "true", **more})
+            self.assertEqual((409, "conflict"), (answer.status, answer.code), answer.bytes)
+            self.assertIn("/data/sub", answer.json["error"]["message"])
+        answer = self.daemon.get(f"/v1/workspaces/{ws}/files/?list=1")
+        self.assertEqual((409, "conflict"), (answer.status, answer.code), answer.bytes)
+        self.assertIn("/data/sub", answer.json["error"]["message"])
+        os.mkdir(self.path("outer/sub"))
+        self.assertEqual(0, self.daemon.execute(ws, "true")["exit_code"])
+
+    def test_a_link_in_the_place_of_skills_is_a_conflict_that_names_it(self):
+        ws = self.workspace()
+        self.assertEqual(0, self.daemon.execute(ws, "mkdir -p .solven/skills && ln -s /etc .solven/skills/system")["exit_code"])
+        os.makedirs(f"{self.daemon.state}/main/skills/system")
+        self.daemon.post(f"/v1/workspaces/{ws}/sleep")
+        for answer in (self.daemon.post(f"/v1/workspaces/{ws}/exec", {"command": "true"}), self.daemon.get(f"/v1/workspaces/{ws}/files/?list=1")):
+            self.assertEqual((409, "conflict"), (answer.status, answer.code), answer.bytes)
+            self.assertIn("'.solven/skills/system' in the workspace is a symlink", answer.json["error"]["message"])
 
 
 if __name__ == "__main__":

@@ -2,12 +2,18 @@
 # SPDX-License-Identifier: Apache-2.0
 # TIMEOUT: 300
 """Python and Node in workspaces: made, told, refused and left as they were, with tools that only look like uv and bun."""
+import http.client
 import json
+import os
 import shutil
+import signal
+import subprocess
 import threading
+import time
 import unittest
 
-from envtest import HOST, EnvTest, put_stubs
+from carreltest import CARREL, PATIENCE, write
+from envtest import HOST, EnvTest, Registry, put_stubs
 
 
 class WithoutTools(EnvTest):
@@ -50,6 +56,15 @@ class WithStubs(EnvTest):
         self.assertEqual({"uv": "0.0.1", "bun": "0.0.2"}, report["tools"])
         self.assertEqual(HOST, report["interpreters"][0]["version"])
         self.assertFalse({name for name in self.root_names() if "carrel" in name}, "nothing is left")
+
+    def test_one_is_replaced_at_one_instant(self):
+        self.make("python", 201)
+        watch = self.daemon.post("/v1/workspaces/desk/exec", {
+            "command": "touch /sees; while test -e /.venv/pyvenv.cfg; do :; done; touch /gap", "background": True})
+        self.await_name("sees")
+        self.make("python", 201, {"clear": True})
+        self.assertNotIn("gap", self.root_names())
+        self.kill("desk", watch)
 
     def test_a_project_that_is_there_stays(self):
         self.run_inside("printf '[project]\\nname = \"mine\"\\nversion = \"1\"\\n' > /pyproject.toml")
@@ -120,11 +135,23 @@ class WithStubs(EnvTest):
         self.run_inside("test -e /.venv/mine")
         self.assertFalse({name for name in self.root_names() if "carrel" in name})
 
+    def test_pip_that_cannot_be_put_back_leaves_nothing_of_itself(self):
+        self.make("python", 201)
+        write(f"{self.daemon.state}/.carrel/tools/wheels/pip-1.0-py3-none-any.whl", "a wheel")
+        self.run_inside("touch /.venv/mine /uv-pip-half")
+        before = self.run_inside("find /.venv -path '*__pycache__*' -prune -o -print | sort")
+        error = self.make("python", 507)["error"]
+        self.assertEqual("disk_full", error["code"])
+        self.assertEqual(before, self.run_inside("find /.venv -path '*__pycache__*' -prune -o -print | sort"))
+        self.assertIsNone(self.env()["python"]["pip"])
+
     def test_words_of_a_hostile_interpreter_are_only_words(self):
         self.run_inside("mkdir -p /.venv/bin; touch /.venv/pyvenv.cfg; printf '%s\\n' '#!/bin/sh' "
                         "'printf \"\\\\377 a\\\\tnode\\\\tnew\\\\nwhy\\\\tx\\\\n\"' > /.venv/bin/python; chmod +x /.venv/bin/python")
-        self.assertIn(self.daemon.post("/v1/workspaces/desk/env/python").status, (200, 409, 422))
-        self.env()
+        answer = self.daemon.post("/v1/workspaces/desk/env/python")
+        self.assertIn(answer.status, (200, 409, 422))
+        self.assertNotIn("node", answer.json)
+        self.assertIsNone(self.env()["node"])
 
     def test_node_is_made_once_and_what_is_there_stays(self):
         made = self.make("node", 201)["node"]
@@ -161,9 +188,27 @@ class WithStubs(EnvTest):
         self.run_inside("test -e /package.json", "den")
         self.assertEqual(400, self.daemon.post("/v1/workspaces", {"python": "/bin/sh"}).status)
         self.assertEqual(400, self.daemon.post("/v1/workspaces", {"node": "yes"}).status)
-        answer = self.daemon.post("/v1/workspaces", {"id": "nook", "python": "3.2"})
-        self.assertIn(answer.status, (400, 422), answer.bytes)
-        self.assertIn(HOST, answer.json["error"]["message"])
+
+    def refused_at_creation(self, status, code, word, body):
+        """With this error, and as if it had never been."""
+        answer = self.daemon.post("/v1/workspaces", {"id": "nook", **body})
+        self.assertEqual((status, code), (answer.status, answer.code), answer.bytes)
+        self.assertIn(word, answer.json["error"]["message"])
+        self.assertEqual(404, self.daemon.get("/v1/workspaces/nook").status)
+        self.assertFalse(os.path.exists(f"{self.daemon.state}/main/threads/nook"))
+        last = [r for r in self.daemon.audit() if r["workspace"] == "nook" and r["operation"] == "workspace.create"][-1]
+        self.assertEqual("failed", last["result"])
+        self.assertIn(word, json.dumps(last))
+        return answer.json["error"]
+
+    def test_what_fails_at_creation_leaves_no_workspace_and_says_why(self):
+        error = self.refused_at_creation(422, "version_missing", HOST, {"python": "3.2"})
+        self.assertEqual(HOST, error["details"]["have"][0]["version"])
+        self.refused_at_creation(403, "forbidden", "allow_net_host", {"python": True, "policy": {"network": "host"}})
+        self.refused_at_creation(403, "forbidden", "allow_net_host", {"node": True, "policy": {"network": "host"}})
+        shutil.rmtree(f"{self.daemon.state}/.carrel/tools/libexec")
+        self.refused_at_creation(409, "tools_missing", "carrel env setup", {"python": True})
+        self.workspace(id="nook")
 
     def test_a_full_workspace_is_said_and_nothing_is_left(self):
         self.workspace(id="small", policy={"limits": {"disk": "3M"}})
@@ -188,6 +233,28 @@ class WithStubs(EnvTest):
             done = self.carrel("env", *args)
             self.assertEqual(125, done.returncode)
             self.assertIn(word, done.stderr)
+
+    def test_a_clean_up_leaves_alone_what_another_makes(self):
+        self.run_inside("echo 60 > /uv-slow")
+        answers = []
+        thread = threading.Thread(target=lambda: answers.append(self.daemon.post("/v1/workspaces/desk/env/python", {})))
+        thread.start()
+        self.await_name("uv-began")
+        self.assertEqual("workspace_busy", self.make("python", 409)["error"]["code"])
+        # Stands for another request, which is next to have the lock.
+        other = self.daemon.post("/v1/workspaces/desk/exec", {
+            "command": "flock /tmp sh -c 'mkdir -p /.venv.carrel-new; touch /.venv.carrel-new/other /got; sleep 60'", "background": True})
+        running = self.daemon.get("/v1/workspaces/desk/exec?state=running").json["execs"]
+        making = next(one["exec_id"] for one in running if one["command"] == "carrel env")
+        self.assertEqual(200, self.daemon.post(f"/v1/workspaces/desk/exec/{making}/kill").status // 100 * 100)
+        thread.join()
+        self.assertEqual((422, "env_failed"), (answers[0].status, answers[0].code), answers[0].bytes)
+        self.assertIn("the next request removes", answers[0].json["error"]["message"])
+        self.run_inside("test -e /.venv.carrel-new/other")
+        self.kill("desk", other)
+        self.run_inside("rm /uv-slow")
+        self.make("python", 201)
+        self.assertFalse({name for name in self.root_names() if "carrel" in name})
 
     def doctor(self, *args, code=0):
         done = self.carrel("doctor", "--json", *args)
@@ -217,6 +284,240 @@ class WithStubs(EnvTest):
         self.assertFalse(seen["output"]["works"])
         self.run_inside("rm -rf /.venv; mkdir /.venv; touch /.venv/x")
         self.assertIn("--clear", self.doctor("desk", code=1)["python"]["fix"])
+
+
+class AtTheLimit(EnvTest):
+    options = ("--set", "max_execs=1")
+
+    def test_a_quota_at_creation_leaves_no_workspace(self):
+        put_stubs(self.daemon.state)
+        started = self.daemon.post("/v1/workspaces/desk/exec", {"command": "sleep 60", "background": True})
+        self.assertEqual(202, started.status, started.bytes)
+        answer = self.daemon.post("/v1/workspaces", {"id": "nook", "python": True})
+        self.assertEqual((429, "quota_exceeded", "max_execs"), (answer.status, answer.code, answer.json["error"]["details"]["reason"]))
+        self.assertEqual(404, self.daemon.get("/v1/workspaces/nook").status)
+        self.kill("desk", started)
+
+
+class OnATemplate(EnvTest):
+    """/.venv is a mount there: a new one takes its place when the sandbox starts again."""
+
+    def setUp(self):
+        super().setUp()
+        put_stubs(self.daemon.state)
+        self.make("python", 201)
+        self.run_inside("touch /.venv/old")
+        answer = self.daemon.post("/v1/templates", {"name": "base", "workspace": "desk"})
+        self.assertEqual(201, answer.status, answer.bytes)
+        self.workspace(id="a", template="base")
+        self.run_inside("touch /.venv/mine", "a")
+
+    def which(self, ws="a"):
+        """Old or new; it works, and nothing else is there."""
+        self.assertEqual("/.venv\n", self.run_inside("python -c 'import sys; print(sys.prefix)'", ws))
+        names = set(self.run_inside("ls -A /.venv", ws).split())
+        self.assertIn({"old", "mine"} & names, ({"old", "mine"}, set()))
+        return "old" if "old" in names else "new"
+
+    def test_clear_makes_it_the_workspaces_own(self):
+        self.workspace(id="b", template="base")
+        self.make("python", 200, ws="a")
+        self.make("python", 422, {"version": "3.2", "clear": True}, ws="a")
+        self.assertEqual("old", self.which())
+        made = self.make("python", 201, {"clear": True}, ws="a")["python"]
+        self.assertEqual((HOST, True), (made["version"], made["created"]))
+        self.assertEqual("new", self.which())
+        self.assertFalse({name for name in self.root_names("a") if "carrel" in name})
+        self.run_inside("test -e /.venv/old", "b")
+        self.daemon.post("/v1/workspaces/a/sleep")
+        self.assertEqual("new", self.which(), "also in the next sandbox")
+        layer = f"{self.daemon.state}/main/.carrel/workspaces/a/env"
+        deadline = time.monotonic() + PATIENCE
+        while {"venv", "gone"} & set(os.listdir(layer)):
+            self.assertLess(time.monotonic(), deadline, "what it had changed of the template's is not kept for nothing")
+            time.sleep(0.02)
+        self.run_inside("touch /.venv/again", "a")
+        self.make("python", 201, {"clear": True}, ws="a")
+        self.run_inside("test ! -e /.venv/again; rm -rf /.venv", "a")
+        self.daemon.post("/v1/workspaces/a/sleep")
+        self.assertIn("old", self.run_inside("ls /.venv", "a"), "without one of its own there is the template's")
+        self.assertNotIn("mine", self.run_inside("ls /.venv", "a"))
+
+    def test_files_of_the_template_that_are_gone_are_named(self):
+        top = f"{self.daemon.state}/.carrel/templates"
+        one = os.listdir(top)[0]
+        self.daemon.post("/v1/workspaces/a/sleep")
+        os.rename(f"{top}/{one}/tree", f"{top}/{one}/elsewhere")
+        answer = self.daemon.post("/v1/workspaces/a/exec", {"command": "true"})
+        self.assertEqual((404, "not_found"), (answer.status, answer.code), answer.bytes)
+        self.assertIn(f".carrel/templates/{one}", answer.json["error"]["message"])
+        os.rename(f"{top}/{one}/elsewhere", f"{top}/{one}/tree")
+        self.assertEqual("old", self.which())
+
+    def test_commands_that_run_are_not_ended_for_it(self):
+        started = self.daemon.post("/v1/workspaces/a/exec", {"command": "sleep 60", "background": True})
+        answer = self.daemon.post("/v1/workspaces/a/env/python", {"clear": True})
+        self.assertEqual((409, "workspace_busy"), (answer.status, answer.code), answer.bytes)
+        self.assertIn("carrel ws sleep", answer.json["error"]["message"])
+        self.assertEqual("old", self.which())
+        self.assertFalse({name for name in self.root_names("a") if "carrel" in name})
+        self.kill("a", started)
+
+    def test_a_kill_at_any_instant_leaves_the_old_one_or_the_new_one(self):
+        seen = set()
+        for turn, delay in enumerate((0.1, 0.4, 0.8, 5)):
+            ws = f"k{turn}"
+            self.workspace(id=ws, template="base")
+            self.run_inside("touch /.venv/mine", ws)
+
+            def clear(ws=ws):
+                try:
+                    self.daemon.post(f"/v1/workspaces/{ws}/env/python", {"clear": True})
+                except (OSError, http.client.HTTPException):
+                    pass  # it was killed
+            thread = threading.Thread(target=clear)
+            thread.start()
+            thread.join(delay)
+            self.daemon.stop(signal.SIGKILL)
+            thread.join()
+            self.daemon.start()
+            seen.add(self.which(ws))
+            self.make("python", 201, {"clear": True}, ws=ws)
+            self.assertEqual("new", self.which(ws))
+            self.assertFalse({name for name in self.root_names(ws) if "carrel" in name})
+        self.assertEqual({"old", "new"}, seen)
+
+    def test_one_that_was_staged_when_it_was_killed_is_there_next_time(self):
+        self.run_inside("cp -a /.venv /.venv.carrel-next && rm /.venv.carrel-next/old /.venv.carrel-next/mine", "a")
+        self.assertEqual("old", self.which())
+        self.daemon.stop(signal.SIGKILL)
+        self.daemon.start()
+        self.assertEqual("new", self.which())
+
+    def test_names_that_are_no_environment_are_no_way_out(self):
+        for make in ("ln -s /etc /.venv.carrel-next", "echo x > /.venv.carrel-next"):
+            self.run_inside(make, "a")
+            self.daemon.post("/v1/workspaces/a/sleep")
+            self.assertEqual("old", self.which())
+            self.run_inside("rm /.venv.carrel-next", "a")
+
+
+class WhatTheSettingsName(EnvTest):
+    """A file of authorities, and the cache: only what needs them is refused without them."""
+
+    def setUp(self):
+        super().setUp()
+        put_stubs(self.daemon.state)
+        self.ca = write(self.path("ca.pem"), "CA")
+        self.daemon.stop()
+        self.daemon.options = ("--set", f"package_ca={self.ca}", "--set", "allow_net_host=yes")
+        self.daemon.start()
+
+    def test_a_file_of_authorities_that_is_not_there(self):
+        self.workspace(id="net", policy={"network": "host"})
+        self.assertEqual("CA", self.run_inside("cat /opt/carrel-ca.pem", "net"))
+        os.unlink(self.ca)
+        for ws in ("desk", "net"):
+            self.daemon.post(f"/v1/workspaces/{ws}/sleep")
+        self.run_inside("echo still here")
+        answer = self.daemon.post("/v1/workspaces/net/exec", {"command": "true"})
+        self.assertEqual(500, answer.status, answer.bytes)
+        self.assertIn("package_ca", answer.json["error"]["message"])
+        self.assertIn(self.ca, answer.json["error"]["message"])
+        done = subprocess.run([CARREL, "serve", "--state", self.path("t"), "--set", f"package_ca={self.ca}"],
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        self.assertNotEqual(0, done.returncode)
+        self.assertIn("'package_ca' names", done.stdout + done.stderr)
+        write(self.ca, "CA")
+        self.assertEqual("CA", self.run_inside("cat /opt/carrel-ca.pem", "net"))
+
+    def test_a_cache_that_is_not_there(self):
+        cache = f"{self.daemon.state}/.carrel/cache"
+        self.run_inside("touch /.cache/uv/x")
+        self.daemon.post("/v1/workspaces/desk/sleep")
+        shutil.rmtree(cache)
+        self.run_inside("test -e /.cache/uv/x")
+        self.assertEqual(["1"], [name for name in os.listdir(cache) if name.isdigit()])
+        self.daemon.post("/v1/workspaces/desk/sleep")
+        shutil.rmtree(cache)
+        write(cache, "a file")
+        self.run_inside("test ! -e /.cache/uv/x && mkdir -p /.cache/uv && touch /.cache/uv/y")
+        self.assertIn("going on without the package cache", self.daemon.said())
+
+
+INSTALLER = """#!/bin/sh
+# Of uv: an install that the disk is too small for.
+site=$(echo /.venv/lib/python3*/site-packages)
+case "$1 $2 $*" in
+"pip uninstall "*) rm -rf "$site/thing" "$site"/thing-2.0.dist-info ;;
+"pip install "*thing==1.0)
+    [ ! -e /lost ] || exit 2
+    mkdir -p "$site/thing" "$site/thing-1.0.dist-info"
+    echo 1 >"$site/thing/v"
+    touch "$site/thing-1.0.dist-info/RECORD" "$site/thing-1.0.dist-info/INSTALLER" ;;
+"pip install "*thing==2.0)
+    rm -rf "$site/thing" "$site/thing-1.0.dist-info"
+    mkdir "$site/thing" "$site/thing-2.0.dist-info" "$site/_thing"
+    echo 2 >"$site/thing/v"
+    echo half >"$site/thing/big"
+    touch "$site/thing-2.0.dist-info/RECORD" "$site/.tmpX"
+    [ ! -e /hang ] || { touch /hangs; sleep 600; }
+    echo "No space left on device (os error 28)" >&2
+    exit 2 ;;
+"pip install "*) [ "$3" != nothing ] || { echo "there is no 'nothing'" >&2; exit 1; } ;;
+*) echo "$*" ;;
+esac
+"""
+
+
+class Installs(EnvTest):
+    """bin/uv, which is Carrel's, around a uv that fails."""
+
+    def setUp(self):
+        super().setUp()
+        registry = Registry()
+        self.addCleanup(registry.close)
+        registry.add_all()
+        registry.add_uv("9.9.9", text=INSTALLER)
+        done = registry.setup(self.daemon.state)
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.run_inside("python3 -m venv --without-pip /.venv")
+        self.run_inside("uv pip install thing==1.0")
+        self.before = self.all()
+
+    def all(self):
+        return self.run_inside("find /.venv | sort; cat /.venv/lib/python3*/site-packages/thing/v")
+
+    def test_what_fails_half_way_leaves_everything_as_it_was(self):
+        done = self.daemon.execute("desk", "uv pip install thing==2.0")
+        self.assertEqual(2, done["exit_code"], done)
+        self.assertIn("No space left", done["stderr"])
+        self.assertIn("as it was", done["stderr"])
+        self.assertEqual(self.before, self.all())
+
+    def test_what_fails_at_once_changes_nothing_and_says_its_own_words(self):
+        done = self.daemon.execute("desk", "uv pip install nothing")
+        self.assertEqual((1, "there is no 'nothing'\n"), (done["exit_code"], done["stderr"]))
+        self.assertEqual(self.before, self.all())
+        self.assertEqual("tree\n", self.run_inside("uv tree"))
+
+    def test_one_that_was_killed_is_taken_back_by_the_next(self):
+        self.run_inside("touch /hang")
+        started = self.daemon.post("/v1/workspaces/desk/exec", {"command": "uv pip install thing==2.0", "background": True})
+        self.await_name("hangs")
+        self.kill("desk", started)
+        self.assertNotEqual(self.before, self.all())
+        self.run_inside("uv pip install other")
+        self.assertEqual(self.before, self.all())
+
+    def test_what_cannot_be_put_back_is_named(self):
+        self.run_inside("touch /lost")
+        done = self.daemon.execute("desk", "uv pip install thing==2.0")
+        self.assertEqual(2, done["exit_code"], done)
+        self.assertIn("uv pip install thing==1.0", done["stderr"])
+        self.assertIn("thing==1.0", self.carrel("doctor", "desk").stdout)
+        self.run_inside("rm /lost; uv pip install other")
+        self.assertEqual(self.before, self.all())
 
 
 if __name__ == "__main__":

@@ -11,15 +11,14 @@ import sys
 import unittest
 
 from carreltest import CARREL, TMP
-from envtest import HOST, EnvTest, registries
+from envtest import HOST, EnvTest, Registry, registries, wheel
 
 WHY_NOT = registries()
 CA = os.environ.get("SSL_CERT_FILE", "")
 REAL_TOOLS = os.path.join(TMP, "env-tools")
 
 
-@unittest.skipIf(WHY_NOT, WHY_NOT or "")
-class FromTheRegistries(EnvTest):
+class RealTools(EnvTest):
     """One set of tools for all of these tests; each has a daemon of its own."""
     options = ("--set", "allow_net_host=yes", "--set", f"package_ca={CA}")
 
@@ -41,6 +40,74 @@ class FromTheRegistries(EnvTest):
     def inside(self, line, ws="net", **more):
         return self.run_inside(line, ws, timeout_ms=120000, **more)
 
+
+def thing(version, *files, needs=()):
+    """A wheel of a package "thing" that is as large as it is told."""
+    info = f"thing-{version}.dist-info"
+    members = [("thing/__init__.py", f"version = '{version}'\n"), *files,
+               (f"{info}/METADATA", f"Metadata-Version: 2.1\nName: thing\nVersion: {version}\n"
+                                    + "".join(f"Requires-Dist: {need}\n" for need in needs)),
+               (f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n")]
+    record = "".join(f"{name},,\n" for name, _ in members) + f"{info}/RECORD,,\n"
+    return wheel(*members, (f"{info}/RECORD", record))
+
+
+@unittest.skipIf(WHY_NOT, WHY_NOT or "")
+class BadInstalls(RealTools):
+    """With the real uv and bun, and an index of our own: a clear error, and the environment stays as it was."""
+
+    def setUp(self):
+        super().setUp()
+        self.registry = Registry()
+        self.addCleanup(self.registry.close)
+        for version, files in (("1.0", [("thing/small.py", "x = 1\n")]),
+                               ("2.0", [(f"thing/big{n}.bin", bytes(8 << 20)) for n in range(12)])):
+            self.registry.add_wheel("thing", version, thing(version, *files), tag="py3-none-any")
+        self.registry.add_wheel("thing", "3.0", thing("3.0", needs=["thing<3"]), tag="py3-none-any")
+        self.index = {"UV_DEFAULT_INDEX": f"{self.registry.url}/simple"}
+
+    def prepare(self, ws):
+        self.make("python", 201, ws=ws)
+        self.inside("uv pip install thing==1.0", ws, env=self.index)
+        return self.all(ws)
+
+    def all(self, ws):
+        return self.inside("cd /.venv && find . -name __pycache__ -prune -o -type f -print | sort | xargs sha256sum", ws)
+
+    def fails(self, ws, line, *words):
+        done = self.daemon.execute(ws, line, env=self.index, timeout_ms=120000)
+        self.assertNotEqual(0, done["exit_code"], done)
+        for word in words:
+            self.assertIn(word, done["stderr"])
+        return done
+
+    def test_a_full_disk_in_mid_install(self):
+        """In an image, so that the kernel says it."""
+        self.workspace(id="small", policy={"network": "host", "limits": {"disk": "image:72M"}})
+        before = self.prepare("small")
+        self.fails("small", "uv pip install thing==2.0", "No space left", "as it was")
+        self.assertEqual(before, self.all("small"))
+        self.assertEqual("1.0\n", self.inside("python -c 'import thing; print(thing.version)'", "small"))
+        self.inside("uv pip check", "small")
+        self.fails("small", "uv add thing==2.0", "No space left")
+        self.assertEqual(before, self.all("small"))
+        self.assertNotIn("thing", self.inside("cat /pyproject.toml", "small"))
+        self.inside("uv pip uninstall thing && uv pip install thing==1.0", "small", env=self.index)
+
+    def test_an_unknown_package_a_conflict_and_no_network(self):
+        before = self.prepare("net")
+        self.fails("net", "uv pip install no-such-thing", "no-such-thing")
+        self.fails("net", "uv pip install thing==3.0", "thing")
+        self.fails("net", "uv pip install thing==7", "thing")
+        self.assertEqual(before, self.all("net"))
+        self.make("python", 201, ws="desk")
+        empty = self.all("desk")
+        self.fails("desk", "uv pip install thing==1.0", "network")
+        self.assertEqual(empty, self.all("desk"))
+
+
+@unittest.skipIf(WHY_NOT, WHY_NOT or "")
+class FromTheRegistries(RealTools):
     def test_python_packages_in_every_way(self):
         self.make("python", 201, ws="net")
         self.inside("uv pip install six")

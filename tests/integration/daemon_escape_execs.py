@@ -1,6 +1,7 @@
 #!/usr/bin/python3 -B
 # SPDX-License-Identifier: Apache-2.0
 # TIMEOUT: 300
+# TAKES: 40
 """Attacks that need a daemon: on what starts commands in a living sandbox (18, 19, 22, 83), with what a command may do to
 its streams (43, 44), to the host's processes (36), and with what a dead daemon could leave (79)."""
 import contextlib

@@ -6,7 +6,7 @@ import os
 import shutil
 import unittest
 
-from carreltest import TMP, CarrelTest, write
+from carreltest import ROOT, TMP, CarrelTest, write
 from daemontest import Daemon, DaemonTest
 
 
@@ -266,6 +266,20 @@ class Bashrc(DaemonTest):
         shutil.copy(f"{bucket}/threads/with/.bashrc", f"{bucket}/threads/left/.bashrc")
         self.workspace(id="left")
         self.assertEqual("PS1='mine '\n", self.daemon.execute("left", "cat .bashrc")["stdout"])
+
+    def test_with_a_disk_in_an_image_it_gives_way_and_what_is_somebodys_does_not(self):
+        for name in ("new", "changed"):
+            self.workspace(id=name, policy={"limits": {"disk": "image:64M"}})
+        changed = f"{self.daemon.state}/main/threads/changed/.bashrc"
+        write(changed, "PS1='mine '\n")
+        answer = self.daemon.post("/v1/workspaces/changed/exec", {"command": "true"})
+        self.assertGreaterEqual(answer.status, 400, answer.bytes)
+        self.assertTrue(os.path.exists(changed))
+        if not ROOT:
+            return  # only root may mount an image
+        self.assertEqual("kept\n", self.daemon.execute("new", "echo kept > a; cat a")["stdout"])
+        self.daemon.post("/v1/workspaces/new/sleep")
+        self.assertEqual("kept\n", self.daemon.execute("new", "cat a")["stdout"])
 
 
 if __name__ == "__main__":

@@ -15,6 +15,8 @@ import unittest
 from carreltest import CARREL, CarrelTest, read, write
 from envtest import Registry, tarball, wheel
 
+SRC = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
 
 class EnvSetup(CarrelTest):
     def setUp(self):
@@ -252,6 +254,52 @@ class EnvSetup(CarrelTest):
         self.assertIn("echo uv", read(f"{self.tools}/libexec/uv"))
         write(f"{self.tools}/tools.json", "not JSON")
         self.assertIn("bun 1.0.1 is there now", self.bring())
+
+    def test_names_that_are_damaged_or_of_another_carrel_are_made_anew(self):
+        self.registry.add_all()
+        self.bring()
+        script = read(f"{self.tools}/bin/uv")
+        for breaks in (lambda: write(f"{self.tools}/bin/uv", "#!/bin/sh\n# of an older Carrel\n"),
+                       lambda: os.chmod(f"{self.tools}/bin/uv", 0o644), lambda: os.unlink(f"{self.tools}/bin/uv"),
+                       lambda: os.unlink(f"{self.tools}/bin/uvx")):
+            for options in ((), ("--offline",)):
+                breaks()
+                self.registry.asked.clear()
+                self.assertIn("uv 1.2.3 is there, and its script is new\n", self.bring(*options))
+                self.assertFalse([path for path, _ in self.registry.asked if path.startswith("/files/")], "nothing is fetched")
+                self.assertEqual(script, read(f"{self.tools}/bin/uv"))
+                self.assertTrue(os.access(f"{self.tools}/bin/uv", os.X_OK) and os.path.exists(f"{self.tools}/bin/uvx"))
+        os.unlink(f"{self.tools}/bin/bunx")
+        self.assertIn("bun 1.0.1 is there, and its script is new\n", self.bring())
+        self.assertEqual("bun", os.readlink(f"{self.tools}/bin/bunx"))
+        os.unlink(f"{self.tools}/libexec/uvx")
+        self.assertIn("uv is missing", self.setup("--offline").stderr)
+        self.assertIn("uv 1.2.3 is there now\n", self.bring())
+        self.assertIn("uv 1.2.3 is up to date\n", self.bring())
+
+    def test_odd_characters_of_a_registry_do_not_reach_the_terminal(self):
+        self.registry.add_all()
+        self.registry.add_bun("1.0\x1b[31m")
+        done = self.setup()
+        self.assertEqual(125, done.returncode)
+        self.assertIn("odd characters", done.stderr)
+        self.assertNotIn("\x1b", done.stdout + done.stderr)
+
+    def test_make_run_brings_them_from_where_the_daemons_settings_say(self):
+        self.registry.add_all()
+        env = {name: value for name, value in os.environ.items() if name != "SSL_CERT_FILE"}
+
+        def bring_tools(*options):
+            return subprocess.run([f"{SRC}/tools/bring-tools", CARREL, "--state", self.state, *options], check=False, timeout=60,
+                                  stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                  env={**env, "UV_DEFAULT_INDEX": "http://127.0.0.1:1/", "npm_config_registry": "http://127.0.0.1:1/"})
+        done = bring_tools("--set", "package_offline=yes")
+        self.assertEqual((0, []), (done.returncode, self.registry.asked))
+        self.assertIn("going on without", done.stderr)
+        done = bring_tools("--set", f"package_index={self.registry.url}/simple", "--listen", "127.0.0.1:0",
+                           f"--set=package_registry={self.registry.url}/npm", "--set", "allow_net_host=yes")
+        self.assertEqual((0, ""), (done.returncode, done.stderr))
+        self.assertTrue(os.path.exists(f"{self.tools}/bin/bun") and os.path.exists(f"{self.tools}/bin/uv"))
 
     def test_offline_asks_nobody(self):
         done = self.setup("--offline")

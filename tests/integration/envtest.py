@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tarfile
 import threading
+import time
 import urllib.request
 import zipfile
 
@@ -42,9 +43,15 @@ sys.exit(not (platform.python_version() + ".").startswith(sys.argv[1] + "."))' "
     esac ;;
 "venv "*)
     for last; do :; done
+    [ ! -e /uv-slow ] || { touch /uv-began; sleep "$(cat /uv-slow)"; }
     [ ! -e /uv-big ] || { mkdir "$last"; while head -c 1000000 /dev/zero; do sleep 0.1; done >"$last/big"; }
     /usr/bin/python3 -m venv --prompt workspace --without-pip "$last" && [ ! -e /uv-fails ] || { echo "error: $(cat /uv-fails)" >&2; exit 2; } ;;
-"pip install") ;;
+"pip install")
+    [ -e /uv-pip-half ] || exit 0
+    for at in /.venv/lib/python3*/site-packages; do mkdir -p "$at/pip" "$at/pip-1.0.dist-info" && echo half >"$at/pip/x.py"; done
+    touch /.venv/bin/pip3
+    echo "No space left on device (os error 28)" >&2
+    exit 2 ;;
 *) echo "stub: $*" >&2; exit 2 ;;
 esac
 """
@@ -149,7 +156,10 @@ class Registry:
                 elif what is None:
                     self.send_error(404)
                 else:
-                    self.reply(what)
+                    self.reply(what, "text/html" if what.startswith(b"<!DOCTYPE") else "application/octet-stream")
+
+            def do_HEAD(self):
+                self.send_error(405)  # uv then does without
 
             def reply(self, data, kind="application/octet-stream", claim=None):
                 self.send_response(200)
@@ -241,6 +251,17 @@ class EnvTest(DaemonTest):
         return subprocess.run([CARREL, *args], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                               text=True, timeout=kwargs.pop("timeout", PATIENCE), check=False,
                               env={**os.environ, "CARREL_SOCKET": self.daemon.socket}, **kwargs)
+
+    def kill(self, ws, started):
+        """A command in the background."""
+        answer = self.daemon.post(f"/v1/workspaces/{ws}/exec/{started.json['exec_id']}/kill")
+        self.assertLess(answer.status, 300, answer.bytes)
+
+    def await_name(self, name, ws="desk"):
+        """In the root."""
+        deadline = time.monotonic() + PATIENCE
+        while name not in self.root_names(ws):
+            self.assertLess(time.monotonic(), deadline, name)
 
     def root_names(self, ws="desk"):
         return set(self.run_inside("ls -A /", ws).split())

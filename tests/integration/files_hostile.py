@@ -1,15 +1,18 @@
 #!/usr/bin/python3 -B
 # SPDX-License-Identifier: Apache-2.0
 # TIMEOUT: 900
+# TAKES: 50
 """Hostile trees, names, files and clients against the files API (attacks 39 and 48 to 58): typed errors, promptly, bounded
 memory, old content intact, not one foreign byte."""
 import base64
+import concurrent.futures
 import contextlib
 import http.client
 import io
 import json
 import os
 import re
+import signal
 import socket
 import statistics
 import subprocess
@@ -18,7 +21,7 @@ import threading
 import time
 import unittest
 
-from carreltest import PATIENCE
+from carreltest import CARREL, PATIENCE
 from filestest import LONG, Files, FilesTest, bytes_of, content, field, processes_of, quoted, snapshot
 
 RENAMES = 1000000 if LONG else 60000
@@ -495,6 +498,22 @@ time.sleep(600)
         self.assertEqual(b"y\n", self.files.get("/mend/a/b/f").bytes)
         self.assertEqual(204, self.files.delete("/mend", True).status)
 
+    def test_a_directory_that_may_be_read_but_not_searched_has_names(self):
+        make = "mkdir -p /ro/sub && echo x > /ro/f && ln -s f /ro/l && mkfifo /ro/p && chmod 0444 /ro; ls /ro"
+        self.assertEqual("f\nl\np\nsub\n", self.inside(make)["stdout"])
+        names = [("/ro/f", "file"), ("/ro/l", "symlink"), ("/ro/p", "fifo"), ("/ro/sub", "directory")]
+        expected = [{"path": path, "type": kind, "error": "permission_denied"} for path, kind in names]
+        self.assertEqual(expected, self.files.entries("/ro"))
+        self.assertEqual(expected, self.files.entries("/ro", limit=1), "by pages")
+        below = [one for one in self.files.entries("/", depth=9) if one["path"].startswith("/ro/")]
+        self.assertEqual(expected, below)
+        self.fails(self.files.stat("/ro/f"), 403, "permission_denied")
+        shown = subprocess.run([CARREL, "ls", "-l", f"{self.space}:/ro"], env={**os.environ, "CARREL_SOCKET": self.daemon.socket},
+                               capture_output=True, text=True, timeout=PATIENCE).stdout
+        self.assertEqual(["-?????????", "l?????????", "p?????????", "d?????????"], [line.split()[0] for line in shown.splitlines()])
+        self.assertEqual(200, self.files.act("chmod", {"path": "/ro", "mode": "0755"}).status)
+        self.assertEqual({2}, {one["size"] for one in self.files.entries("/ro") if one["path"] == "/ro/f"})
+
     def test_what_inner_root_leaves_is_removed_too(self):
         space = self.workspace(policy={"user": "root"})
         files = Files(self.daemon, space)
@@ -691,6 +710,49 @@ class HostileTimes(FilesTest):
             self.daemon.post(f"/v1/workspaces/{self.space}/sleep")
             self.assertEqual(awake, seen())
 
+    def test_bodies_that_nobody_takes_are_bounded_in_sum(self):
+        self.files.put("/kept", b"old")
+        stopped = processes_of(self.daemon, "carrel-files")
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        body = json.dumps({"files": [{"path": "/kept", "content": "x" * (60 << 20)}]}).encode()
+        head = f"POST {self.files.url}-write HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        held = []
+        for _ in range(3):  # two of them are less than is kept
+            s = socket.socket(socket.AF_UNIX)
+            s.settimeout(PATIENCE)
+            s.connect(self.daemon.socket)
+            s.sendall(head.encode() + body)
+            held.append(s)
+        answer = held[2].recv(65536)
+        self.assertTrue(answer.startswith(b"HTTP/1.1 503 "), answer)
+        self.assertIn(b"\r\nRetry-After: 1\r\n", answer)
+        self.assertIn(b'"unavailable"', answer)
+        for s in held:
+            s.close()
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
+        self.assertEqual(b"old", self.files.get("/kept").bytes)
+        self.assertEqual(200, self.files.act("write", {"files": [{"path": "/kept", "content": "new"}]}).status)
+
+    def test_edits_at_once_lose_nothing_and_keep_a_condition(self):
+        self.files.put("/list", b"".join(b"<%d>\n" % number for number in range(64)))
+
+        def edit(part):
+            files = Files(self.daemon, self.space)
+            for number in range(part, 64, 8):
+                answer = files.act("edit", {"path": "/list", "old": f"<{number}>", "new": f"({number})"})
+                self.assertEqual(200, answer.status, answer.bytes)
+            files.close()
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            list(pool.map(edit, range(8)))
+        self.assertEqual(b"".join(b"(%d)\n" % number for number in range(64)), self.files.get("/list").bytes)
+        seen = self.files.stat("/list").json["etag"]
+        change = {"path": "/list", "old": "(1)", "new": "one"}
+        self.assertEqual(200, self.files.act("edit", change, If_Match=seen).status)
+        self.fails(self.files.act("edit", {**change, "old": "(2)"}, If_Match=seen), 412, "precondition_failed")
+        self.assertIn(b"\n(2)\n", self.files.get("/list").bytes)
+
     def test_conditions_are_kept_against_eight_at_once(self):
         """If-Match: of those who saw the same, one may write."""
         etag = self.files.put("/count", b"0").headers["ETag"]
@@ -715,6 +777,21 @@ class HostileTimes(FilesTest):
             thread.join()
         self.assertEqual(sorted(won), list(range(1, len(won) + 1)), "two wrote over the same")
         self.assertEqual(b"%d" % len(won), self.files.get("/count").bytes)
+
+
+class Waiting(FilesTest):
+    options = ("--set", "files_wait=1s")
+
+    def test_a_server_that_does_not_come_is_not_waited_for_for_ever(self):
+        self.until(lambda: processes_of(self.daemon, "carrel-files"), "none is started ahead")
+        os.kill(processes_of(self.daemon, "carrel-files")[0], signal.SIGSTOP)
+        begun = time.monotonic()
+        answer = self.files.put("/late", b"x")
+        self.fails(answer, 503, "unavailable")
+        self.assertIn("was not ready in time", answer.json["error"]["message"])
+        self.assertEqual("1", answer.headers["Retry-After"])
+        self.assertLess(time.monotonic() - begun, 10)
+        self.assertEqual(201, self.files.put("/late", b"x").status, "the next one is served")
 
 
 if __name__ == "__main__":

@@ -98,8 +98,9 @@ class Files:
     def stat(self, path, follow=False):
         return self.get(path, "?stat=1&follow=1" if follow else "?stat=1")
 
-    def act(self, action, body):
-        return self.request("POST", f"{self.url}-{action}", body)
+    def act(self, action, body, **headers):
+        head = {name.replace("_", "-"): value for name, value in headers.items()}
+        return self.request("POST", f"{self.url}-{action}", body, head)
 
     def entries(self, path, depth=1, limit=1000):
         """Everything, page by page; an Answer where it fails."""

@@ -231,6 +231,20 @@ class Refused(Layered):
             os.chown(self.two, 4711, 4711)
             self.refuse(*self.on(self.two), words=("another user",))
 
+    def test_directories_that_the_command_can_write_or_that_another_layer_shows(self):
+        shared = self.path("shared")
+        os.makedirs(f"{shared}/deep")
+        inner = f"{shared}/deep/layer"
+        os.mkdir(inner, 0o700)
+        if ROOT:
+            chown_all(shared, OWNER)
+        for options in (["--rw", f"{shared}:/shared", *self.on(inner)], [*self.on(inner), "--rw", f"{shared}/deep:/shared"],
+                        ["--rw", f"{inner}:/shared", *self.on(inner)]):
+            self.refuse(*options, words=(inner, "writable mount", "--rw"))
+            self.assertEqual([], os.listdir(inner))
+        self.refuse(*self.on(inner), "--layer", f"{shared}:/b:{self.two}", words=(inner, "source of a mount"))
+        self.ok("--ro", f"{shared}:/shared", *self.on(inner), "-c", "echo x > /.venv/x")
+
     def test_sources_and_targets(self):
         self.refuse("--layer", f"{self.base}/tool:/.venv:{self.one}", words=("tool", "directory"))
         self.refuse("--layer", f"{self.dir}/none:/.venv:{self.one}", words=("none",))

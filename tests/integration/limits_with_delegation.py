@@ -1,6 +1,7 @@
 #!/usr/bin/python3 -B
 # SPDX-License-Identifier: Apache-2.0
 # TIMEOUT: 240
+# TAKES: 35
 # AS: root
 """An ordinary user who was given a cgroup of his own keeps every limit that root can keep.
 

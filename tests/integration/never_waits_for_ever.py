@@ -1,6 +1,7 @@
 #!/usr/bin/python3 -B
 # SPDX-License-Identifier: Apache-2.0
 # TIMEOUT: 180
+# TAKES: 30
 """A run ends when its command does, or its deadline comes: whoever called, reads, or was left behind."""
 import os
 import signal

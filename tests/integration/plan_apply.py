@@ -13,7 +13,7 @@ import time
 import unittest
 
 from carreltest import PATIENCE, CarrelTest
-from planmodel import PLAN, Data, Model, Node, carrel_plan, content, difference, later, leftovers, remove
+from planmodel import PLAN, Data, Model, Node, carrel_plan, content, difference, later, leftovers, remove, save_manifest
 
 
 def write(path, text):
@@ -92,11 +92,29 @@ class Whole(PlanApplied):
         answer = self.ok("undo")
         self.assertEqual((300, 200, 100), (answer["undone"], len(answer["operations"]), answer["operations_untold"]))
 
+    def test_a_new_directory_has_its_attributes(self):
+        self.planned(lambda top: top.update({b"new": Node("directory", 0o755)}))
+        self.operations[self.index(b"new")]["attributes"] = [("user.a", "AP8="), ("user.b", "")]
+        self.hash = save_manifest(self.plan, os.fsencode(self.tree), self.operations)
+        self.ok("apply")
+        self.assertEqual({"user.a": b"\0\xff", "user.b": b""}, {n: os.getxattr(f"{self.tree}/new", n) for n in os.listxattr(f"{self.tree}/new")})
+        self.ok("undo")
+        self.assertFalse(os.path.lexists(f"{self.tree}/new"))
+
     def test_nothing_to_recover(self):
         self.assertEqual({"taken_back": False}, self.ok("recover"))
 
 
 class Refused(PlanApplied):
+    def test_attributes_that_the_plan_does_not_name(self):
+        self.planned(lambda top: setattr(top[b"a"], "data", Data(b"new")))
+        for change in (lambda path: os.setxattr(path, "user.keep", b"another"), lambda path: os.removexattr(path, "user.keep"),
+                       lambda path: (os.setxattr(path, "user.keep", b"me"), os.setxattr(path, "user.more", b""))):
+            change(f"{self.plan}/upper/a")
+            self.refused("plan_conflict", "the attributes of what is planned for 'a' are not what the plan says")
+        os.removexattr(f"{self.plan}/upper/a", "user.more")
+        self.ok("apply")
+
     def test_a_file_that_changed_since(self):
         self.planned(lambda top: setattr(top[b"a"], "data", Data(b"new")))
         write(f"{self.tree}/a", "somebody else's")

@@ -281,7 +281,7 @@ class Simulation:
             with open(whole, "rb") as file:
                 held = file.read()
             assert hashlib.sha256(held).hexdigest() == o["sha256"] and len(held) == o["size"], f"staged {o['path']}"
-            notes = sorted((n, os.getxattr(whole, n).hex()) for n in os.listxattr(whole) if n.startswith("user."))
+            notes = sorted((n, base64.b64decode(v).hex()) for n, v in o.get("attributes", {}).items())
             assert not [n for n in os.listxattr(whole) if "overlay" in n], f"marks on {o['path']}"
         return [kind, int(o["mode"], 8), held.hex(), [list(n) for n in notes], f"new:{self.fresh}"]
 
@@ -466,6 +466,24 @@ os.unlink('f'); os.mkdir('f')
                 self.skipTest("no attributes here")
             operations, _ = self.plan_of("os.setxattr('a', 'user.note', b'1'); os.chmod('b', 0o600)")
             self.assertEqual(operations, [("write", "a", ""), ("chmod", "b", "")])
+
+        def test_attributes_are_in_the_plan_also_of_new_directories(self):
+            self.inside(code="os.mkdir('d'); os.setxattr('d', 'user.b', b'2'); os.setxattr('d', 'user.a', b'\\0\\xff'); open('f', 'w').write('1');"
+                        "os.setxattr('f', b'user.\\xff', b''); os.setxattr('f', 'user.\"', b'q'); os.setxattr('f', 'user.large', b'x' * 3000);"
+                        "os.mkdir('closed'); os.setxattr('closed', 'user.c', b'3'); os.chmod('closed', 0)")
+            look = self.derive("look")
+            self.assertEqual(look["hash"], self.derive()["hash"])
+            noted = {o["path"]: o.get("attributes") for o in read_plan(f"{self.area}/plan/manifest")[0]}
+            self.assertEqual({b"d": {"user.a": "AP8=", "user.b": "Mg=="}, b"closed": {"user.c": "Mw=="},
+                              b"f": {"base64:dXNlci4i": "cQ==", "user.large": "eHh4" * 1000, "base64:dXNlci7/": ""}}, noted)
+
+        def test_other_attributes_of_a_directory_of_the_base_are_told(self):
+            os.mkdir(f"{self.area}/tree/d")
+            os.mkdir(f"{self.area}/tree/same")
+            os.setxattr(f"{self.area}/tree/same", "user.note", b"1")
+            self.inside(code="os.setxattr('d', 'user.note', b'1'); open('same/f', 'w')")
+            answer = self.derive()
+            self.assertEqual([("attributes", "d")], [(f["flaw"], f["path"]) for f in answer["flaws"]])
 
         def test_names_are_bytes(self):
             operations, _ = self.plan_of(r"open(b'\xff\xfe', 'w').write('1'); open('new\nline', 'w'); os.mkdir('n' * 255)")

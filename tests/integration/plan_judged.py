@@ -62,6 +62,29 @@ class Judged(CarrelTest):
     def show(self, **job):
         return [json.loads(line) for line in self.run_plan("show", job).splitlines()]
 
+    def test_every_verb_is_confined_before_it_reads_its_job(self):
+        tree = os.open(self.tree, os.O_PATH | os.O_DIRECTORY)
+        plan = os.open(self.plan, os.O_RDONLY | os.O_DIRECTORY)
+
+        def place():
+            high = [os.dup(tree), os.dup(plan)]
+            os.dup2(high[0], 3)
+            os.dup2(high[1], 4)
+        layer = {1 << number for number in (1, 2, 3, 21)}  # DAC_OVERRIDE, DAC_READ_SEARCH, FOWNER, SYS_ADMIN
+        for verb in ("derive", "submit", "show", "diff", "view", "verify", "apply", "undo", "recover", "drop"):
+            with subprocess.Popen([PROGRAM, verb], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, preexec_fn=place, close_fds=False) as process:
+                deadline = time.monotonic() + PATIENCE
+                status = {}
+                while status.get("Seccomp") != "2" and time.monotonic() < deadline:
+                    with open(f"/proc/{process.pid}/status", encoding="utf-8") as file:
+                        status = dict(line.split(":\t") for line in file.read().splitlines() if ":\t" in line)
+                process.stdin.close()
+            self.assertEqual(("2", "1"), (status["Seccomp"], status["NoNewPrivs"]), verb)
+            held = int(status["CapEff"], 16)
+            self.assertEqual(0, held & ~sum(layer) if verb in ("derive", "view") else held, verb)
+        os.close(tree)
+        os.close(plan)
+
     def test_a_plan_of_nothing_is_clean(self):
         self.submit([])
         self.assertEqual(self.verify(), ("clean", []))
@@ -93,6 +116,26 @@ class Judged(CarrelTest):
         os.unlink(self.tree / "docs" / "old" / "new")
         write(self.tree / "docs" / "a.txt", "in the way")
         self.assertEqual(self.verify()[1], [("occupied", "refuse", "docs/a.txt")])
+
+    def test_a_link_that_leads_out_through_other_links_is_told(self):
+        os.symlink("/etc", self.tree / "out")
+        os.symlink("docs/old/..", self.tree / "in")
+        os.symlink("../up", self.tree / "docs" / "up")
+        os.symlink("loop", self.tree / "loop")
+        links = {"a1": "out/passwd", "a2": "./docs/../out", "b1": "in/b.txt", "b2": "docs/b.txt", "b3": "loop/x", "b4": "nowhere/x",
+                 "a3": "new/x", "new": "a4", "a4": "docs/old/../../../x", "docs/a5": "../in/../../x", "b5": "in/../in/../a.txt",
+                 "a6": "moved/x", "b6": "docs/up", "far": "/".join(["in/.."] * 30)}
+        self.submit([{"op": "symlink", "path": path, "target": target} for path, target in links.items()] +
+                    [{"op": "move", "src": "out", "dest": "moved"}])
+        verdict, findings = self.verify()
+        told = {path for rule, _, path in findings if rule == "link_out"}
+        # What was behind "out" is behind "moved" now: a1 and a2 lead to nothing.
+        self.assertEqual({"a3", "new", "a4", "docs/a5", "a6", "moved"}, told)
+        self.assertEqual("review", verdict)
+        self.submit_again([{"op": "symlink", "path": path, "target": target} for path, target in links.items()])
+        self.assertEqual({"a1", "a2", "a3", "new", "a4", "docs/a5"}, {path for rule, _, path in self.verify()[1] if rule == "link_out"})
+        answer = json.loads(self.run_plan("verify", {"policy": {}}))
+        self.assertIn("through the link 'out'", [f["message"] for f in answer["findings"] if f["path"] == "a1"][0])
 
     def test_a_link_in_the_place_of_a_directory_is_not_followed(self):
         self.submit([{"op": "create", "path": "docs/new", "content": "x"}])

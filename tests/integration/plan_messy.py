@@ -1,6 +1,7 @@
 #!/usr/bin/python3 -B
 # SPDX-License-Identifier: Apache-2.0
 # TIMEOUT: 2400
+# TAKES: 50
 """A messy tree of medical records and invoices is put in order by one command in plan mode: shown, verified, approved, applied
 and undone. Applied, the tree is what a plain run of the same command makes of a copy; undone, it is what it was."""
 import json

@@ -1,6 +1,7 @@
 #!/usr/bin/python3 -B
 # SPDX-License-Identifier: Apache-2.0
 # TIMEOUT: 14400
+# TAKES: 20
 """Random trees and random commands, run in plan mode and plainly in a twin: applied, both are the same; undone, the tree is
 what it was.
 

@@ -217,6 +217,8 @@ def operation_line(tree, o, taken):
     pairs = [("op", o["op"])] + [named(key, o[key]) for key in ("path", "from", "target", "link") if key in o]
     pairs += [("type", o["type"]), ("mode", f"{o['mode']:04o}")]
     pairs += [(key, o[key]) for key in ("size", "mtime_ns", "sha256") if key in o and (key != "size" or "sha256" in o)]
+    if "attributes" in o or ("sha256" in o and "link" not in o):
+        pairs.append(("attributes", o.get("attributes", [("user.keep", "bWU=")])))  # as write_plan leaves them
     if "base" in o:
         st = os.lstat(os.path.join(tree, o["base"]))
         pairs.append(("base", [("dev", str(st.st_dev)), ("ino", str(st.st_ino)), ("type", TYPES[stat.S_IFMT(st.st_mode)]),
@@ -455,15 +457,15 @@ def start(verb, tree, directory, job, prefix=(), steps=None):
     tree_fd = os.open(tree, os.O_RDONLY | os.O_DIRECTORY)
     dir_fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
 
-    def place():
+    def place():  # not by pass_fds, which wants these numbers to be open before
         for number, fd in ((63, tree_fd), (64, dir_fd), (65, steps)):  # beyond the pipes of Popen
             if fd is not None:
-                os.dup2(fd, number)
+                os.dup2(fd, number, inheritable=False)
         for number in (3, 4, 5)[: 3 if steps is not None else 2]:
             os.dup2(number + 60, number)
 
     process = subprocess.Popen([*prefix, PLAN, verb], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                               preexec_fn=place, pass_fds=(3, 4, 5) if steps is not None else (3, 4))
+                               preexec_fn=place, close_fds=False)
     os.close(tree_fd)
     os.close(dir_fd)
     process.stdin.write(json.dumps(job).encode())

@@ -1129,10 +1129,13 @@ static bool dig(const char *name, int depth)
     return true;
 }
 
+/* Two thousand have five times the bytes of a path; files_hostile.py asks for all ten. */
 TEST(trees_ten_thousand_deep_are_listed_copied_changed_and_removed)
 {
+    const char *all = getenv("LONG");
+
     fresh(true);
-    CHECK(dig("deep", 10000));
+    CHECK(dig("deep", all && *all ? 10000 : 2000));
     const uint64_t tree = FILES_RECURSIVE;
     CHECK(call(files_copy, MSG(.path = at("deep"), .other = at("copy"), .flags = tree)) == 200);
     CHECK(call(files_chmod, MSG(.path = at("copy"), .mode = AS(0), .flags = tree)) == 200);

@@ -151,3 +151,22 @@ TEST(the_words_of_the_script_become_a_report)
     json_decref(report);
     return 0;
 }
+
+TEST(of_long_words_the_end_is_kept_from_the_start_of_a_character_on)
+{
+    char said[10000];
+    static const char end[] = "the reason";
+
+    for (size_t shift = 0; shift < 2; shift++) {
+        memcpy(said, "why\t", 4);
+        for (size_t i = 4; i + 1 < sizeof(said); i += 2)
+            memcpy(said + i, "\xc3\xa9", 2);
+        memcpy(said + sizeof(said) - sizeof(end) + 1, end, sizeof(end) - 1);
+        json_t *report = env_report(said, sizeof(said) - shift);
+        const char *why = json_string_value(json_object_get(report, "why"));
+        CHECK(why && strlen(why) <= 4096 && strlen(why) > 4000);
+        CHECK(strstr(why, "the reaso") && (why[0] & 0xff) == 0xc3);
+        json_decref(report);
+    }
+    return 0;
+}

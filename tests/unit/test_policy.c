@@ -304,7 +304,7 @@ TEST(every_key_of_plans_is_read)
     CHECK(parse(&d, "{\"plan\":{\"base\":\"locked\",\"approval\":\"required\",\"expires\":\"72h\","
                     "\"allow\":[\"work/**\",\"*.{a,b}\"],\"protect\":[\"contracts\"],"
                     "\"operations\":[\"create\",\"chmod\"],\"max_file_bytes\":\"1M\","
-                    "\"max_bytes\":99,\"max_operations\":200000,"
+                    "\"max_bytes\":99,\"max_operations\":200000,\"waiting_bytes\":\"2K\","
                     "\"types\":{\"deny\":[\".exe\",\"elf\",\"mach-o\"]},"
                     "\"executables\":\"allow\",\"sensitive\":\"refuse\",\"case_twins\":\"review\","
                     "\"history\":{\"keep\":5,\"days\":30,\"bytes\":\"1G\"}}}") == 0);
@@ -315,7 +315,7 @@ TEST(every_key_of_plans_is_read)
     CHECK(plan->protect.count == 1 && strcmp(plan->protect.at[0], "contracts") == 0);
     CHECK(plan->has_operations && plan->operations == (1U << 1 | 1U << 6));
     CHECK(plan->max_file_bytes == 1 << 20 && plan->max_bytes == 99);
-    CHECK(plan->max_operations == PLAN_POLICY_MOST_OPERATIONS);
+    CHECK(plan->max_operations == PLAN_POLICY_MOST_OPERATIONS && plan->waiting_bytes == 2048);
     CHECK(plan->ending_count == 1 && strcmp(plan->endings[0], ".exe") == 0);
     CHECK(plan->magics == (1U << PLAN_MAGIC_ELF | 1U << PLAN_MAGIC_MACH));
     CHECK(plan->executables == PLAN_CARE_ALLOW && plan->sensitive == PLAN_CARE_REFUSE);

@@ -21,6 +21,7 @@ TEST(defaults_are_what_the_manual_says)
     CHECK(s.max_memory == 0 && s.max_pids == 0 && s.queue == 0);
     CHECK(s.owner_sandboxes == 0 && s.owner_execs == 0 && s.owner_workspaces == 0);
     CHECK(s.owner_memory == 0 && s.owner_pids == 0 && s.owner_output == 0 && s.max_output == 0);
+    CHECK(s.owner_chores == 16);
     CHECK(s.disk_floor == 1ULL << 30);
     CHECK(s.pool == 4);
     CHECK(!s.allow_net_host && !s.insecure_listen);

@@ -286,16 +286,22 @@ TEST(a_damaged_database_is_refused_in_words)
 
 TEST(migrations_take_the_missing_steps_all_or_none)
 {
-    _Static_assert(STORE_VERSION == 4, "the steps after the last one");
+    _Static_assert(STORE_VERSION == 5, "the steps after the last one");
     const char *const good[] = {db_steps[0],
                                 db_steps[1],
                                 db_steps[2],
                                 db_steps[3],
+                                db_steps[4],
                                 "ALTER TABLE keys ADD COLUMN more TEXT NOT NULL DEFAULT 'x';"
-                                "PRAGMA user_version = 5;",
-                                "CREATE TABLE third (a TEXT) STRICT; PRAGMA user_version = 6;"};
-    const char *const bad[] = {good[0], good[1], good[2],
-                               good[3], good[4], "CREATE TABLE third (a TEXT) STRICT; nonsense;"};
+                                "PRAGMA user_version = 6;",
+                                "CREATE TABLE third (a TEXT) STRICT; PRAGMA user_version = 7;"};
+    const char *const bad[] = {good[0],
+                               good[1],
+                               good[2],
+                               good[3],
+                               good[4],
+                               good[5],
+                               "CREATE TABLE third (a TEXT) STRICT; nonsense;"};
     sqlite3 *db;
 
     CHECK(new_store() == 0);
@@ -303,15 +309,15 @@ TEST(migrations_take_the_missing_steps_all_or_none)
     store_close(store);
     store = NULL;
     CHECK(db_open(&db, path, "FULL", &err) == 0);
-    CHECK(db_prepare(db, bad, 6, &err) < 0 && strstr(err.msg, "migrate the database to schema 6"));
+    CHECK(db_prepare(db, bad, 7, &err) < 0 && strstr(err.msg, "migrate the database to schema 7"));
     CHECK(number_of("PRAGMA user_version") == STORE_VERSION);
     CHECK(number_of("SELECT count(*) FROM sqlite_schema WHERE name = 'third'") == 0);
     CHECK(number_of("SELECT count(*) FROM pragma_table_info('keys') WHERE name = 'more'") == 0);
-    CHECK(db_prepare(db, good, 6, &err) == 0 && db_prepare(db, good, 6, &err) == 0);
-    CHECK(number_of("PRAGMA user_version") == 6);
+    CHECK(db_prepare(db, good, 7, &err) == 0 && db_prepare(db, good, 7, &err) == 0);
+    CHECK(number_of("PRAGMA user_version") == 7);
     CHECK(number_of("SELECT count(*) FROM keys WHERE more = 'x'") == 1);
     CHECK(sqlite3_close(db) == SQLITE_OK);
-    CHECK(store_open(&store, path, &err) < 0 && strstr(err.msg, "schema 6"));
+    CHECK(store_open(&store, path, &err) < 0 && strstr(err.msg, "schema 7"));
     return 0;
 }
 
@@ -441,6 +447,57 @@ TEST(a_workspace_becomes_a_template_in_one_step)
     return 0;
 }
 
+static int add_build(const char *id, const char *name)
+{
+    struct store_workspace w = {.id = id,
+                                .owner = "alice",
+                                .bucket = "main",
+                                .policy = "{}",
+                                .links = "{}",
+                                .labels = "{}",
+                                .trash = "",
+                                .template = "",
+                                .builds = name};
+
+    return store_workspace_add(store, &w, &err);
+}
+
+TEST(a_templates_name_is_of_one_build_at_a_time)
+{
+    struct store_workspace w = {.id = "b1", .trash = "5", .deleted_ms = 5};
+    struct store_workspace rows[4];
+    struct store_template t;
+    struct arena arena;
+
+    arena_init(&arena, 1 << 20);
+    CHECK(new_store() == 0 && add_workspace("plain", "alice") == 0);
+    CHECK(add_build("b1", "office") == 0 && add_build("other", "lab") == 0);
+    CHECK(add_build("b2", "office") < 0 && err.code == ERR_CONFLICT);
+    CHECK(store_build_of(store, &arena, "office", &rows[0], &err) == 1);
+    CHECK(strcmp(rows[0].id, "b1") == 0 && strcmp(rows[0].builds, "office") == 0);
+    CHECK(store_build_of(store, &arena, "", &rows[0], &err) == 0);
+    CHECK(store_builds(store, &arena, rows, 4, &err) == 2 && strcmp(rows[0].id, "other") == 0);
+    /* Frozen is the one that builds it, and one of a name at a time. */
+    CHECK(add_template("t1", "office", "plain") < 0 && err.code == ERR_CONFLICT);
+    CHECK(add_template("t1", "office", "b1") == 0);
+    CHECK(add_template("t2", "office", "b1") < 0 && err.code == ERR_CONFLICT);
+    CHECK(store_template_freezing(store, &arena, "office", &t, &err) == 1);
+    CHECK(store_template_frozen(store, &arena, "b1", &t, &err) == 1 && strcmp(t.id, "t1") == 0);
+    CHECK(store_template_frozen(store, &arena, "plain", &t, &err) == 0);
+    CHECK(store_template_remove(store, "t1", &err) == 0);
+    /* In the trash it has none, nor when it is back. */
+    CHECK(store_workspace_move(store, &w, 0, &err) == 0 && add_build("b2", "office") == 0);
+    w.deleted_ms = 0;
+    w.trash = "";
+    CHECK(store_workspace_move(store, &w, 5, &err) == 0);
+    CHECK(store_build_of(store, &arena, "office", &rows[0], &err) == 1 &&
+          !strcmp(rows[0].id, "b2"));
+    CHECK(add_template("t3", "office", "b2") == 0 && make_ready("t3", "office", "b2") == 0);
+    CHECK(store_build_of(store, &arena, "office", &rows[0], &err) == 0);
+    arena_clear(&arena);
+    return 0;
+}
+
 TEST(a_template_goes_when_nobody_uses_it_and_a_name_means_the_newest)
 {
     struct store_template t;
@@ -478,6 +535,10 @@ TEST(a_template_goes_when_nobody_uses_it_and_a_name_means_the_newest)
 
 /* --- plans --- */
 
+enum {
+    PLAN_DISK = 5000
+};
+
 static int add_plan(const char *id, const char *workspace, const char *state, int64_t due_ms)
 {
     struct store_plan p = {.id = id,
@@ -489,6 +550,8 @@ static int add_plan(const char *id, const char *workspace, const char *state, in
                            .actor = "key:k1",
                            .principal = "alice",
                            .details = "{}",
+                           .bytes = PLAN_DISK - 1,
+                           .disk_bytes = PLAN_DISK,
                            .created_ms = 1,
                            .due_ms = due_ms};
 
@@ -563,6 +626,7 @@ TEST(of_the_plans_that_are_due_each_workspace_has_its_oldest)
 
 TEST(plans_are_counted_and_those_without_files_forgotten)
 {
+    uint64_t bytes = 0;
     size_t n = 0;
 
     CHECK(new_store() == 0);
@@ -570,7 +634,8 @@ TEST(plans_are_counted_and_those_without_files_forgotten)
     CHECK(add_plan("p1", "w1", "applied", 0) == 0 && add_plan("p2", "w1", "discarded", 0) == 0);
     CHECK(add_plan("p3", "w1", "stale", 0) == 0 && add_plan("p4", "w1", "open", 0) == 0);
     CHECK(add_plan("p5", "w1", "queued", 1) == 0 && add_plan("p6", "w2", "open", 0) == 0);
-    CHECK(store_plans_count_undecided(store, "w1", &n, &err) == 0 && n == 2);
+    CHECK(store_plans_count_undecided(store, "w1", &n, &bytes, &err) == 0 && n == 2);
+    CHECK(bytes == 2 * PLAN_DISK);
     CHECK(store_plan_drop(store, "p1", &err) == 0);
     plans_seen[0] = '\0';
     CHECK(store_plans_over(store, "w1", see_plan, NULL, &err) == 0);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Ways to take a disk from everybody else. Each takes only as much as its argument allows (in MiB
- * or in thousands of names), so that it can be set on a host without harm, and prints "took all"
- * when nobody stopped it.
+ * or in thousands of names), so that it can be set on a host without harm, holds it for so many
+ * seconds as its second one says, and prints "took all" when nobody stopped it.
  */
 #include "probe.h"
 
@@ -19,6 +19,7 @@ enum {
 
 static char block[1 << 20];
 static long amount;
+static unsigned hold = 2;
 
 static int new_file(int number, int flags)
 {
@@ -141,7 +142,7 @@ static void by_mapped_files(char **args)
 static void *map_and_tell(void *args)
 {
     by_mapped_files(args);
-    sleep(2);
+    sleep(hold);
     puts("took all");
     exit(0);
 }
@@ -215,9 +216,11 @@ int main(int argc, char **argv)
 
     if (argc > 2)
         amount = strtol(argv[2], NULL, 10);
+    if (argc > 3)
+        hold = (unsigned)strtoul(argv[3], NULL, 10);
     memset(block, 1, sizeof(block));
     int result = run_attack(attacks, argc, argv);
-    sleep(2); /* what was taken is held */
+    sleep(hold); /* what was taken is held */
     puts("took all");
     return result;
 }
