@@ -61,7 +61,7 @@ static const struct verb verbs[PLAN_VERB_COUNT_] = {
     [PLAN_APPLY] = {"apply", 120 * MINUTE, .alone = true},
     [PLAN_UNDO] = {"undo", 120 * MINUTE, .alone = true},
     [PLAN_RECOVER] = {"recover", 120 * MINUTE, .alone = true},
-    [PLAN_VIEW] = {"view", 30 * MINUTE, PLAN_READS_LAYERS},
+    [PLAN_VIEW] = {"view", 30 * MINUTE, .rights = PLAN_READS_LAYERS},
 };
 
 struct plan_job {
