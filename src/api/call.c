@@ -40,19 +40,23 @@ static const char *own_headers(const struct call *call, const char *more, char *
     return text;
 }
 
-static void reply(struct call *call, int status, const char *type, const char *body, size_t n)
+/* How to do better, or NULL. */
+static const char *advice(int status)
 {
-    char headers[128];
-    struct exchange *x = call->x;
+    return status == 401                    ? "WWW-Authenticate: Bearer\r\n"
+           : status == 429 || status == 503 ? "Retry-After: 1\r\n"
+                                            : NULL;
+}
+
+void call_reply(struct call *call, int status, const char *type, const char *headers,
+                const char *bytes, size_t n)
+{
+    const char *more = headers ? headers : advice(status);
+    char text[512];
 
     count(call, status);
-    if (!x)
-        return;
-    /* How to do better. */
-    const char *more = status == 401                    ? "WWW-Authenticate: Bearer\r\n"
-                       : status == 429 || status == 503 ? "Retry-After: 1\r\n"
-                                                        : NULL;
-    http_reply(x, status, type, own_headers(call, more, headers, sizeof(headers)), body, n);
+    if (call->x)
+        http_reply(call->x, status, type, own_headers(call, more, text, sizeof(text)), bytes, n);
 }
 
 void call_json(struct call *call, int status, json_t *object)
@@ -70,20 +74,20 @@ void call_json(struct call *call, int status, json_t *object)
 
     json_decref(object);
     if (text)
-        reply(call, status, "application/json", text, strlen(text));
+        call_reply(call, status, "application/json", NULL, text, strlen(text));
     else
-        reply(call, 500, "application/json", failed, sizeof(failed) - 1);
+        call_reply(call, 500, "application/json", NULL, failed, sizeof(failed) - 1);
     free(text);
 }
 
 void call_bytes(struct call *call, const char *type, const char *bytes, size_t n)
 {
-    reply(call, 200, type, bytes, n);
+    call_reply(call, 200, type, NULL, bytes, n);
 }
 
 void call_empty(struct call *call)
 {
-    reply(call, 204, NULL, "", 0);
+    call_reply(call, 204, NULL, NULL, "", 0);
 }
 
 static json_t *error_json(const char *code, const char *message)
@@ -190,16 +194,6 @@ void call_stream_sized(struct call *call, const struct http_streamed *s)
     with_ours.headers = own_headers(call, s->headers, text, sizeof(text));
     if (call->x)
         http_stream_sized(call->x, &with_ours);
-}
-
-void call_reply(struct call *call, int status, const char *type, const char *headers,
-                const char *bytes, size_t n)
-{
-    char text[512];
-
-    count(call, status);
-    if (call->x)
-        http_reply(call->x, status, type, own_headers(call, headers, text, sizeof(text)), bytes, n);
 }
 
 void call_drop_body(struct call *call)

@@ -16,6 +16,7 @@
 #include "api/env_script.h"
 #include "api/execs.h"
 #include "broker/protocol.h"
+#include "front/files.h"
 
 enum {
     VERSION_MAX = 32,
@@ -200,8 +201,9 @@ static void unstaged(struct call *call, json_t *result, void *context)
     json_decref(result); /* what could not be removed the next one finds */
     answer(call, context, 409,
            error_of("workspace_busy",
-                    "commands run in the workspace, and the environment of its template is "
-                    "replaced while it sleeps; end them (carrel ws sleep) and ask again"));
+                    "commands run in the workspace, or files of it are being sent, and the "
+                    "environment of its template is replaced while it sleeps; end them (carrel ws "
+                    "sleep) and ask again"));
 }
 
 /* But for what its template starts, which is started again with the next sandbox. */
@@ -223,21 +225,21 @@ static void slept(struct call *call, struct answer *heard)
     begin(call, call->context, over);
 }
 
-/* The template's is a mount: the new one takes its place at the sandbox's next start. */
+/* The template's is a mount: the new one takes its place when no sandbox lives. */
 static void staged(struct call *call, struct making *m)
 {
     unsigned pending = call->pending;
 
     m->version = strcmp(m->what, "both") == 0 ? "both" : "";
     m->what = "settle";
-    if (runs_commands(call)) {
+    if (runs_commands(call) || files_are_used(call->front, call->workspace.id)) {
         m->what = "clean";
         begin(call, m, unstaged);
         return;
     }
     call->context = m;
-    call_ask(call, REQUEST_SLEEP, call->workspace.id, "an environment is put into its place", NULL,
-             slept);
+    call_ask(call, REQUEST_SLEEP, call->workspace.id, "an environment is put into its place",
+             "staged", slept);
     if (call->pending == pending)
         answer(call, m, 503, error_of("unavailable", "out of memory"));
 }

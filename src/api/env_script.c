@@ -9,9 +9,9 @@
 /* What is new is made beside what there is, and takes its place at one instant when it is whole: a
  * failure, or a kill, leaves the one or the other. Where names cannot be exchanged it is two
  * renames, and the next one finds what was put aside (clean). On a template /.venv is a mount,
- * which cannot be renamed: there the new one gets a name of its own, and the next start of the
- * sandbox puts it into its place (boundary.c); until then there is the old one. pip, of 440 files,
- * is not compiled: that would take longer than all the rest. */
+ * which cannot be renamed: there the new one gets a name of its own, and the broker puts it into
+ * its place when the sandbox is over, if asked to (boundary.c); until then there is the old one.
+ * pip, of 440 files, is not compiled: that would take longer than all the rest. */
 const char env_script[] =
     "# carrel env\n"
     "set -u\n"
@@ -153,7 +153,8 @@ const char env_script[] =
     "    settle\n"
     "}\n"
     "settle() {\n"
-    "    ! is_there \"$next\" || fail 'the new environment could not be put into its place'\n"
+    "    ! is_there \"$next\" || fail 'the new environment could not be put into its place, as "
+    "something of the workspace still ran; ask again'\n"
     "    is_there /pyproject.toml || [ ! -f \"$project\" ] || mv -T \"$project\" /pyproject.toml\n"
     "    look\n"
     "    [ \"$state\" != there ] || state=new\n"

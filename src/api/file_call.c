@@ -9,6 +9,7 @@
 
 #include "api/exec_request.h"
 #include "front/files.h"
+#include "front/quota.h"
 
 enum {
     SMALL = 65536,         /* answered in one piece */
@@ -16,7 +17,8 @@ enum {
     PATHS_RECORDED = 32768 /* bytes of the paths of one record, as they are there */
 };
 
-#define BODIES_MOST (128ULL << 20) /* bytes of bodies that servers have not taken yet, of all */
+#define BODIES_MOST (128ULL << 20)    /* bytes of bodies that servers have not taken yet, of all */
+#define BODIES_OWN  (BODIES_MOST / 2) /* ... of one owner, whose workspace may be locked */
 
 struct file_call {
     struct call *call;
@@ -35,15 +37,42 @@ struct file_call {
     struct files_head head;
     struct buf body; /* until the stream takes it */
     size_t body_at;
-    size_t counted; /* of it, in the sum of all */
+    size_t counted;        /* of it, in the sums of all and of its owner */
+    struct tenant *tenant; /* ... who is this, while it counts */
     bool has_body;
     bool body_ends;
     struct buf small; /* an answer that is collected */
 };
 
+/* False: there is no room for it. One body alone is always less than all of it. */
+static bool count_body(struct file_call *f)
+{
+    struct front *front = f->call->front;
+    struct tenant *t = tenant_use(front, f->call->workspace.owner);
+
+    if (!t || front->file_bodies + f->body.n > BODIES_MOST ||
+        (t->file_bodies > 0 && t->file_bodies + f->body.n > BODIES_OWN)) {
+        if (t)
+            tenant_drop(front, t);
+        return false;
+    }
+    f->tenant = t;
+    f->counted = f->body.n;
+    t->file_bodies += f->counted;
+    front->file_bodies += f->counted;
+    return true;
+}
+
 static void drop_body(struct file_call *f)
 {
-    f->call->front->file_bodies -= f->counted;
+    struct front *front = f->call->front;
+
+    if (f->tenant) {
+        front->file_bodies -= f->counted;
+        f->tenant->file_bodies -= f->counted;
+        tenant_drop(front, f->tenant);
+    }
+    f->tenant = NULL;
     f->counted = 0;
     f->body_at = 0;
     buf_clear(&f->body);
@@ -479,14 +508,12 @@ void file_call_go(struct call *call, bool streamed)
         call_error(call, 413, "too_large", "the body is too large");
         return;
     }
-    if (call->front->file_bodies + f->body.n > BODIES_MOST) {
+    if (f->body.n > 0 && !count_body(f)) {
         end(f);
         call_error(call, 503, "unavailable",
-                   "too much that others have sent waits to be written; try again");
+                   "too much that was sent before waits to be written; try again");
         return;
     }
-    f->counted = f->body.n;
-    call->front->file_bodies += f->counted;
     if (streamed) {
         call->piece = piece;
         call->whole = whole;

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names at the top of every sandbox that Carrel mounts on: the host's, and its own. In one place,
- * for those who make them and those who keep others from them. */
+/* Names at the top of every sandbox that Carrel mounts on: the host's, and its own; and those under
+ * which an environment is made and waits for its place (api/env_script.c). In one place, for those
+ * who make them and those who keep others from them. */
 #pragma once
 
 #define CARREL_SYSTEM_NAMES "usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"
 #define CARREL_OWN_NAMES    "etc", "proc", "dev", "tmp", ".cache"
+#define CARREL_STAGED       ".venv.carrel-next"
+#define CARREL_STAGED_NAMES CARREL_STAGED, ".venv.carrel-new", ".venv.carrel-old"

@@ -5,10 +5,12 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/names.h"
 #include "base/pack.h"
 #include "broker/broker.h"
 #include "broker/log.h"
@@ -199,7 +201,6 @@ static int use_layer(const struct broker *b, struct boundary *to, const struct e
 
 /* --- environments --- */
 
-#define STAGED   ".venv.carrel-next" /* see env_script.c */
 #define TOOLS_AT "/opt/carrel"
 #define CA_AT    "/opt/carrel-ca.pem"
 #define HOST_CA  "/etc/ssl/certs/ca-certificates.crt" /* also inside */
@@ -235,36 +236,79 @@ static int add_layered(const struct broker *b, struct boundary *to, const struct
     return mount->layer ? 0 : err_set(err, ERR_LIMIT, ENOMEM, "keep a mount");
 }
 
-/* Whether the workspace has a Python environment of its own instead of the template's. A new one
- * that is whole (env_script.c) takes its place here, at one instant, as here no mount is in the
- * way; over a name that holds something it does not. All names are the tree's own: no link is
- * followed.
- */
-static bool has_own_python(struct broker *b, const struct boundary *to,
-                           const struct exec_message *m, const struct layered *part)
+static const struct layered shared_parts[] = {{".venv", "/.venv", "venv"},
+                                              {"node_modules", "/node_modules", "node"}};
+static const struct layered *const shared_python = &shared_parts[0];
+
+/* Whether the workspace has a Python environment of its own instead of the template's; also one
+ * that is no directory, on which nothing could be mounted. */
+static bool has_own_python(const struct boundary *to)
+{
+    const char *name = shared_python->part;
+    struct stat st;
+
+    if (fstatat(to->tree, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return false;
+    if (!S_ISDIR(st.st_mode))
+        return true;
+    scoped_fd int fd = path_open_beneath(to->tree, name, O_RDONLY | O_DIRECTORY, 0);
+    return fd >= 0 && path_dir_is_empty(fd) == 0;
+}
+
+/* What it had changed of the template's goes, when nothing shows that any more; not for a few files
+ * that a plan has put there, which may go again. */
+static void drop_unused(struct broker *b, const struct boundary *to, const struct exec_message *m)
 {
     struct plan_place at;
-    bool may_put = !to->spec.plan && !to->looks;
+    scoped_fd int mark = path_open_beneath(to->tree, ".venv/pyvenv.cfg", O_PATH | O_NOFOLLOW, 0);
 
-    if (may_put && renameat(to->tree, STAGED, to->tree, part->part) == 0)
-        layer_drop(b, place_of(m, &at), part->layer);
-    scoped_fd int fd = path_open_beneath(to->tree, part->part, O_RDONLY | O_DIRECTORY, 0);
-    return fd >= 0 && path_dir_is_empty(fd) == 0;
+    if (mark >= 0 && !to->spec.plan && !to->looks && !desk_find_any(b, m->workspace))
+        layer_drop(b, place_of(m, &at), shared_python->layer);
+}
+
+/* Before the kernel looks whether it may be replaced, which takes long where it has been large. */
+static bool is_small_or_missing(int tree, const char *name)
+{
+    struct stat st;
+
+    if (fstatat(tree, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return errno == ENOENT;
+    return S_ISDIR(st.st_mode) && st.st_size <= PATH_SMALL_DIR;
+}
+
+/* At one instant, as here no mount is in the way; not over a name that holds something. All names
+ * are the tree's own: no link is followed. On disk before anybody is told so. */
+void boundary_put_staged(const struct broker *b, const struct desk *d)
+{
+    struct stat st;
+    struct err err;
+
+    if (!*d->template || desk_find_any(b, d->workspace) || lock_is_held(b, d->workspace))
+        return;
+    scoped_fd int handle = tree_open(b, d->bucket, d->workspace, &err);
+    scoped_fd int tree =
+        handle < 0 ? -1 : path_open_beneath(handle, ".", O_RDONLY | O_DIRECTORY, 0);
+    if (tree < 0 || fstatat(tree, CARREL_STAGED, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+        !S_ISDIR(st.st_mode) || !is_small_or_missing(tree, shared_python->part))
+        return;
+    if (renameat(tree, CARREL_STAGED, tree, shared_python->part) == 0)
+        ignore(fsync(tree) == 0);
 }
 
 static int add_template(struct broker *b, struct boundary *to, const struct exec_message *m,
                         struct err *err)
 {
-    static const struct layered parts[] = {{".venv", "/.venv", "venv"},
-                                           {"node_modules", "/node_modules", "node"}};
+    const struct layered *parts = shared_parts;
 
     if (to->spec.limits.disk_image)
         return err_set(err, ERR_CONFLICT, 0,
                        "a workspace on a template cannot have its disk in an image, as its layers "
                        "lie outside of it; bound the disk without an image");
-    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
-        if (i == 0 && has_own_python(b, to, m, &parts[i]))
+    for (size_t i = 0; i < sizeof(shared_parts) / sizeof(shared_parts[0]); i++) {
+        if (&parts[i] == shared_python && has_own_python(to)) {
+            drop_unused(b, to, m);
             continue;
+        }
         int fd = template_open_part(b, m->boundary.template, parts[i].part);
         if (fd == -ENOENT)
             continue; /* then it is the workspace's alone */
@@ -340,6 +384,7 @@ static int add_ca(const struct broker *b, struct boundary *to, struct err *err)
                        "open '%.200s', which the setting package_ca names (put it there again, or "
                        "start the daemon without that setting)",
                        b->settings.package_ca);
+    to->has_ca = true;
     return add_mount(to, &fd, CA_AT, false, err);
 }
 
@@ -349,7 +394,7 @@ static int add_variables(const struct broker *b, struct boundary *to, const char
 {
     const struct settings *s = &b->settings;
     /* The tools bring authorities of their own, and would not know those of this host. */
-    const char *ca = *s->package_ca                                ? CA_AT
+    const char *ca = to->has_ca                                    ? CA_AT
                      : to->has_tools && access(HOST_CA, R_OK) == 0 ? HOST_CA
                                                                    : "";
     /* Told that there is no network, uv takes what the cache has, however old its lists are. */
@@ -426,7 +471,7 @@ static int make(struct broker *b, const struct exec_message *m, struct boundary 
         .mounts = arena_alloc(&ret->arena, MOST_MOUNTS * sizeof(*ret->spec.mounts)),
     };
     ret->tree = tree;
-    if (boundary->limits.disk_image)
+    if (boundary->limits.disk_image && !*m->plan && !ret->looks)
         tree_empty_for_image(b, tree, m->workspace);
     listen_ports(b, ret->spec.own_ports);
     if (!ret->spec.workspace || !ret->spec.mounts)

@@ -88,6 +88,7 @@ struct desk {
     struct deferred *deferred; /* commands that came while it was ending */
     size_t deferred_count;
     struct sleeper *sleepers; /* who asked for its end */
+    bool puts_staged;         /* ... and for boundary_put_staged then */
 
     /* files.c */
     struct files *files; /* NULL: nobody has asked for its files */
@@ -342,6 +343,7 @@ struct boundary {
     int tree;   /* while it is made */
     bool looks; /* nothing is made for it */
     bool has_tools;
+    bool has_ca;
     uint64_t cache; /* which generation of the package cache is shown; 0: none */
 };
 
@@ -349,6 +351,9 @@ struct boundary {
 int boundary_make(struct broker *broker, const struct exec_message *m, struct boundary *ret,
                   struct err *err);
 void boundary_clear(struct boundary *boundary);
+/* A Python environment that is whole (api/env_script.c) takes the place of its template's, now that
+ * the desk is over; unless something else of the workspace's lives. */
+void boundary_put_staged(const struct broker *broker, const struct desk *desk);
 /* Whether there is room for one more sandbox (if `new_desk`) and what was asked for (REQUEST_…). */
 int boundary_check_room(struct broker *broker, uint32_t kind, const struct exec_message *m,
                         bool new_desk, struct err *err);

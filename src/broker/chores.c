@@ -4,7 +4,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -17,6 +19,7 @@
 enum {
     FIRST_FD = 3,       /* of what the child works with; before it are stdin, stdout and stderr */
     MOST_AT_ONCE = 256, /* the front sees to it that no owner comes near */
+    MOST_THAT_CAN_WAIT = 16,
 };
 
 struct chore {
@@ -26,16 +29,35 @@ struct chore {
     pid_t pid;
     uint64_t generation;
     struct chore_report *report; /* shared with the child */
-    struct chore_work work;      /* of which only who is told counts by now */
+    struct chore_work work;      /* of which only who is told counts by now, and its kind */
+    char plan[PROTOCOL_EXEC_ID + 1];
 };
 
-static size_t count(const struct broker *b)
+static int check_count(const struct broker *b, bool can_wait, struct err *err)
 {
     size_t n = 0;
+    size_t can = 0;
 
-    for (const struct chore *chore = b->chores; chore; chore = chore->next)
+    for (const struct chore *chore = b->chores; chore; chore = chore->next) {
         n++;
-    return n;
+        can += chore->work.can_wait;
+    }
+    if (can_wait && can >= MOST_THAT_CAN_WAIT)
+        return err_set(err, ERR_CONFLICT, EBUSY, "%d layers are being removed; try again later",
+                       MOST_THAT_CAN_WAIT);
+    if (n >= MOST_AT_ONCE)
+        return err_set(err, ERR_LIMIT, 0, "%d trees are being copied or removed; try again later",
+                       MOST_AT_ONCE);
+    return 0;
+}
+
+bool chore_has_plan(const struct broker *b, const char *plan)
+{
+    for (const struct chore *chore = b->chores; chore; chore = chore->next) {
+        if (strcmp(chore->plan, plan) == 0)
+            return true;
+    }
+    return false;
 }
 
 static void unlink_chore(struct chore *chore)
@@ -146,6 +168,7 @@ static struct chore *new_chore(struct broker *b, const struct chore_work *work)
                             .watch = {.ready = ended, .fd = -1},
                             .generation = b->generation,
                             .work = *work};
+    snprintf(chore->plan, sizeof(chore->plan), "%s", work->plan ? work->plan : "");
     void *shared = mmap(NULL, sizeof(*chore->report), PROT_READ | PROT_WRITE,
                         MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED) {
@@ -161,9 +184,8 @@ int chore_start(struct broker *b, const struct chore_work *work, struct err *err
     struct chore *chore = NULL;
     pid_t broker = getpid();
 
-    if (count(b) >= MOST_AT_ONCE)
-        return err_set(err, ERR_LIMIT, 0, "%d trees are being copied or removed; try again later",
-                       MOST_AT_ONCE);
+    if (check_count(b, work->can_wait, err) < 0)
+        return -1;
     chore = new_chore(b, work);
     if (!chore)
         return err_set(err, ERR_LIMIT, ENOMEM, "start a process that works on files");

@@ -23,6 +23,10 @@ struct chore_work {
     int (*work)(const int *fds, const void *what, struct chore_report *report);
     const void *what; /* need not outlive the call that starts it */
     uint64_t tag;     /* who is answered; 0: nobody */
+    const char *plan; /* whose directory it makes or removes; NULL: none. As `what` */
+    /* Of these there are few at once, as no quota counts them: others always find a place. One more
+     * is refused with ERR_CONFLICT, and asked for again later. */
+    bool can_wait;
     /* Or called instead, once; `failed` is NULL when it went well. */
     void (*done)(struct broker *b, void *context, const struct err *failed,
                  const struct chore_report *report);
@@ -30,5 +34,7 @@ struct chore_work {
 };
 
 int chore_start(struct broker *b, const struct chore_work *work, struct err *err);
+/* Whether one makes or removes the plan's directory. */
+bool chore_has_plan(const struct broker *b, const char *plan);
 /* Ends all. */
 void chores_close(struct broker *b);

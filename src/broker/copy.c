@@ -24,13 +24,14 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/names.h"
 #include "broker/broker.h"
 #include "sys/path.h"
 
 enum {
     DEEPEST = 128,
     PIECE = 8192,
-    ENTRY = 300, /* "/proc/self/fd/N/" and a name */
+    SELF = 32,   /* "/proc/self/fd/N" */
     FEW = 64,    /* files that are sent to the disk one by one */
     MANY = 512,  /* ... in a tree that is there; of more, everybody's */
     BLOCK = 512, /* of st_blocks */
@@ -101,16 +102,16 @@ static int copy_mark(const char *from, const char *to, const char *name)
 
     if (strncmp(name, "trusted.overlay.", 16) != 0 && strncmp(name, "user.", 5) != 0)
         return 0;
-    ssize_t size = lgetxattr(from, name, value, sizeof(value));
+    ssize_t size = getxattr(from, name, value, sizeof(value));
     if (size < 0)
         return errno == ENODATA ? 0 : -errno;
-    return lsetxattr(to, name, value, (size_t)size, 0) < 0 ? -errno : 0;
+    return setxattr(to, name, value, (size_t)size, 0) < 0 ? -errno : 0;
 }
 
 static int copy_marks(const char *from, const char *to)
 {
     static char names[XATTR_LIST_MAX];
-    ssize_t n = llistxattr(from, names, sizeof(names));
+    ssize_t n = listxattr(from, names, sizeof(names));
     int r = 0;
 
     if (n < 0)
@@ -142,22 +143,47 @@ static int copy_file(int from, int to, const char *name, const struct stat *st)
     return out < 0 ? -errno : copy_data(in, out, st->st_size);
 }
 
+/* What is there of this name, for the following: a name could have become a link to anywhere. */
+static int open_itself(int dir, const char *name)
+{
+    return path_open_beneath(dir, name, O_PATH | O_NOFOLLOW, 1);
+}
+
+static int set_owner(int fd, uid_t uid, gid_t gid)
+{
+    return geteuid() == 0 && fchownat(fd, "", uid, gid, AT_EMPTY_PATH) < 0 ? -errno : 0;
+}
+
+static int set_mode(int fd, mode_t mode)
+{
+    char self[SELF];
+
+    snprintf(self, sizeof(self), "/proc/self/fd/%d", fd);
+    return chmod(self, mode & 0777) < 0 ? -errno : 0;
+}
+
 /* Owner, marks and mode, in this order: a change of owner may take bits of the mode away. */
 static int finish(int from, int to, const char *name, const struct stat *st)
 {
-    char source[ENTRY];
-    char target[ENTRY];
+    char source[SELF];
+    char target[SELF];
+    struct stat made;
+    scoped_fd int in = open_itself(from, name);
+    scoped_fd int out = open_itself(to, name);
 
-    if (geteuid() == 0 && fchownat(to, name, st->st_uid, st->st_gid, AT_SYMLINK_NOFOLLOW) < 0)
+    if (in < 0 || out < 0)
+        return in < 0 ? in : out;
+    if (fstat(out, &made) < 0)
         return -errno;
-    if (S_ISCHR(st->st_mode))
-        return 0;
-    snprintf(source, sizeof(source), "/proc/self/fd/%d/%s", from, name);
-    snprintf(target, sizeof(target), "/proc/self/fd/%d/%s", to, name);
-    int r = copy_marks(source, target);
-    if (r == 0 && !S_ISLNK(st->st_mode) && fchmodat(to, name, st->st_mode & 0777, 0) < 0)
-        r = -errno;
-    return r;
+    if ((made.st_mode & S_IFMT) != (st->st_mode & S_IFMT))
+        return -ESTALE; /* it is not what was made here */
+    int r = set_owner(out, st->st_uid, st->st_gid);
+    if (r < 0 || S_ISCHR(st->st_mode))
+        return r;
+    snprintf(source, sizeof(source), "/proc/self/fd/%d", in);
+    snprintf(target, sizeof(target), "/proc/self/fd/%d", out);
+    r = copy_marks(source, target);
+    return r < 0 || S_ISLNK(st->st_mode) ? r : set_mode(out, st->st_mode);
 }
 
 /* --- a layer --- */
@@ -192,21 +218,15 @@ static int leave_layer(struct copying *c, const char *name, const struct stat *s
 
 /* --- a filling --- */
 
-/* By descriptor: a name could have become a link to anywhere. */
 static int own(const struct copying *c, int to, const char *name, mode_t mode, bool is_link)
 {
-    char self[32];
     struct stat st;
-    scoped_fd int fd = path_open_beneath(to, name, O_PATH | O_NOFOLLOW, 1);
+    scoped_fd int fd = open_itself(to, name);
 
     if (fd < 0 || fstat(fd, &st) < 0)
         return fd < 0 ? fd : -errno;
-    if (geteuid() == 0 && fchownat(fd, "", c->uid, c->gid, AT_EMPTY_PATH) < 0)
-        return -errno;
-    snprintf(self, sizeof(self), "/proc/self/fd/%d", fd);
-    if (is_link || S_ISLNK(st.st_mode))
-        return 0;
-    return chmod(self, mode & 0777) < 0 ? -errno : 0;
+    int r = set_owner(fd, c->uid, c->gid);
+    return r < 0 || is_link || S_ISLNK(st.st_mode) ? r : set_mode(fd, mode);
 }
 
 static int sync_file(struct copying *c, int to, const char *name)
@@ -292,11 +312,10 @@ static int merge_dir(struct copying *c, const char *name)
 
 static int leave_links(struct copying *c, const char *name, const struct stat *st)
 {
-    int to = c->levels[c->depth].to;
+    scoped_fd int fd = open_itself(c->levels[c->depth].to, name);
 
-    if (geteuid() == 0 && fchownat(to, name, st->st_uid, st->st_gid, AT_SYMLINK_NOFOLLOW) < 0)
-        return -errno;
-    return fchmodat(to, name, (st->st_mode & 0777) | 0700, 0) < 0 ? -errno : 0;
+    int r = fd < 0 ? fd : set_owner(fd, st->st_uid, st->st_gid);
+    return r < 0 ? r : set_mode(fd, st->st_mode | 0700);
 }
 
 /* --- a count --- */
@@ -335,13 +354,12 @@ static bool is_among(const char *name, const char *const *names)
     return false;
 }
 
-/* In the root of a workspace: what is shared of a template, and the places of Carrel's own mounts.
- */
+/* In the root of a workspace: what is shared of a template, the places of Carrel's own mounts, and
+ * what an interrupted making of an environment has left. */
 static bool is_left_out(const struct copying *c, const char *name)
 {
-    static const char *const names[] = {".venv", "node_modules", "usr",   "bin",    "sbin",
-                                        "lib",   "lib32",        "lib64", "libx32", "etc",
-                                        "proc",  "dev",          "tmp",   ".cache", NULL};
+    static const char *const names[] = {".venv",          "node_modules",      CARREL_SYSTEM_NAMES,
+                                        CARREL_OWN_NAMES, CARREL_STAGED_NAMES, NULL};
 
     return c->how->partly && c->depth == 0 && is_among(name, names);
 }

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "broker/broker.h"
+#include "broker/chores.h"
 #include "broker/log.h"
 #include "broker/templates.h"
 #include "sys/message.h"
@@ -241,7 +241,7 @@ int desk_find_or_start(struct broker *b, uint32_t kind, const struct exec_messag
         return locked;
     if (buf_done(&boundary) < 0)
         return err_set(err, ERR_LIMIT, ENOMEM, "keep the policy");
-    if (*m->plan && plan_is_worked_on(b, m->plan))
+    if (*m->plan && (plan_is_worked_on(b, m->plan) || chore_has_plan(b, m->plan)))
         return err_set(err, ERR_CONFLICT, 0, "the plan is being closed");
     if (d && (d->ending || d->over))
         return defer(d, kind, m, tag, err);
@@ -304,6 +304,23 @@ static void unlink_desk(struct desk *d)
     d->broker->desk_count--;
 }
 
+/* With the end of the workspace's last one, of those that were ended for it; who waits, waits for
+ * that. */
+static void put_staged(struct desk *d)
+{
+    struct desk *other = desk_find_any(d->broker, d->workspace);
+    struct sleeper **last = other ? &other->sleepers : NULL;
+
+    if (!other || !other->puts_staged) {
+        boundary_put_staged(d->broker, d);
+        return;
+    }
+    while (*last)
+        last = &(*last)->next;
+    *last = d->sleepers;
+    d->sleepers = NULL;
+}
+
 /* Also when it could not be written: it is over all the same, and the journal tries again. Only now
  * the next one may be started, so that the front hears of the end before. */
 static void end_written(struct broker *b, struct waiter *waiter, bool written)
@@ -314,6 +331,9 @@ static void end_written(struct broker *b, struct waiter *waiter, bool written)
     char name[NAME_ROOM];
 
     (void)written;
+    unlink_desk(d);
+    if (d->puts_staged)
+        put_staged(d);
     if (b->resumed)
         link_send_plain(b, EVENT_SANDBOX_ENDED, 0,
                         &(struct plain_message){.texts = {name_of(d, name), d->why}});
@@ -324,7 +344,6 @@ static void end_written(struct broker *b, struct waiter *waiter, bool written)
             link_send_ok(b, sleeper->tag);
         free(sleeper);
     }
-    unlink_desk(d);
     free_desk(d);
     while (deferred) {
         struct deferred *next = deferred->next;

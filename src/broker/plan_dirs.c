@@ -11,6 +11,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -311,17 +312,22 @@ void layer_drop(struct broker *b, const struct plan_place *at, const char *name)
 {
     static const char gone[] = "gone";
     const char *const names[] = {"workspaces", at->workspace, "env"};
+    struct stat st;
     struct err err;
     scoped_fd int top = open_carrel(b, at->bucket);
     scoped_fd int env = top < 0 ? top : open_below(top, names, 3, false);
 
-    if (env < 0)
+    /* The lock is the process's that removes, as it has the same open directory: one at a time for
+     * a workspace. What finds one on its way out is tried again with the next sandbox. */
+    if (env < 0 || flock(env, LOCK_EX | LOCK_NB) < 0)
         return;
-    /* One that is on its way out already is finished first; this one then goes with the workspace.
-     */
-    ignore(renameat(env, name, env, gone) == 0);
+    /* One that an interrupted process has left is finished first. */
+    if (renameat(env, name, env, gone) < 0 && fstatat(env, gone, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return;
     if (chore_start(
-            b, &(struct chore_work){.fds = {env, -1, -1, -1}, .work = remove_gone, .what = gone},
+            b,
+            &(struct chore_work){
+                .fds = {env, -1, -1, -1}, .work = remove_gone, .what = gone, .can_wait = true},
             &err) < 0)
         log_err("layer_not_removed", at->workspace, &err);
 }

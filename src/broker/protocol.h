@@ -31,9 +31,11 @@ enum request_kind {
     REQUEST_EXEC,       /* struct exec_message; wakes the workspace. ANSWER_STARTED or _ERROR */
     REQUEST_SIGNAL,     /* exec, number */
     REQUEST_KILL,       /* exec, why: enum carrel_reason, of which SIGNAL, OUTPUT and DISK */
-    REQUEST_SLEEP,      /* workspace, why: ends its sandbox. ANSWER_OK when that is over */
-    REQUEST_FORGET,     /* exec: its end has been written down. No answer */
-    REQUEST_RECORD,     /* struct record_message. ANSWER_OK when it is on disk */
+    /* workspace, why: ends its sandbox. ANSWER_OK when that is over. With "staged" the environment
+     * that waits in it takes its place then. */
+    REQUEST_SLEEP,
+    REQUEST_FORGET, /* exec: its end has been written down. No answer */
+    REQUEST_RECORD, /* struct record_message. ANSWER_OK when it is on disk */
     /* exec; number 0: the broker closes its own copy of stdin, which would otherwise keep the
      * command from seeing the end. 1: the end follows what waits in the backlog; the next front is
      * told so. No answer; heard also when the front that sent it has died since. */

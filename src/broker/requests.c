@@ -99,7 +99,8 @@ static bool handle_kill(struct broker *b, uint64_t tag, const struct plain_messa
     return true;
 }
 
-/* All of the workspace's, the plans' too; it is told when the first of them is over. */
+/* All of the workspace's, the plans' too; it is told when the first of them is over, or with
+ * "staged" the last. */
 static bool handle_sleep(struct broker *b, uint64_t tag, const struct plain_message *m)
 {
     struct desk *d = desk_find(b, m->texts[0]);
@@ -116,8 +117,10 @@ static bool handle_sleep(struct broker *b, uint64_t tag, const struct plain_mess
     if (desk_await_end(d, tag, &err) < 0)
         link_send_error(b, tag, &err);
     for (struct desk *each = b->desks[broker_slot(m->texts[0])]; each; each = each->next) {
-        if (strcmp(each->workspace, m->texts[0]) == 0)
-            desk_end(each, *m->texts[1] ? m->texts[1] : "asked to");
+        if (strcmp(each->workspace, m->texts[0]) != 0)
+            continue;
+        each->puts_staged = each->puts_staged || strcmp(m->texts[2], "staged") == 0;
+        desk_end(each, *m->texts[1] ? m->texts[1] : "asked to");
     }
     return true;
 }

@@ -165,15 +165,17 @@ void tree_drop_bashrc(int tree, const char *workspace)
         ignore(unlinkat(tree, ".bashrc", 0) == 0);
 }
 
-/* Whether a directory is what an interrupted make has left: ours, and empty but for .bashrc. */
+/* Whether a directory is what an interrupted make has left: ours, and empty but for .bashrc. One
+ * that has been large is not: a look through what is left of it could take long. */
 static bool is_bare(const struct broker *b, int tree)
 {
     struct stat st;
     struct dirent *entry;
     int copy = fcntl(tree, F_DUPFD_CLOEXEC, 3);
     DIR *dir = copy < 0 ? NULL : fdopendir(copy);
-    bool bare =
-        dir && fstat(tree, &st) == 0 && (st.st_uid == b->owner_uid || st.st_uid == geteuid());
+    bool bare = dir && fstat(tree, &st) == 0 &&
+                (st.st_uid == b->owner_uid || st.st_uid == geteuid()) &&
+                st.st_size <= PATH_SMALL_DIR;
 
     if (!dir) {
         scope_close(&copy);
@@ -415,6 +417,7 @@ struct remains {
     const char *image; /* or NULL */
     const char *copy;  /* not removed, but copied to this one; or NULL */
     const char *workspace;
+    const char *plan; /* that is made or removed by it; or NULL */
 };
 
 static int remove_here(const int *fds, const void *what, struct chore_report *report)
@@ -440,7 +443,9 @@ static int start_removal(struct broker *b, uint64_t tag, const struct remains *p
                        &(struct chore_work){.fds = {places[KEPT], places[PLANS], -1, -1},
                                             .work = remove_here,
                                             .what = p,
-                                            .tag = tag},
+                                            .tag = tag,
+                                            .plan = p->plan,
+                                            .can_wait = p->plan && !p->copy},
                        err);
 }
 
@@ -472,6 +477,13 @@ bool tree_has_image(const struct broker *b, const char *bucket, const char *work
     return threads >= 0 && is_there(threads, image, S_IFREG);
 }
 
+/* Whether anybody may be writing in the plan's directory. */
+static bool is_used(const struct broker *b, const struct plan_place *at)
+{
+    return desk_find_plan(b, at->workspace, at->plan) || plan_is_worked_on(b, at->plan) ||
+           chore_has_plan(b, at->plan);
+}
+
 void tree_copy_plan(struct broker *b, uint64_t tag, const struct plain_message *m)
 {
     struct plan_place at = {.plan = ""};
@@ -480,9 +492,14 @@ void tree_copy_plan(struct broker *b, uint64_t tag, const struct plain_message *
     snprintf(at.bucket, sizeof(at.bucket), "%s", m->texts[0]);
     snprintf(at.workspace, sizeof(at.workspace), "%s", m->texts[1]);
     snprintf(at.plan, sizeof(at.plan), "%s", m->texts[3]);
+    if (is_used(b, &at)) {
+        err_set(&err, ERR_CONFLICT, 0, "the plan that is to be the copy is in use");
+        link_send_error(b, tag, &err);
+        return;
+    }
     scoped_fd int plans = plan_open_parent(b, m->texts[0], m->texts[1], &err);
     scoped_fd int made = plans < 0 ? -1 : plan_open_dir(b, &at, true, &err);
-    struct remains remains = {.name = m->texts[2], .copy = at.plan};
+    struct remains remains = {.name = m->texts[2], .copy = at.plan, .plan = at.plan};
 
     if (made < 0 || start_removal(b, tag, &remains, (int[]){plans, -1}, &err) < 0)
         link_send_error(b, tag, &err);
@@ -493,7 +510,7 @@ void tree_drop_plan(struct broker *b, uint64_t tag, const struct plain_message *
     struct err err;
     struct desk *d = desk_find_plan(b, m->texts[1], m->texts[2]);
     scoped_fd int plans = plan_open_parent(b, m->texts[0], m->texts[1], &err);
-    struct remains remains = {.name = m->texts[2]};
+    struct remains remains = {.name = m->texts[2], .plan = m->texts[2]};
 
     if (plans < 0) { /* nothing of it is there, which is what was asked for */
         answer(b, tag, err.code == ERR_NOT_FOUND ? 0 : -1, &err);
@@ -501,7 +518,7 @@ void tree_drop_plan(struct broker *b, uint64_t tag, const struct plain_message *
     }
     if (d)
         desk_end(d, "the plan was discarded");
-    if (d || plan_is_worked_on(b, m->texts[2])) {
+    if (d || plan_is_worked_on(b, m->texts[2]) || chore_has_plan(b, m->texts[2])) {
         err_set(&err, ERR_CONFLICT, 0, "something of the plan still runs; try again");
         link_send_error(b, tag, &err);
     } else if (start_removal(b, tag, &remains, (int[]){plans, -1}, &err) < 0) {

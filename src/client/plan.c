@@ -321,7 +321,8 @@ static int tell_done(const struct plan_options *o, json_t *answer, const char *p
 }
 
 /* Why it is refused, one by one, as verify tells it; then the error. */
-static int fail_with_findings(struct plan_place *place, const char *name, const struct err *err)
+static int fail_with_findings(struct plan_place *place, const struct plan_options *o,
+                              const char *name, const struct err *err)
 {
     struct err unheard;
     json_t *plan = NULL;
@@ -329,6 +330,10 @@ static int fail_with_findings(struct plan_place *place, const char *name, const 
 
     if (err->code != ERR_DENIED || place->ways->get(place, name, &plan, NULL, &unheard) < 0)
         return client_fail(err);
+    if (o->common.json) {
+        (void)client_print(plan);
+        return client_fail(err);
+    }
     buf_init(&text, RESULT_MAX);
     if (refused(plan))
         plan_print_findings(&text, json_object_get(plan, "findings"), table_colours());
@@ -352,7 +357,7 @@ static int apply(struct plan_place *place, const struct plan_options *o, const c
     if (o->async)
         json_object_set_new(body, "async", json_true());
     if (place->ways->act(place, words[0], "apply", body, &answer, err) < 0)
-        return fail_with_findings(place, words[0], err);
+        return fail_with_findings(place, o, words[0], err);
     return tell_done(o, answer, "apply", "applied");
 }
 

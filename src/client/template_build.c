@@ -61,6 +61,7 @@ struct making {
     struct lock node;
     char python_version[VERSION_SIZE]; /* "3.11" */
     char interpreter[256];             /* the host's, of the same version */
+    char before[65];                   /* id of the template that has the name; "": none has */
     json_t *answer;                    /* the template */
     bool undecided; /* whether the workspace has become it is not known yet: it must stay */
 };
@@ -512,42 +513,54 @@ static json_t *spec_of(const struct making *m)
     return spec;
 }
 
-static bool workspace_is_there(struct making *m)
-{
-    struct err unheard = {0};
-    struct buf path;
-
-    client_workspace_path(&path, m->b.workspace, "");
-    return client_do(&m->b.f.daemon, "GET", &path, NULL, NULL, &unheard) == 0;
-}
-
-/* 1: it is still being made; 0: it is there. */
-static int look_at_it(struct making *m, const char *id, struct err *err)
+static long ask_template(struct making *m, const char *name, json_t **ret)
 {
     char path[128];
-    json_t *now = NULL;
 
-    snprintf(path, sizeof(path), "/v1/templates/%.64s", id);
-    if (daemon_ask(&m->b.f.daemon, "GET", path, NULL, &now, err) < 0) {
-        m->undecided = err->code != ERR_NOT_FOUND || !workspace_is_there(m);
-        return m->undecided
-                   ? -1
-                   : err_set(err, ERR_IO, 0,
-                             "the daemon could not make the template of its workspace, and has "
-                             "taken that back; its log says why. Build again");
-    }
-    const char *state = client_text(now, "state");
-    bool made = !state || strcmp(state, "freezing") != 0;
-    if (made) {
-        json_decref(m->answer);
-        m->answer = now;
-    } else {
-        json_decref(now);
-    }
-    return made ? 0 : 1;
+    snprintf(path, sizeof(path), "/v1/templates/%.64s", name);
+    return build_look(&m->b, path, ret);
 }
 
-/* The daemon has neither made it nor given it up. */
+/* 1: it is there; 0: it is no more, or in the trash; -1: for now nobody can tell. */
+static int look_at_workspace(struct making *m)
+{
+    struct buf path;
+    json_t *now = NULL;
+
+    client_workspace_path(&path, m->b.workspace, "");
+    long status = buf_done(&path) == 0 ? build_look(&m->b, path.p, &now) : 0;
+    bool there = status == 200 && json_is_null(json_object_get(now, "deleted"));
+    buf_clear(&path);
+    json_decref(now);
+    return status == 0 ? -1 : there;
+}
+
+/* 1: it may still become one; 0: it is there. `id` is "" if the daemon could not say it. */
+static int look_at_it(struct making *m, const char *id, struct err *err)
+{
+    json_t *now;
+    int workspace = look_at_workspace(m); /* first: it ends at the instant the template begins */
+    long status = ask_template(m, *id ? id : m->file.name, &now);
+    const char *found = client_text(now, "id");
+    const char *state = client_text(now, "state");
+    bool ours = found && strcmp(found, m->before) != 0;
+    bool freezing = ours && state && strcmp(state, "freezing") == 0;
+
+    if (ours && !freezing) {
+        json_decref(m->answer);
+        m->answer = now;
+        return 0;
+    }
+    json_decref(now);
+    if (freezing || status == 0 || workspace < 0 || (workspace == 1 && !*id))
+        return 1;
+    m->undecided = false;
+    return err_set(err, ERR_IO, 0,
+                   "the daemon could not make the template of its workspace, and has taken that "
+                   "back; its log says why. Build again");
+}
+
+/* The daemon has neither made it nor given it up, or could not say so. */
 static int wait_for_it(struct making *m, struct err *err)
 {
     const char *said = client_text(m->answer, "id");
@@ -568,20 +581,31 @@ static int wait_for_it(struct making *m, struct err *err)
         return err_set(err, ERR_IO, 0,
                        "the daemon is not done with the template yet, and may still finish it; "
                        "look with: carrel template show %s",
-                       id);
+                       *id ? id : m->file.name);
     return r;
 }
 
 static int keep_it(struct making *m, struct err *err)
 {
     bool foreign_code_ran = m->file.python.build || m->file.node.build;
+    json_t *now;
+    bool answered = ask_template(m, m->file.name, &now) != 0;
+    const char *before = client_text(now, "id");
     json_t *body = json_pack("{s:s, s:s, s:o, s:b}", "name", m->file.name, "workspace",
                              m->b.workspace, "spec", spec_of(m), "share_cache", !foreign_code_ran);
+    char *text = json_dumps(body, JSON_COMPACT);
 
-    if (daemon_ask(&m->b.f.daemon, "POST", "/v1/templates", body, &m->answer, err) < 0)
+    snprintf(m->before, sizeof(m->before), "%s", before ? before : "");
+    json_decref(now);
+    json_decref(body);
+    int r = !text       ? err_set(err, ERR_LIMIT, 0, "out of memory")
+            : !answered ? err_set(err, ERR_IO, 0, "the daemon does not answer; build again")
+                        : build_post(&m->b, "/v1/templates", text, &m->answer, err);
+    free(text);
+    if (r < 0)
         return -1;
     const char *state = client_text(m->answer, "state");
-    return state && strcmp(state, "freezing") == 0 ? wait_for_it(m, err) : 0;
+    return r > 0 || (state && strcmp(state, "freezing") == 0) ? wait_for_it(m, err) : 0;
 }
 
 /* The environments come before any package is there. */

@@ -127,8 +127,8 @@ static bool has_plain_parts(const char *path)
 /* Names at the top that are somebody else's: the system's, and where packages go. */
 static bool is_taken(const char *path)
 {
-    static const char *const names[] = {CARREL_SYSTEM_NAMES, CARREL_OWN_NAMES, ".venv",
-                                        "node_modules"};
+    static const char *const names[] = {CARREL_SYSTEM_NAMES, CARREL_OWN_NAMES, CARREL_STAGED_NAMES,
+                                        ".venv", "node_modules"};
     size_t n = strcspn(path, "/");
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {

@@ -188,6 +188,44 @@ int build_ask(struct build *b, const char *method, const char *what, json_t *bod
     return r;
 }
 
+long build_look(struct build *b, const char *path, json_t **ret)
+{
+    struct err unheard = {0};
+    struct call call;
+    long status = 0;
+
+    *ret = NULL;
+    if (call_open(&call, &b->f.daemon, &unheard) == 0) {
+        (void)call_wait(&call, "GET", path, &unheard);
+        status = call.result == CURLE_OK ? call.status : 0;
+    }
+    if (status == 200)
+        *ret = json_loadb(call.answer.p, call.answer.n, 0, NULL);
+    call_close(&call);
+    return *ret || status == 404 ? status : 0;
+}
+
+/* On a connection of its own: if one breaks that was used before, libcurl asks again by itself, and
+ * is told of a conflict with what it has asked for. */
+int build_post(struct build *b, const char *path, const char *text, json_t **ret, struct err *err)
+{
+    struct call call;
+
+    if (call_open(&call, &b->f.daemon, err) < 0)
+        return -1;
+    curl_easy_setopt(call.easy, CURLOPT_FRESH_CONNECT, 1L);
+    call.body = text;
+    call.body_n = strlen(text);
+    int r = call_wait(&call, "POST", path, err);
+    bool heard = call.result == CURLE_OK && call.status != 0;
+    if (r == 0)
+        *ret = json_loadb(call.answer.p, call.answer.n, 0, NULL);
+    if (r == 0 ? !*ret : !heard && !call_was_not_sent(&call))
+        r = 1;
+    call_close(&call);
+    return r;
+}
+
 /* --- commands --- */
 
 struct running {

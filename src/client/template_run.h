@@ -40,6 +40,11 @@ void build_say(const struct build *b, const char *message);
 int build_ask(struct build *b, const char *method, const char *what, json_t *body, json_t **ret,
               struct err *err);
 
+/* Asks for anything else: 200 or 404; 0: for now nobody can tell. */
+long build_look(struct build *b, const char *path, json_t **ret);
+/* Likewise, for what must not be asked for twice. 1: nobody knows what has come of it. */
+int build_post(struct build *b, const char *path, const char *text, json_t **ret, struct err *err);
+
 struct build_command {
     const char *const *argv; /* ends with NULL */
     const char *input;       /* NULL: none */

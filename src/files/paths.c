@@ -21,7 +21,7 @@ enum {
 
 bool files_is_reserved_name(const char *name)
 {
-    static const char *const names[] = {CARREL_SYSTEM_NAMES, CARREL_OWN_NAMES};
+    static const char *const names[] = {CARREL_SYSTEM_NAMES, CARREL_OWN_NAMES, CARREL_STAGED_NAMES};
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         if (strcmp(name, names[i]) == 0)

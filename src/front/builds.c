@@ -13,6 +13,7 @@ enum {
     MOST_AT_START = 64, /* the others at the next */
     ARENA_BYTES = 16 << 20,
     ABANDONED_MS = 15 * 60 * 1000,
+    AGAIN_MS = 60 * 1000,
 };
 
 /* One that is to go. */
@@ -25,6 +26,8 @@ struct dropped {
     char bucket[FRONT_ID];
     char trash[FRONT_ID];
     char owner[FRONT_ID];
+    char builds[FRONT_ID];
+    int64_t due_ms;
 };
 
 static void forget(struct dropped *d)
@@ -44,10 +47,33 @@ static void moved(void *context, const struct err *failed)
     forget(context);
 }
 
+static void record(struct dropped *d, const char *result, const char *reason, front_recorded *heard)
+{
+    bool for_good = d->front->settings->trash_ms == 0;
+
+    front_record(
+        d->front,
+        &(struct front_record){.actor = "carrel",
+                               .request = "",
+                               .workspace = d->id,
+                               .operation = for_good ? "workspace.purge" : "workspace.delete",
+                               .result = result},
+        json_pack("{s:s, s:s}", "reason", reason, "builds", d->builds), heard, d);
+}
+
+static void failure_was_told(void *context, const struct err *failed)
+{
+    struct dropped *d = context;
+
+    (void)failed; /* the log of the broker says so */
+    change_end(&d->change);
+}
+
 static void recorded(void *context, const struct err *failed)
 {
     struct dropped *d = context;
     int64_t now = wall_ms();
+    char text[512];
     struct err err;
 
     snprintf(d->trash, sizeof(d->trash), "%jd", (intmax_t)now);
@@ -56,8 +82,13 @@ static void recorded(void *context, const struct err *failed)
                                     .trash = d->trash,
                                     .updated_ms = now,
                                     .deleted_ms = d->front->settings->trash_ms ? now : -now};
-    if (failed || store_workspace_move(d->front->store, &d->w, 0, &err) < 0) {
-        change_end(&d->change); /* later */
+    if (failed) {
+        change_end(&d->change);
+        return;
+    }
+    if (store_workspace_move(d->front->store, &d->w, 0, &err) < 0) {
+        d->due_ms = now + AGAIN_MS;
+        record(d, "failed", err_text(&err, text, sizeof(text)), failure_was_told);
         return;
     }
     front_announce(d->front, "workspace.delete", d->id, d->owner, NULL);
@@ -68,15 +99,8 @@ static void begin(struct dropped *d, const struct store_workspace *w)
 {
     strncpy(d->bucket, w->bucket, sizeof(d->bucket) - 1);
     strncpy(d->owner, w->owner, sizeof(d->owner) - 1);
-    front_record(d->front,
-                 &(struct front_record){.actor = "carrel",
-                                        .request = "",
-                                        .workspace = d->id,
-                                        .operation = "workspace.delete",
-                                        .result = "ok"},
-                 json_pack("{s:s, s:s}", "reason", "a template's build was interrupted", "builds",
-                           w->builds),
-                 recorded, d);
+    strncpy(d->builds, w->builds, sizeof(d->builds) - 1);
+    record(d, "ok", "a template's build was interrupted", recorded);
 }
 
 /* Not while it is decided whether it has become the template after all. */
@@ -87,8 +111,8 @@ static void try(struct dropped *d)
     struct arena arena;
     struct err err;
 
-    if (d->change.workspace)
-        return; /* it is under way */
+    if (d->change.workspace || wall_ms() < d->due_ms)
+        return; /* it is under way, or has just failed */
     arena_init(&arena, ARENA_BYTES);
     int found = store_workspace_get(d->front->store, &arena, d->id, &w, &err);
     int frozen = found < 1 ? 0 : store_template_frozen(d->front->store, &arena, d->id, &t, &err);
@@ -158,7 +182,7 @@ bool build_is_abandoned(struct front *front, const struct store_workspace *w)
     int64_t last = w->updated_ms;
     struct err err;
 
-    if (front_is_awake(front, w->id) || front_jobs_in(front, w->id) > 0 ||
+    if (front_jobs_in(front, w->id) > 0 ||
         store_execs(front->store, w->id, NULL, NULL, 1, note_end, &last, &err) < 0)
         return false;
     return wall_ms() - last > ABANDONED_MS;

@@ -29,7 +29,9 @@ struct files_server {
 };
 
 struct files_stream {
-    struct files_stream *next; /* among those that wait for the server */
+    struct files_stream *next;  /* among those that wait for the server */
+    struct files_stream *newer; /* among all */
+    struct files_stream *older;
     struct front *front;
     struct files_server *server; /* while it waits */
     char workspace[FRONT_ID];
@@ -56,6 +58,7 @@ struct files_stream {
     bool pieces;
     bool ended;
     bool only_reads; /* and has no body: may be asked again of another server */
+    bool lasts;      /* without an end of its own */
 };
 
 static void ready(struct watch *watch, uint32_t what);
@@ -95,6 +98,15 @@ void files_forget(struct front *front, const char *workspace)
 
     if (server && server->socket >= 0)
         drop_server(server);
+}
+
+bool files_are_used(const struct front *front, const char *workspace)
+{
+    const struct files_stream *s = front->file_streams;
+
+    while (s && (s->lasts || strcmp(s->workspace, workspace) != 0))
+        s = s->older;
+    return s != NULL;
 }
 
 /* --- sending --- */
@@ -445,6 +457,11 @@ struct files_stream *files_begin(struct front *front, const struct quota_wish *w
     s->calls = calls;
     s->owner = owner;
     s->only_reads = only_reads(m);
+    s->lasts = m->op == FILES_WATCH;
+    s->older = front->file_streams;
+    if (s->older)
+        s->older->newer = s;
+    front->file_streams = s;
     s->fd = -1;
     s->passed = -1;
     s->watch = (struct watch){.ready = ready, .fd = -1};
@@ -523,6 +540,12 @@ void files_free(struct files_stream *s)
             at = &(*at)->next;
         *at = s->next;
     }
+    if (s->newer)
+        s->newer->older = s->older;
+    else
+        s->front->file_streams = s->older;
+    if (s->older)
+        s->older->newer = s->newer;
     events_forget(s->front->events, &s->watch);
     scope_close(&s->fd);
     scope_close(&s->passed);

@@ -46,5 +46,7 @@ ssize_t files_pull(struct files_stream *stream, char *bytes, size_t size);
 int files_take_fd(struct files_stream *stream);
 /* At any time. */
 void files_free(struct files_stream *stream);
+/* Whether calls on its files are under way, but for those that only wait for changes. */
+bool files_are_used(const struct front *front, const char *workspace);
 /* The sandbox has ended, and its server with it. */
 void files_forget(struct front *front, const char *workspace);

@@ -88,6 +88,7 @@ struct front {
     uint64_t floor_bytes; /* and how much output there had been by then */
     bool below_floor;
     struct files_server *file_servers; /* of workspaces that are awake */
+    struct files_stream *file_streams; /* and calls to them */
     struct proxy *proxies;             /* connections to ports of workspaces */
     struct plan_work *plan_works;      /* what is under way with plans */
     struct plan_job *plan_jobs;        /* the broker's processes for that */

@@ -29,6 +29,7 @@ struct plan_job {
     size_t at;
     int fd; /* where the text goes */
     struct watch watch;
+    struct buf asks; /* the broker is asked when its owner has fewer under way; else empty */
 };
 
 static void stop_writing(struct plan_job *job)
@@ -37,6 +38,24 @@ static void stop_writing(struct plan_job *job)
     scope_close(&job->fd);
     free(job->text);
     job->text = NULL;
+}
+
+static bool is_of(const struct plan_job *job, const char *owner)
+{
+    return strcmp(job->tenant, owner) == 0;
+}
+
+/* The one that has waited longest, which is the last of the list. */
+static void begin_next(struct front *front, const char *owner)
+{
+    struct plan_job *next = NULL;
+
+    for (struct plan_job *job = front->plan_jobs; job; job = job->next) {
+        if (job->asks.n > 0 && is_of(job, owner))
+            next = job;
+    }
+    if (next)
+        link_send(front->link, REQUEST_PLAN_JOB, &next->asks);
 }
 
 static void free_job(struct plan_job *job)
@@ -48,6 +67,9 @@ static void free_job(struct plan_job *job)
     *at = job->next;
     link_settle(job->front->link, job->tag);
     stop_writing(job);
+    if (job->asks.n == 0) /* it had a place, which another may take */
+        begin_next(job->front, job->tenant);
+    buf_clear(&job->asks);
     free(job);
 }
 
@@ -56,7 +78,7 @@ size_t plan_jobs_of(const struct front *front, const char *owner)
     size_t n = 0;
 
     for (const struct plan_job *job = front->plan_jobs; job; job = job->next)
-        n += strcmp(job->tenant, owner) == 0;
+        n += is_of(job, owner);
     return n;
 }
 
@@ -130,18 +152,24 @@ static void ended(struct plan_job *job, struct answer *answer, const struct plai
         calls->ended(owner, &end);
 }
 
-static void failed(struct plan_job *job, struct answer *answer)
+static void fail(struct plan_job *job, const struct err *err)
 {
     const struct plan_job_calls *calls = job->calls;
     void *owner = job->owner;
+
+    free_job(job);
+    if (calls)
+        calls->failed(owner, err);
+}
+
+static void failed(struct plan_job *job, struct answer *answer)
+{
     struct err err;
     uint64_t tag;
 
     if (!protocol_unpack_error(answer->bytes, answer->n, &tag, &err))
         err_set(&err, ERR_IO, 0, "the broker's answer cannot be read");
-    free_job(job);
-    if (calls)
-        calls->failed(owner, &err);
+    fail(job, &err);
 }
 
 static void heard(void *context, struct answer *answer)
@@ -168,7 +196,6 @@ struct plan_job *plan_job_start(struct front *front, const struct plan_message *
                                 size_t n, const struct plan_job_calls *calls, void *owner)
 {
     struct plan_job *job = text ? calloc(1, sizeof(*job)) : NULL;
-    struct buf b;
 
     if (job)
         *job = (struct plan_job){.front = front,
@@ -188,19 +215,27 @@ struct plan_job *plan_job_start(struct front *front, const struct plan_message *
     }
     if (m->owner)
         strncpy(job->tenant, m->owner, sizeof(job->tenant) - 1);
+    bool waits = plan_jobs_of(front, job->tenant) >= PLAN_JOBS_OWN;
     job->next = front->plan_jobs;
     front->plan_jobs = job;
-    buf_init(&b, 16384);
-    protocol_pack_plan(&b, job->tag, m);
-    link_send(front->link, REQUEST_PLAN_JOB, &b);
+    buf_init(&job->asks, 16384);
+    protocol_pack_plan(&job->asks, job->tag, m);
+    if (!waits || job->asks.failed)
+        link_send(front->link, REQUEST_PLAN_JOB, &job->asks);
     return job;
 }
 
 void plan_job_cancel(struct plan_job *job)
 {
     struct plain_message m = {.number = job->tag};
+    struct err err;
     struct buf b;
 
+    if (job->asks.n > 0) { /* the broker knows nothing of it */
+        err_set(&err, ERR_CONFLICT, 0, "it was cancelled before it began");
+        fail(job, &err);
+        return;
+    }
     buf_init(&b, 4096);
     protocol_pack_plain(&b, 0, &m);
     link_send(job->front->link, REQUEST_PLAN_CANCEL, &b);

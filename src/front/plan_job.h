@@ -11,7 +11,7 @@
 struct plan_job;
 
 enum {
-    PLAN_JOBS_OWN = 16, /* at a time that one owner may ask for, of the broker's 64 */
+    PLAN_JOBS_OWN = 16, /* at a time of one owner, of the broker's 64; more wait for these */
 };
 
 struct plan_end {
@@ -33,11 +33,12 @@ struct plan_job_calls {
  * "look", of PLAN_VIEW the plan's hash. NULL without memory. */
 struct plan_job *plan_job_start(struct front *front, const struct plan_message *m, char *text,
                                 size_t n, const struct plan_job_calls *calls, void *owner);
-/* How many run for this owner's workspaces. */
+/* How many run for this owner's workspaces, or wait for those. */
 size_t plan_jobs_of(const struct front *front, const char *owner);
 /* Nobody wants to hear of it any more; what changes nothing is ended. */
 void plan_job_leave(struct plan_job *job);
-/* One that has not begun does not; of others nothing happens, and they tell their end. */
+/* One that has not begun does not, and tells so, perhaps at once; of others nothing happens, and
+ * they tell their end. */
 void plan_job_cancel(struct plan_job *job);
 
 /* The answer as an object; NULL: it is none, or longer than anybody may be kept waiting for. */

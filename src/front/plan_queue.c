@@ -49,8 +49,11 @@ static bool collect(void *context, const struct store_plan *row)
     struct due_list *list = context;
     struct due *due = &list->items[list->n];
 
-    /* One of a workspace at a time; those that wait for it take no place of others. */
-    if (work_find_in(list->front, row->workspace))
+    /* One of a workspace at a time, and no more of an owner than may be worked on; those that wait
+     * for it take no place of others. */
+    if (work_find_in(list->front, row->workspace) ||
+        (strcmp(row->state, "pending") != 0 &&
+         plan_jobs_of(list->front, row->owner) >= PLAN_JOBS_OWN))
         return true;
     json_t *details = plan_details(row);
     const json_t *apply = json_object_get(details, "apply");

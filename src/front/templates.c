@@ -327,17 +327,27 @@ static void was_removed(void *context, const struct err *failed)
         postpone(t);
 }
 
+static void remove_if_unused(struct tended *t)
+{
+    char text[512];
+    struct err err;
+    int r = store_template_removing(t->front->store, t->id, &err);
+
+    if (r == 1)
+        template_remove(t->front, t->id, was_removed, t);
+    else
+        record(t, "template.delete", "failed",
+               r < 0 ? err_text(&err, text, sizeof(text)) : "it is used again", failure_was_told);
+}
+
 static void removal_recorded(void *context, const struct err *failed)
 {
     struct tended *t = context;
-    struct err err;
 
     if (failed)
         postpone(t);
-    else if (store_template_removing(t->front->store, t->id, &err) == 1)
-        template_remove(t->front, t->id, was_removed, t);
     else
-        record(t, "template.delete", "failed", "it is used again", failure_was_told);
+        remove_if_unused(t);
 }
 
 static void tend(struct tended *t)

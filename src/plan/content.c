@@ -17,6 +17,7 @@
 
 enum {
     PIECE = 256 << 10,
+    SMALL = 64 << 10,   /* not worth looking for holes */
     MOST_NAMES = 65536, /* of attributes: the kernel's limit */
 };
 
@@ -136,10 +137,32 @@ static int hash_all(EVP_MD_CTX *context, int fd, uint64_t size, unsigned char *h
     return r;
 }
 
-int content_hash(int fd, uint64_t size, unsigned char hash[PLAN_HASH])
+/* Bytes of the file that lie in no block, until there are more than `most`. A file system that
+ * does not tell has none. */
+static uint64_t count_holes(int fd, uint64_t size, uint64_t most)
+{
+    uint64_t holes = 0;
+    uint64_t at = 0;
+
+    while (at < size && holes <= most) {
+        off_t hole = lseek(fd, (off_t)at, SEEK_HOLE);
+        if (hole < 0 || (uint64_t)hole >= size)
+            break;
+        off_t data = lseek(fd, hole, SEEK_DATA);
+        at = data < hole || (uint64_t)data > size ? size : (uint64_t)data;
+        holes += at - (uint64_t)hole;
+    }
+    return holes;
+}
+
+int content_hash(int fd, uint64_t size, uint64_t *holes, unsigned char hash[PLAN_HASH])
 {
     if (size >> CONTENT_LARGEST)
         return -EFBIG;
+    uint64_t empty = size > SMALL ? count_holes(fd, size, *holes) : 0;
+    if (empty > *holes)
+        return -EFBIG;
+    *holes -= empty;
     EVP_MD_CTX *context = EVP_MD_CTX_new();
     if (!context)
         return -ENOMEM;

@@ -13,12 +13,16 @@ enum {
     CONTENT_LARGEST = 36 /* 2 to the power of this: more is not hashed */
 };
 
+/* Of holes in all files together that are hashed: they cost who made them nothing, and us time. */
+#define CONTENT_HOLES (8ULL << 30)
+
 /* A regular file for reading; a descriptor or -errno. -ESTALE: it is something else. */
 int content_open(int root, const char *path);
 /* The same of a file that is ours: a mode that forbids it is lifted meanwhile. */
 int content_open_own(int root, const char *path);
-/* Hashes what `fd` has from its beginning; -ESTALE when that is not `size` bytes. */
-int content_hash(int fd, uint64_t size, unsigned char hash[PLAN_HASH]);
+/* Hashes what `fd` has from its beginning; -ESTALE when that is not `size` bytes, -EFBIG when it is
+ * too large, or its holes are larger than `holes`, which are then fewer by them. */
+int content_hash(int fd, uint64_t size, uint64_t *holes, unsigned char hash[PLAN_HASH]);
 /* Of bytes in memory. */
 int content_hash_bytes(const void *bytes, size_t n, unsigned char hash[PLAN_HASH]);
 /* The target of a symlink into target[PLAN_MAX_PATH + 1]; its length or -errno. */

@@ -267,13 +267,14 @@ static int unreadable(struct deriving *d, const struct layer_entry *entry, int e
     return plan_add_flaw(d->plan, kind, entry->path, err);
 }
 
-static int hash_at(int root, const char *path, bool own, uint64_t size, unsigned char *hash)
+static int hash_at(const struct deriving *d, int root, const char *path, uint64_t size,
+                   unsigned char *hash)
 {
-    int fd = own ? content_open_own(root, path) : content_open(root, path);
+    int fd = root == d->layer.upper ? content_open_own(root, path) : content_open(root, path);
 
     if (fd < 0)
         return fd;
-    int r = content_hash(fd, size, hash);
+    int r = content_hash(fd, size, d->holes, hash);
     (void)close(fd);
     return r;
 }
@@ -323,7 +324,7 @@ static int judge_same(struct deriving *d, const struct layer_entry *entry, struc
             return add_chmod(d, entry, err);
         return add_for(d, entry, PLAN_MOVE, entry->from, &entry->was, err) < 0 ? -1 : 0;
     }
-    int r = hash_at(d->how->tree, entry->from, false, entry->was.size, hash);
+    int r = hash_at(d, d->how->tree, entry->from, entry->was.size, hash);
     if (r == 0 && entry->empty && d->how->closing)
         r = content_fill(d->layer.upper, entry->path, d->how->tree, entry->from);
     if (r < 0)
@@ -371,8 +372,7 @@ static bool has_content(const struct deriving *d, const char *path,
 {
     unsigned char old[PLAN_HASH];
 
-    return base->size == entry->st.size &&
-           hash_at(d->how->tree, path, false, base->size, old) == 0 &&
+    return base->size == entry->st.size && hash_at(d, d->how->tree, path, base->size, old) == 0 &&
            memcmp(old, hash, PLAN_HASH) == 0;
 }
 
@@ -386,7 +386,7 @@ static int judge_file(struct deriving *d, struct layer_entry *entry, struct err 
         return judge_empty(d, entry, err);
     if (!replaces && add_delete(d, entry, err) < 0)
         return -1;
-    int r = hash_at(d->layer.upper, entry->path, true, entry->st.size, hash);
+    int r = hash_at(d, d->layer.upper, entry->path, entry->st.size, hash);
     if (r < 0)
         return unreadable(d, entry, r, err);
     if (!moved && !replaces)
@@ -549,7 +549,8 @@ static int derive(struct deriving *d, struct err *err)
 
 int plan_derive(struct plan *ret, const struct plan_derivation *how, struct err *err)
 {
-    struct deriving d = {.plan = ret, .how = how, .layer = {.upper = -1}};
+    uint64_t holes = CONTENT_HOLES;
+    struct deriving d = {.plan = ret, .how = how, .layer = {.upper = -1}, .holes = &holes};
 
     plan_init(ret);
     int r = derive(&d, err);

@@ -38,6 +38,7 @@ struct deriving {
     size_t place_count;
     struct lookup *claims; /* entries by the base path of the object that they move */
     size_t claim_count;
+    uint64_t *holes; /* bytes of them that may still be hashed */
 };
 
 /* The entry in the place of this base path; the entry that is this base object, moved; or NULL. */

@@ -19,7 +19,7 @@
 enum {
     MOST_TEXT = 64 << 20,    /* of the names that facts keep */
     MOST_NAMES = 1 << 20,    /* looked through for protected ones, in all */
-    MOST_LOOKED_AT = 200000, /* ... for sensitive ones */
+    MOST_LOOKED_AT = 200000, /* ... for sensitive ones, and links */
     MOST_FOLLOWED = 2000000, /* on the ways that links lead */
 };
 
@@ -31,7 +31,7 @@ struct gathering {
     int dir;
     uint64_t dev;   /* of the tree */
     uint64_t names; /* that may still be looked at */
-    uint64_t looks; /* ... for sensitive ones */
+    uint64_t looks; /* ... for sensitive ones, and links */
     const int64_t *ctimes;
     struct patterns protect;
     struct plan_bases bases;
@@ -199,6 +199,7 @@ static void look_at_content(struct gathering *g, const struct plan_operation *op
 struct hunt {
     struct gathering *g;
     struct plan_fact *fact;
+    bool for_sensitive; /* besides links that lead out */
 };
 
 /* By its path in the base and by the one it will have; what an operation of its own takes out of
@@ -243,8 +244,32 @@ static int look_below(struct gathering *g, const struct plan_operation *operatio
     return 0;
 }
 
-/* What programs obey, by the path it has and by the one it will have. */
-static int hunt_sensitive(void *context, struct plan_entry *entry, struct err *err)
+/* What programs obey, by the path it has and by the one it will have ("": none). */
+static void look_if_sensitive(struct hunt *hunt, const char *path, const char *final)
+{
+    struct plan_fact *fact = hunt->fact;
+    const char *why = plan_sensitive(path, false);
+
+    if (!why && *final)
+        why = plan_sensitive(final, false);
+    if (!why)
+        return;
+    fact->sensitive_why = why;
+    fact->sensitive_path = arena_copy(&hunt->g->facts->arena, path, strlen(path));
+}
+
+/* A link means something else in another directory, though no operation names it. */
+static void look_if_it_leads_out(struct hunt *hunt, const char *path, const char *final)
+{
+    struct plan_fact *fact = hunt->fact;
+    char through[PLAN_MAX_PATH + 1];
+
+    fact->lead = plan_lead_of_moved(&hunt->g->leads, path, final, through);
+    if (fact->lead != PLAN_LEAD_INSIDE)
+        fact->lead_path = arena_copy(&hunt->g->facts->arena, path, strlen(path));
+}
+
+static int hunt_brought(void *context, struct plan_entry *entry, struct err *err)
 {
     struct hunt *hunt = context;
     struct gathering *g = hunt->g;
@@ -257,32 +282,37 @@ static int hunt_sensitive(void *context, struct plan_entry *entry, struct err *e
         entry->skip_below = true;
         return 0;
     }
-    const char *why = plan_sensitive(entry->path, false);
-    if (!why && plan_follow(g->index, entry->path, final))
-        why = plan_sensitive(final, false);
-    if (!why)
-        return 0;
-    hunt->fact->sensitive_why = why;
-    hunt->fact->sensitive_path = arena_copy(&g->facts->arena, entry->path, strlen(entry->path));
-    return err_set(err, ERR_CONFLICT, 0, "found");
+    if (!plan_follow(g->index, entry->path, final))
+        final[0] = '\0';
+    if (hunt->for_sensitive && !hunt->fact->sensitive_path)
+        look_if_sensitive(hunt, entry->path, final);
+    if (S_ISLNK(entry->st->st_mode) && *final && hunt->fact->lead == PLAN_LEAD_INSIDE)
+        look_if_it_leads_out(hunt, entry->path, final);
+    return hunt->fact->lead != PLAN_LEAD_INSIDE &&
+                   (!hunt->for_sensitive || hunt->fact->sensitive_path)
+               ? err_set(err, ERR_CONFLICT, 0, "found")
+               : 0;
 }
 
 /* A moved directory brings all that is in it to where somebody may open it. What cannot be looked
  * through is no failure: somebody else has to look. */
-static void look_for_sensitive(struct gathering *g, const struct plan_operation *operation,
-                               struct plan_fact *fact)
+static void look_at_brought(struct gathering *g, const struct plan_operation *operation,
+                            struct plan_fact *fact)
 {
     struct hunt hunt = {.g = g, .fact = fact};
     const char *base = plan_base_path(operation);
     struct err err = {0};
 
-    if (g->policy->sensitive == PLAN_CARE_ALLOW || operation->kind != PLAN_MOVE || !base ||
-        !fact->same || !S_ISDIR(fact->base.mode) || plan_sensitive(operation->path, true) ||
-        plan_sensitive(base, true))
+    if (operation->kind != PLAN_MOVE || !base || !fact->same || !S_ISDIR(fact->base.mode))
         return;
-    struct plan_walk walk = {
-        .root = g->tree, .top = base, .visit = hunt_sensitive, .context = &hunt};
-    fact->is_unsearched = plan_walk(&walk, &err) < 0 && !fact->sensitive_path;
+    hunt.for_sensitive = g->policy->sensitive != PLAN_CARE_ALLOW &&
+                         !plan_sensitive(operation->path, true) && !plan_sensitive(base, true);
+    struct plan_walk walk = {.root = g->tree, .top = base, .visit = hunt_brought, .context = &hunt};
+    if (plan_walk(&walk, &err) == 0)
+        return;
+    fact->is_unsearched = hunt.for_sensitive && !fact->sensitive_path;
+    if (fact->lead == PLAN_LEAD_INSIDE)
+        fact->lead = PLAN_LEAD_UNKNOWN;
 }
 
 /* Of a link that is moved, the plan knows the target too. */
@@ -326,7 +356,7 @@ static int gather_all(struct gathering *g)
         look_at_base(g, operation, fact);
         if (look_below(g, operation, fact) < 0)
             return -1;
-        look_for_sensitive(g, operation, fact);
+        look_at_brought(g, operation, fact);
         look_at_place(g, operation, fact);
         look_at_content(g, operation, fact);
         look_where_it_leads(g, operation, fact);

@@ -43,8 +43,9 @@ struct plan_fact {
     const char *sensitive_path; /* in a directory that is moved, or NULL */
     const char *sensitive_why;
     bool is_unsearched;       /* ... there is more in it than was looked at, or it cannot be read */
-    enum plan_lead lead;      /* of a symbolic link */
+    enum plan_lead lead;      /* of a symbolic link, or of the ones in a directory that is moved */
     const char *lead_through; /* another link that makes it so, or NULL */
+    const char *lead_path;    /* the one in a directory that is moved, or NULL */
     const char *twin;         /* a name of the base beside it that differs in case only, or NULL */
 };
 

@@ -90,7 +90,7 @@ static enum plan_lead step(struct lead *l, const char *name, size_t n)
         return PLAN_LEAD_COUNT_;
     }
     if (++l->links > MOST_LINKS)
-        return PLAN_LEAD_INSIDE; /* to nowhere: nobody can follow it */
+        return PLAN_LEAD_UNKNOWN; /* the kernel follows so many from each name it is given */
     memcpy(l->through, path, (size_t)length + 1);
     if (l->target[0] == '/')
         return PLAN_LEAD_OUT;
@@ -124,6 +124,16 @@ enum plan_lead plan_lead_of(struct plan_leads *leads, const char *path, const ch
             return found;
     }
     return PLAN_LEAD_INSIDE;
+}
+
+enum plan_lead plan_lead_of_moved(struct plan_leads *leads, const char *base, const char *path,
+                                  char through[PLAN_MAX_PATH + 1])
+{
+    char target[PLAN_MAX_PATH + 1];
+
+    through[0] = '\0';
+    return read_base_link(leads, base, target) ? plan_lead_of(leads, path, target, through)
+                                               : PLAN_LEAD_UNKNOWN;
 }
 
 void plan_leads_init(struct plan_leads *leads, const struct plan_index *index, int tree,

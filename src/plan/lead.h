@@ -10,7 +10,7 @@
 enum plan_lead {
     PLAN_LEAD_INSIDE, /* or to nothing */
     PLAN_LEAD_OUT,
-    PLAN_LEAD_UNKNOWN, /* too long a way */
+    PLAN_LEAD_UNKNOWN, /* too long a way, or round and round */
     PLAN_LEAD_COUNT_,
 };
 
@@ -27,3 +27,6 @@ void plan_leads_clear(struct plan_leads *leads);
 /* Of a link at the final path `path`; `through` gets the last other link on the way, or "". */
 enum plan_lead plan_lead_of(struct plan_leads *leads, const char *path, const char *target,
                             char through[PLAN_MAX_PATH + 1]);
+/* Of a link that the base has at `base`, and that comes to `path` with a directory. */
+enum plan_lead plan_lead_of_moved(struct plan_leads *leads, const char *base, const char *path,
+                                  char through[PLAN_MAX_PATH + 1]);

@@ -200,7 +200,7 @@ static int hash_gone(const struct matching *m, const struct gone *gone, unsigned
     int fd = content_open(tree, gone->path);
     if (fd < 0)
         return fd;
-    int r = content_hash(fd, gone->identity.size, hash);
+    int r = content_hash(fd, gone->identity.size, m->d->holes, hash);
     (void)close(fd);
     return r;
 }

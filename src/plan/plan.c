@@ -38,9 +38,10 @@ const char *const plan_flaw_words[PLAN_FLAW_COUNT_] = {
     [PLAN_FLAW_DEVICE] = "is a device, which no plan carries: remove it and derive the plan again",
     [PLAN_FLAW_SETID] = "has a setuid, setgid or sticky bit: take it off and derive the plan again",
     [PLAN_FLAW_CAPABILITY] = "grants capabilities to who runs it: write it anew without them",
-    [PLAN_FLAW_RESERVED] = "is a name that sandboxes mount on: choose another",
+    [PLAN_FLAW_RESERVED] = "is a name that Carrel keeps for itself: choose another",
     [PLAN_FLAW_UNREADABLE] = "cannot be read by its owner: give it a mode that lets it be read",
-    [PLAN_FLAW_TOO_LARGE] = "is larger than a plan carries (64 GiB): keep it out of the workspace",
+    [PLAN_FLAW_TOO_LARGE] = ("is larger than a plan carries (64 GiB, and 8 GiB of holes in all its "
+                             "files): keep it out of the workspace"),
     [PLAN_FLAW_LOST] =
         "has content that cannot be told from this layer: discard the plan and run it again",
     [PLAN_FLAW_ATTRIBUTES] =
@@ -222,7 +223,7 @@ int plan_settle(struct plan *plan, struct err *err)
 
 static bool is_reserved(const char *name, size_t n)
 {
-    static const char *const names[] = {CARREL_SYSTEM_NAMES, CARREL_OWN_NAMES};
+    static const char *const names[] = {CARREL_SYSTEM_NAMES, CARREL_OWN_NAMES, CARREL_STAGED_NAMES};
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         if (strlen(names[i]) == n && memcmp(names[i], name, n) == 0)
@@ -261,7 +262,7 @@ int plan_check_path(const char *path, size_t n, struct err *err)
     size_t top = slash ? (size_t)(slash - path) : n;
     if (is_reserved(path, top))
         return err_set(err, ERR_INVALID, 0,
-                       "'%.*s' is a name that sandboxes mount on: no plan can touch '%.*s'",
+                       "'%.*s' is a name that Carrel keeps for itself: no plan can touch '%.*s'",
                        (int)top, path, (int)n, path);
     return 0;
 }

@@ -123,7 +123,7 @@ bool plan_is_same(const struct plan_identity *noted, const struct stat *st);
 int plan_settle(struct plan *plan, struct err *err);
 /* "a/b": relative, no empty, "." or ".." component, lengths within bounds, no reserved name. */
 int plan_check_path(const char *path, size_t n, struct err *err);
-/* Whether it is, or lies below, a name at the top that sandboxes mount on. */
+/* Whether it is, or lies below, a name at the top that Carrel keeps for itself. */
 bool plan_is_reserved(const char *path);
 int64_t plan_mtime(const struct stat *st);
 

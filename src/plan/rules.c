@@ -122,7 +122,7 @@ static bool is_reserved(const struct hearing *h)
 
     for (size_t i = 0; i < 3; i++) {
         if (paths[i] && plan_is_reserved(paths[i]))
-            return hearing_say(h, "'%.*s' at the top is a name that sandboxes mount on",
+            return hearing_say(h, "'%.*s' at the top is a name that Carrel keeps for itself",
                                (int)strcspn(paths[i], "/"), paths[i]);
     }
     return false;
@@ -460,11 +460,29 @@ static bool leads_out(const char *path, const char *target)
     return *target == '/';
 }
 
+/* In a directory that is moved, where no operation names it. */
+static bool brings_link_out(const struct hearing *h)
+{
+    const struct plan_fact *fact = h->fact;
+
+    if (fact->lead == PLAN_LEAD_INSIDE)
+        return false;
+    if (!fact->lead_path)
+        return hearing_say(h, "the symbolic links in it could not all be looked at");
+    return fact->lead == PLAN_LEAD_UNKNOWN
+               ? hearing_say(h, "'%.200s' in it is a symbolic link whose way is too long to follow",
+                             fact->lead_path)
+               : hearing_say(h, "'%.200s' in it is a symbolic link that leads out of the tree then",
+                             fact->lead_path);
+}
+
 /* Or by the way that was found (lead.h), which is through other links as well. */
 static bool is_link_out(const struct hearing *h)
 {
     const struct plan_operation *o = h->operation;
 
+    if (S_ISDIR(o->mode))
+        return brings_link_out(h);
     if (!S_ISLNK(o->mode) || !o->target ||
         (h->fact->lead == PLAN_LEAD_INSIDE && !leads_out(o->path, o->target)))
         return false;

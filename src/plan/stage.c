@@ -165,7 +165,8 @@ static int compare_attributes(int fd, const struct plan_operation *o, struct err
     size_t n = o->attributes ? strlen(o->attributes) : 0;
     if (text.n != n || (n > 0 && memcmp(text.p, o->attributes, n) != 0))
         return err_set(err, ERR_CONFLICT, 0,
-                       "the attributes of what is planned for '%s' are not what the plan says",
+                       "the attributes of what is planned for '%s' are not what the plan says, or "
+                       "it was made by an older Carrel; make it anew",
                        o->path);
     return 0;
 }

@@ -180,7 +180,8 @@ struct look {
     const struct plan_index *index;
     const struct plan_facts *facts;
     int tree;
-    char *message; /* of PLAN_MESSAGE bytes: why it does not hold */
+    char *message;   /* of PLAN_MESSAGE bytes: why it does not hold */
+    uint64_t *holes; /* bytes of them that may still be hashed */
 };
 
 static bool say(const struct look *look, const char *message)
@@ -241,7 +242,8 @@ static bool hash_base(const struct look *look, const char *path, unsigned char h
     struct stat st;
     scoped_fd int fd = content_open(look->tree, path);
 
-    return fd >= 0 && fstat(fd, &st) == 0 && content_hash(fd, (uint64_t)st.st_size, hash) == 0;
+    return fd >= 0 && fstat(fd, &st) == 0 &&
+           content_hash(fd, (uint64_t)st.st_size, look->holes, hash) == 0;
 }
 
 static bool hash_after(const struct look *look, const char *path, unsigned char hash[PLAN_HASH])
@@ -387,7 +389,9 @@ int validations_run(struct plan_findings *findings, const struct plan_index *ind
                     const struct plan_facts *facts, int tree, const char *text, struct err *err)
 {
     char message[PLAN_MESSAGE] = "";
-    struct look look = {.index = index, .facts = facts, .tree = tree, .message = message};
+    uint64_t holes = CONTENT_HOLES;
+    struct look look = {
+        .index = index, .facts = facts, .tree = tree, .message = message, .holes = &holes};
     json_error_t why;
 
     if (!text)

@@ -7,6 +7,7 @@
 #include <linux/openat2.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -67,7 +68,12 @@ int path_of_fd(int fd, char *text, size_t size)
 int path_dir_is_empty(int dir)
 {
     char entries[1024];
+    struct stat st;
 
+    if (fstat(dir, &st) < 0)
+        return -errno;
+    if (st.st_size > PATH_SMALL_DIR)
+        return 0;
     for (;;) {
         long n = syscall(SYS_getdents64, dir, entries, sizeof(entries));
         if (n < 0)

@@ -13,7 +13,13 @@ int path_open_beneath(int dir, const char *path, int flags, int same_mount);
 int path_open_canonical(const char *path, int flags);
 /* The canonical path of an open descriptor; 0 or -errno. */
 int path_of_fd(int fd, char *text, size_t size);
-/* 1 empty, 0 not, -errno. `dir` must be open for reading. */
+
+enum {
+    PATH_SMALL_DIR = 1 << 20, /* st_size of one that is looked through while others wait */
+};
+
+/* 1 empty, 0 not, -errno. `dir` must be open for reading. One that has been large may still take
+ * long to look through, and counts as not empty. */
 int path_dir_is_empty(int dir);
 /* Whether it is open on a file system that shows the kernel: proc, sysfs, cgroups. */
 bool path_is_of_the_kernel(int fd);

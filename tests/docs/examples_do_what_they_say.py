@@ -23,7 +23,7 @@ DAEMON = """carrel serve --state desks --listen 127.0.0.1:0 --set ports=token >s
 daemon=$!
 trap 'kill $daemon; wait' EXIT
 export CARREL_SOCKET="$PWD/desks/carrel.sock"
-until carrel ws ls >/dev/null 2>&1; do sleep 0.1; done
+until carrel ws ls >/dev/null 2>&1; do kill -0 $daemon || { cat serve.log; exit 1; }; sleep 0.1; done
 """
 SCENES = {
     "carrel-files.1": "carrel ws create desk; mkdir src; echo 'x = 1  # TODO' >src/a.py; carrel mkdir desk:/out",

@@ -163,6 +163,8 @@ class WithoutADaemon(Common, PlanTest):
         self.assertEqual(125, done.returncode, done.stdout)
         self.assertRegex(done.stderr, r"^carrel: the plan is refused: '[^\n]* differs from [^\n]* \(and 1 more\)\n$")
         self.assertIn("differs from", done.stdout)
+        done = carrel("plan", "apply", "--json", "--dir", self.tree, plan["id"])
+        self.assertEqual((125, "refused"), (done.returncode, json.loads(done.stdout)["verdict"]))
         self.assertEqual((set(), "closed"), (self.names(), self.plan_json("show", plan["id"])["state"]))
         # Neither with what leaves out only what has changed since.
         self.assertEqual(125, carrel("plan", "apply", "--dir", self.tree, "--keep-going", plan["id"]).returncode)

@@ -6,7 +6,9 @@ real ones, and a real registry, are in client_template_registry.py."""
 import json
 import os
 import signal
+import socket
 import subprocess
+import threading
 import time
 import unittest
 
@@ -28,6 +30,52 @@ echo 'open("/ran", "w")' | sed 's/^/import sys; /' > $at/six.pth
 for name in sh uv bun; do printf '#!/bin/sh\\ntouch /ran\\n' > /.venv/bin/$name; chmod 755 /.venv/bin/$name; done
 """
 LOCKED = "printf '%s\\n' 'six==1.17.0 \\' '    --hash=sha256:" + "0" * 64 + "'"
+
+
+class Between:
+    """A socket before the daemon's. When the template is asked for, `lose` is called with the request and a connection to the
+    daemon, and the client hears nothing; nor does it for its next two tries."""
+
+    def __init__(self, path, daemon, lose):
+        self.daemon, self.lose, self.deaf = daemon, lose, 0
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(path)
+        self.listener.listen()
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            try:
+                client = self.listener.accept()[0]
+            except OSError:
+                return
+            threading.Thread(target=self.relay, args=(client,), daemon=True).start()
+
+    def relay(self, client):
+        with client, socket.socket(socket.AF_UNIX) as server:
+            server.connect(self.daemon.socket)
+            threading.Thread(target=self.answer, args=(server, client), daemon=True).start()
+            while request := client.recv(1 << 20):
+                if self.deaf:
+                    self.deaf -= 1
+                    return
+                if request.startswith(b"POST /v1/templates "):
+                    self.deaf = 2
+                    while not request.endswith(b"}"):
+                        request += client.recv(1 << 20)
+                    with socket.socket(socket.AF_UNIX) as other:
+                        other.connect(self.daemon.socket)
+                        self.lose(request, other)
+                    return
+                server.sendall(request)
+
+    @staticmethod
+    def answer(server, client):
+        try:
+            while answer := server.recv(1 << 20):
+                client.sendall(answer)
+        except OSError:
+            pass  # the other side has left
 
 
 class Templates(DaemonTest):
@@ -114,6 +162,35 @@ class Plain(Templates):
         self.refuses("template", "show", "lab", says="lab")
         self.refuses("template", "rm", "lab", says="lab")
         self.refuses("ws", "create", "x", "--template", "lab", says="lab")
+
+    def build_between(self, lose):
+        between = Between(f"{self.daemon.state}.between", self.daemon, lose)
+        self.addCleanup(between.listener.close)
+        done = self.carrel("template", "build", self.file(), env={**self.env, "CARREL_SOCKET": f"{self.daemon.state}.between"})
+        self.assertEqual(0, between.deaf, "it did not ask again after it was not answered")
+        return done
+
+    def test_an_answer_that_is_lost_is_asked_for(self):
+        self.says("template", "build", self.file())  # that this one is there says nothing
+        before = self.daemon.get("/v1/templates/lab").json["id"]
+
+        def lose(request, daemon):
+            daemon.sendall(request)
+            daemon.recv(1 << 20)
+        done = self.build_between(lose)
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertRegex(done.stdout, r"^lab: \d+ files?, \S+\n$")
+        self.assertNotEqual(before, self.daemon.get("/v1/templates/lab").json["id"])
+        self.assertEqual([], self.workspaces())
+
+    def test_a_front_that_died_with_the_question_has_made_nothing(self):
+        self.says("template", "build", self.file())
+        before = self.daemon.get("/v1/templates/lab").json["id"]
+        done = self.build_between(lambda request, daemon: self.daemon.kill_front())
+        self.assertEqual(125, done.returncode, done.stdout)
+        self.assertIn("Build again", done.stderr)
+        self.assertEqual(before, self.daemon.get("/v1/templates/lab").json["id"])
+        self.assertEqual([], self.workspaces())
 
     def test_what_is_wrong_is_told_before_anything_is_made(self):
         os.symlink("/etc/passwd", self.path("lab/out"))

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # TIMEOUT: 300
 """Python and Node in workspaces: made, told, refused and left as they were, with tools that only look like uv and bun."""
+import fcntl
 import http.client
 import json
 import os
@@ -300,7 +301,7 @@ class AtTheLimit(EnvTest):
 
 
 class OnATemplate(EnvTest):
-    """/.venv is a mount there: a new one takes its place when the sandbox starts again."""
+    """/.venv is a mount there: a new one takes its place while the sandbox sleeps."""
 
     def setUp(self):
         super().setUp()
@@ -363,6 +364,25 @@ class OnATemplate(EnvTest):
         self.assertFalse({name for name in self.root_names("a") if "carrel" in name})
         self.kill("a", started)
 
+    def test_a_file_that_is_being_sent_is_not_cut_off_for_it(self):
+        watch = self.daemon.stream("GET", "/v1/workspaces/a/files-watch?path=/")
+        upload = self.daemon.connect()
+        self.addCleanup(upload.close)
+        upload.putrequest("PUT", "/v1/workspaces/a/files/sent")
+        upload.putheader("Content-Length", "6")
+        upload.endheaders(b"one")
+        answer = self.daemon.post("/v1/workspaces/a/env/python", {"clear": True})
+        self.assertEqual((409, "workspace_busy"), (answer.status, answer.code), answer.bytes)
+        self.assertIn("files", answer.json["error"]["message"])
+        upload.send(b"two")
+        answer = upload.getresponse()
+        self.assertEqual(201, answer.status, answer.read())
+        self.assertEqual("onetwo", self.run_inside("cat /sent", "a"))
+        self.assertEqual("old", self.which())
+        self.make("python", 201, {"clear": True}, ws="a")
+        self.assertEqual("new", self.which())
+        watch.keep.close()
+
     def test_a_kill_at_any_instant_leaves_the_old_one_or_the_new_one(self):
         seen = set()
         for turn, delay in enumerate((0.1, 0.4, 0.8, 5)):
@@ -387,12 +407,45 @@ class OnATemplate(EnvTest):
             self.assertFalse({name for name in self.root_names(ws) if "carrel" in name})
         self.assertEqual({"old", "new"}, seen)
 
-    def test_one_that_was_staged_when_it_was_killed_is_there_next_time(self):
+    def test_nobody_else_has_one_put_into_its_place(self):
+        # A plan's reviewer saw no /.venv change, and who was killed was told of none.
         self.run_inside("cp -a /.venv /.venv.carrel-next && rm /.venv.carrel-next/old /.venv.carrel-next/mine", "a")
+        self.daemon.post("/v1/workspaces/a/sleep")
         self.assertEqual("old", self.which())
         self.daemon.stop(signal.SIGKILL)
         self.daemon.start()
+        self.assertEqual("old", self.which())
+        answer = self.daemon.request("PUT", "/v1/workspaces/a/files/.venv.carrel-old", b"x")
+        self.assertEqual((409, "reserved"), (answer.status, answer.code), answer.bytes)
+        self.make("python", 201, {"clear": True}, ws="a")
         self.assertEqual("new", self.which())
+        self.assertFalse({name for name in self.root_names("a") if "carrel" in name})
+
+    def test_one_process_at_a_time_removes_the_layers_of_a_workspace(self):
+        layer = f"{self.daemon.state}/main/.carrel/workspaces/a/env"
+        os.makedirs(f"{layer}/gone/left")
+        fd = os.open(layer, os.O_RDONLY | os.O_DIRECTORY)
+        self.addCleanup(os.close, fd)
+        fcntl.flock(fd, fcntl.LOCK_EX)  # as if one were at it
+        self.make("python", 201, {"clear": True}, ws="a")
+        self.assertEqual("new", self.which())
+        time.sleep(0.2)
+        self.assertEqual({"venv", "gone"}, {"venv", "gone"} & set(os.listdir(layer)), "another one was started")
+        fcntl.flock(fd, fcntl.LOCK_UN)
+        deadline = time.monotonic() + PATIENCE
+        while {"venv", "gone"} & set(os.listdir(layer)):
+            self.assertLess(time.monotonic(), deadline, "what was left is not finished")
+            self.daemon.post("/v1/workspaces/a/sleep")
+            self.assertEqual("new", self.which(), "the next sandbox does it")
+
+    def test_one_of_its_own_that_is_no_directory_shuts_nobody_out(self):
+        self.make("python", 201, {"clear": True}, ws="a")
+        for make in ("ln -s /data/env", "echo x >"):
+            self.run_inside(f"rm -rf /.venv; {make} /.venv", "a")
+            self.daemon.post("/v1/workspaces/a/sleep")
+            self.run_inside("test ! -d /.venv; rm /.venv", "a")
+        self.daemon.post("/v1/workspaces/a/sleep")
+        self.assertIn("old", self.run_inside("ls /.venv", "a"))
 
     def test_names_that_are_no_environment_are_no_way_out(self):
         for make in ("ln -s /etc /.venv.carrel-next", "echo x > /.venv.carrel-next"):
@@ -419,7 +472,7 @@ class WhatTheSettingsName(EnvTest):
         os.unlink(self.ca)
         for ws in ("desk", "net"):
             self.daemon.post(f"/v1/workspaces/{ws}/sleep")
-        self.run_inside("echo still here")
+        self.assertNotIn("carrel-ca.pem", self.run_inside("env"))
         answer = self.daemon.post("/v1/workspaces/net/exec", {"command": "true"})
         self.assertEqual(500, answer.status, answer.bytes)
         self.assertIn("package_ca", answer.json["error"]["message"])
@@ -445,25 +498,33 @@ class WhatTheSettingsName(EnvTest):
         self.assertIn("going on without the package cache", self.daemon.said())
 
 
-INSTALLER = """#!/bin/sh
-# Of uv: an install that the disk is too small for.
-site=$(echo /.venv/lib/python3*/site-packages)
+# As uv and pip leave a package that is whole.
+WHOLE = """site=$(echo /.venv/lib/python3*/site-packages)
+whole() {
+    rm -rf "$site/$1" "$site/$1"-*.dist-info
+    mkdir "$site/$1" "$site/$1-$2.dist-info"
+    echo "${2%.0}" >"$site/$1/v"
+    touch "$site/$1-$2.dist-info/INSTALLER"
+    printf '%s,,\\n' "$1/v" "$1-$2.dist-info/INSTALLER" "$1-$2.dist-info/RECORD" >"$site/$1-$2.dist-info/RECORD"
+}
+"""
+INSTALLER = f"#!/bin/sh\n# Of uv: an install that the disk is too small for.\n{WHOLE}" + """
 case "$1 $2 $*" in
-"pip uninstall "*) rm -rf "$site/thing" "$site"/thing-2.0.dist-info ;;
 "pip install "*thing==1.0)
     [ ! -e /lost ] || exit 2
-    mkdir -p "$site/thing" "$site/thing-1.0.dist-info"
-    echo 1 >"$site/thing/v"
-    touch "$site/thing-1.0.dist-info/RECORD" "$site/thing-1.0.dist-info/INSTALLER" ;;
+    whole thing 1.0 ;;
 "pip install "*thing==2.0)
     rm -rf "$site/thing" "$site/thing-1.0.dist-info"
     mkdir "$site/thing" "$site/thing-2.0.dist-info" "$site/_thing"
     echo 2 >"$site/thing/v"
     echo half >"$site/thing/big"
-    touch "$site/thing-2.0.dist-info/RECORD" "$site/.tmpX"
+    echo thing/v,, >"$site/thing-2.0.dist-info/RECORD" # the archive's own
+    touch "$site/.tmpX"
     [ ! -e /hang ] || { touch /hangs; sleep 600; }
     echo "No space left on device (os error 28)" >&2
     exit 2 ;;
+"pip install "*thing==4.0) whole thing 4.0; whole beside 1.0; exit 2 ;;
+"pip install "*daemon) sleep 60 >/dev/null 2>&1 & ;;
 "pip install "*) [ "$3" != nothing ] || { echo "there is no 'nothing'" >&2; exit 1; } ;;
 *) echo "$*" ;;
 esac
@@ -501,21 +562,81 @@ class Installs(EnvTest):
         self.assertEqual(self.before, self.all())
         self.assertEqual("tree\n", self.run_inside("uv tree"))
 
-    def test_one_that_was_killed_is_taken_back_by_the_next(self):
+    def killed(self):
+        """An install, when it has removed the old version and has the new one in part."""
         self.run_inside("touch /hang")
         started = self.daemon.post("/v1/workspaces/desk/exec", {"command": "uv pip install thing==2.0", "background": True})
         self.await_name("hangs")
         self.kill("desk", started)
+        self.run_inside("rm /hang /hangs")
+
+    def test_one_that_was_killed_is_taken_back_by_the_next(self):
+        self.killed()
         self.assertNotEqual(self.before, self.all())
         self.run_inside("uv pip install other")
         self.assertEqual(self.before, self.all())
+
+    def test_what_is_whole_stays_whoever_has_installed_it(self):
+        self.killed()
+        self.run_inside(f"{WHOLE} whole later 1.0")  # by pip, or uv run
+        self.run_inside("uv pip install other")
+        self.run_inside(f"{WHOLE} test -e $site/later/v -a -e $site/later-1.0.dist-info/RECORD; rm -r $site/later*")
+        self.assertEqual(self.before, self.all())
+        self.killed()
+        self.run_inside(f"{WHOLE} whole thing 3.0")
+        self.assertNotIn("thing==", self.carrel("doctor", "desk").stdout)
+        self.run_inside("uv pip install other")
+        self.run_inside(f"{WHOLE} cd $site; test $(cat thing/v) = 3 -a ! -e thing-1.0.dist-info -a ! -e _thing && whole thing 1.0")
+        self.assertEqual(self.before, self.all())
+        # Of one that fails itself: each package in its version, and what came beside it.
+        done = self.daemon.execute("desk", "uv pip install thing==4.0")
+        self.assertEqual(2, done["exit_code"], done)
+        self.run_inside(f"{WHOLE} test -e $site/beside/v && rm -r $site/beside*")
+        self.assertEqual(self.before, self.all())
+
+    def test_what_is_in_part_is_left_alone_while_pip_is_at_work(self):
+        self.run_inside("printf '#!/bin/sh\\ntouch /pips; sleep 600' > /.venv/bin/pip; chmod 755 /.venv/bin/pip")
+        before = self.all()
+        pip = self.daemon.post("/v1/workspaces/desk/exec", {"command": "pip install x", "background": True})
+        self.await_name("pips")
+        done = self.daemon.execute("desk", "uv pip install thing==2.0")
+        self.assertEqual(2, done["exit_code"], done)
+        self.assertIn("pip is at work", done["stderr"])
+        done = self.daemon.execute("desk", "uv pip install other")
+        self.assertEqual((2, "error: pip is at work in /.venv; wait for it, and install again\n"), (done["exit_code"], done["stderr"]))
+        self.run_inside(f"{WHOLE} test -e $site/_thing")
+        self.kill("desk", pip)
+        self.run_inside("uv pip install other")
+        self.assertEqual(before, self.all())
+
+    def test_one_of_the_same_version_that_is_in_part_is_not_whole(self):
+        self.killed()
+        self.run_inside(f"{WHOLE} mkdir $site/thing-1.0.dist-info && touch $site/thing-1.0.dist-info/METADATA")
+        self.assertIn("thing==1.0", self.carrel("doctor", "desk").stdout)
+        self.run_inside("uv pip install other")
+        self.assertEqual(self.before, self.all())
+
+    def test_what_an_install_leaves_running_keeps_nobody_waiting(self):
+        self.run_inside("uv pip install daemon && timeout -s KILL 5 uv pip install other")
+        self.run_inside("printf '#!/bin/sh\\nexit 1' > /.venv/bin/flock; chmod 755 /.venv/bin/flock")  # as if one did not end
+        done = self.daemon.execute("desk", "uv pip install other")
+        self.assertEqual(2, done["exit_code"], done)
+        self.assertIn("waiting for it", done["stderr"])
+        self.assertIn("does not end", done["stderr"])
 
     def test_what_cannot_be_put_back_is_named(self):
         self.run_inside("touch /lost")
         done = self.daemon.execute("desk", "uv pip install thing==2.0")
         self.assertEqual(2, done["exit_code"], done)
         self.assertIn("uv pip install thing==1.0", done["stderr"])
-        self.assertIn("thing==1.0", self.carrel("doctor", "desk").stdout)
+        note = self.run_inside("cat /.venv/.carrel-installing")
+        full = "trap '' XFSZ; ulimit -f 0; uv pip install other"
+        for line, code in (("uv pip install other", 0), (full, 2), ("uv pip install nothing", 1), ("uv pip install other", 0)):
+            done = self.daemon.execute("desk", line)
+            self.assertEqual(code, done["exit_code"], done)
+            self.assertIn("uv pip install thing==1.0", done["stderr"], "it is forgotten")
+            self.assertIn("thing==1.0", self.carrel("doctor", "desk").stdout)
+            self.assertEqual(note, self.run_inside("cat /.venv/.carrel-installing"))
         self.run_inside("rm /lost; uv pip install other")
         self.assertEqual(self.before, self.all())
 

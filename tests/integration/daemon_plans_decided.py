@@ -430,7 +430,7 @@ int main(int argc, char **argv)
         asking = []
         try:
             ones = []
-            for owner in ("ann", "ann", "bob"):
+            for owner in ("ann", "ann", "bob", "ann"):
                 ws = daemon.post("/v1/workspaces", {"owner": owner}).json["id"]
                 made = daemon.post(f"/v1/workspaces/{ws}/plans", [{"op": "create", "path": "a", "content": "1"}]).json
                 ones.append(f"/v1/workspaces/{ws}/plans/{made['id']}")
@@ -446,10 +446,24 @@ int main(int argc, char **argv)
                 self.assertEqual(429, daemon.post(f"{ones[1]}/{verb}", {}).status, verb)
             self.assertEqual(200, daemon.get(f"{ones[2]}/diff").status)
             self.assertEqual("clean", daemon.post(f"{ones[2]}/verify", {}).json["verdict"])
-            asking.pop().close()
-            while (answer := daemon.get(f"{ones[1]}/diff")).status == 429 and time.monotonic() < deadline:
+            # What comes by itself waits as well: from the queue, and at the end of a command.
+            self.assertEqual(202, daemon.post(f"{ones[1]}/apply", {"async": True}).status)
+            run = daemontest.Connection(daemon.socket)
+            asking.insert(0, run)
+            run.request("POST", f"/v1/workspaces/{ws}/exec", json.dumps({"command": "echo 2 > b", "mode": "plan"}))
+            plans = f"/v1/workspaces/{ws}/plans?state=open"
+            while not (opened := daemon.get(plans).json["plans"]) and time.monotonic() < deadline:
                 time.sleep(0.02)
-            self.assertEqual(200, answer.status, answer.bytes)
+            time.sleep(1)
+            self.assertEqual(opened, daemon.get(plans).json["plans"])
+            self.assertEqual("queued", daemon.get(ones[1]).json["state"])
+            asking.pop().close()
+            answer = daemontest.Answer(run.getresponse())
+            self.assertEqual((200, "closed"), (answer.status, answer.json["plan"]["state"]), answer.bytes)
+            while (answer := daemon.get(ones[1])).json["state"] != "applied" and time.monotonic() < deadline:
+                time.sleep(0.02)
+            self.assertEqual("applied", answer.json["state"])
+            self.assertEqual(200, daemon.get(f"{ones[1]}/diff").status)
         finally:
             for connection in asking:
                 connection.close()

@@ -135,8 +135,10 @@ class Shared(TemplateTest):
         self.assertEqual(os.stat(tree).st_uid, os.stat(f"{tree}/data/deep/file").st_uid)
 
     def test_a_bashrc_of_its_own_is_copied(self):
-        self.build(fill="echo 'echo hello' > /.bashrc; echo x > /x")
-        self.assertEqual("echo hello\n", self.run_in(self.on(), "cat /.bashrc"))
+        self.build(fill="echo 'echo hello' > /.bashrc; echo x > /x; mkdir /.venv.carrel-next /.venv.carrel-old; echo x > /.venv.carrel-next/x")
+        ws = self.on()
+        self.assertEqual("echo hello\n", self.run_in(ws, "cat /.bashrc"))
+        self.assertNotIn("carrel-", self.run_in(ws, "ls -A /"), "what was half made is not for every workspace")
 
     def test_what_only_some_templates_have_is_the_workspaces_own(self):
         self.build(fill="mkdir /.venv; echo 1 > /.venv/a")

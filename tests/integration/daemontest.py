@@ -12,11 +12,13 @@ import time
 
 from carreltest import CARREL, PATIENCE, TMP, CarrelTest
 
+ANSWERS = 3 * PATIENCE  # seconds: an answer waits for the disk, which others may fill at that time
+
 
 class Connection(http.client.HTTPConnection):
     """HTTP over the daemon's Unix socket."""
 
-    def __init__(self, path, timeout=PATIENCE):
+    def __init__(self, path, timeout=ANSWERS):
         super().__init__("carrel", timeout=timeout)
         self.path = path
 
@@ -81,7 +83,7 @@ class Daemon:
         with open(self.log, encoding="utf-8", errors="replace") as file:
             return file.read()
 
-    def connect(self, timeout=PATIENCE):
+    def connect(self, timeout=ANSWERS):
         return Connection(self.socket, timeout)
 
     def request(self, method, path, body=None, key=None, headers=None, connection=None):

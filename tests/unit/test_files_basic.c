@@ -1149,7 +1149,8 @@ TEST(trees_ten_thousand_deep_are_listed_copied_changed_and_removed)
 
 TEST(what_carrel_provides_is_reserved)
 {
-    static const char *const names[] = {"/", "/usr", "/proc", "/tmp", "/.cache", "/libx32"};
+    static const char *const names[] = {
+        "/", "/usr", "/proc", "/tmp", "/.cache", "/libx32", "/.venv.carrel-next"};
     const uint64_t all = FILES_RECURSIVE | FILES_REPLACE;
 
     fresh(true);

@@ -77,6 +77,23 @@ TEST(what_was_copied_and_deleted_has_moved)
     return 0;
 }
 
+/* A hole costs nothing to make, and all the time that its zeros take to be hashed. */
+TEST(holes_are_hashed_as_far_as_they_are_few)
+{
+    struct ground g;
+
+    MAKE(ground_open(&g));
+    MAKE(ground_write(&g, "plan/upper/few", "x"));
+    MAKE(truncate(ground_path(&g, "plan/upper/few"), 1 << 20));
+    MAKE(ground_write(&g, "plan/upper/many", "x"));
+    MAKE(truncate(ground_path(&g, "plan/upper/many"), (off_t)60 << 30));
+    CHECK_FOR(g.err.msg, derive(&g, false) == 0);
+    CHECK_FOR(ground_list(&g.plan), strcmp(ground_list(&g.plan), "create few\n") == 0);
+    CHECK(g.plan.flaw_count == 1 && g.plan.flaws[0].kind == PLAN_FLAW_TOO_LARGE);
+    ground_close(&g);
+    return 0;
+}
+
 TEST(of_several_alike_the_same_name_has_moved)
 {
     struct ground g;

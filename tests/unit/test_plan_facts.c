@@ -3,15 +3,23 @@
  */
 #include "unit.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
+#include <sys/wait.h>
+#include <termios.h>
 
 #include "plan/census.h"
+#include "plan/confine.h"
 #include "plan/content.h"
 #include "plan/diff.h"
 #include "plan/validations.h"
@@ -319,6 +327,78 @@ TEST(names_of_any_bytes_are_judged)
     FOUND(NULL, "");
     CHECK(put(&d, "tree/\xff\x01\n", "x") == 0);
     FOUND(NULL, "occupied");
+    return 0;
+}
+
+TEST(a_way_of_too_many_links_is_not_known_to_stay_inside)
+{
+    char name[32];
+    char next[32];
+    DESK;
+
+    for (int i = 0; i < 41; i++) {
+        snprintf(name, sizeof(name), "tree/l%d", i);
+        snprintf(next, sizeof(next), "l%d", i + 1);
+        CHECK(symlink(i == 40 ? "file" : next, at(&d, name)) == 0);
+    }
+    add(&d, PLAN_SYMLINK, NULL, "new")->target = "l1";
+    FOUND(NULL, "");
+    d.plan.operations[0].target = "l0";
+    FOUND(NULL, "link_out?");
+    CHECK_FOR(d.message, strstr(d.message, "too long to follow"));
+    return 0;
+}
+
+TEST(links_in_a_moved_directory_are_followed_from_where_they_come_to)
+{
+    DESK;
+
+    CHECK(symlink("../../file", at(&d, "tree/dir/sub/l")) == 0);
+    struct plan_operation *move = add(&d, PLAN_MOVE, "dir/sub", "dir/moved");
+    FOUND(NULL, "");
+    move->path = "moved";
+    FOUND(NULL, "link_out?");
+    CHECK_FOR(d.message, strstr(d.message, "'dir/sub/l' in it"));
+    FOUND("{\"sensitive\":\"allow\"}", "link_out?");
+    CHECK(symlink("x", at(&d, "tree/dir/sub/.envrc")) == 0);
+    d.plan.count = 0;
+    (void)add(&d, PLAN_MOVE, "dir/sub", "moved");
+    FOUND(NULL, "sensitive? link_out?");
+    d.plan.count = 0;
+    (void)add(&d, PLAN_MOVE, "dir/sub", "moved");
+    (void)add(&d, PLAN_DELETE, NULL, "dir/sub/l");
+    FOUND("{\"sensitive\":\"allow\"}", "");
+    return 0;
+}
+
+/* --- the process --- */
+
+/* By errors that the kernel itself would not give: it looks at the arguments only after the filter.
+ */
+static bool is_filtered(void)
+{
+    if (ioctl(-1, TCGETS, NULL) != -1 || errno != EPERM)
+        return false;
+    if (syscall(SYS_clone, CLONE_NEWUSER | CLONE_FS | SIGCHLD, 0, 0, 0, 0) != -1 || errno != EPERM)
+        return false;
+    pid_t pid = (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+    if (pid == 0)
+        _exit(0);
+    return pid > 0 && waitpid(pid, NULL, 0) == pid;
+}
+
+TEST(who_runs_diff_makes_processes_and_no_namespaces)
+{
+    bool is_within;
+    int status;
+    DESK;
+
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(plan_confine(PLAN_CONFINED_DIFF, d.tree, d.dir, &is_within, &d.err) < 0 ? 2
+              : is_filtered()                                                         ? 0
+                                                                                      : 1);
+    CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0);
     return 0;
 }
 

@@ -184,6 +184,7 @@ static const struct row rows[] = {
     {"empty part", NULL, {CREATE("a//b")}, "path"},
     {"from outside", NULL, {MOVE("../a", "b")}, "path"},
     {"reserved", NULL, {CREATE("usr/bin/x")}, "reserved"},
+    {"an environment that waits", NULL, {MKDIR(".venv.carrel-next")}, "reserved"},
     {"reserved source", NULL, {MOVE("etc/x", "y")}, "reserved"},
     {"reserved names below are names", NULL, {CREATE("a/usr")}, ""},
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sandbox/tally: counting a tree that somebody may be changing against us. */
+/* sandbox/tally, sys/path: looking through a tree that somebody may be changing against us. */
 #include "unit.h"
 
 #include <fcntl.h>
@@ -13,6 +13,7 @@
 
 #include "base/fd.h"
 #include "sandbox/tally.h"
+#include "sys/path.h"
 
 /* --- a folder of our own --- */
 
@@ -331,6 +332,33 @@ TEST(a_file_without_a_name_counts_once)
     CHECK(tally_sum(t)->bytes == before + (uint64_t)st.st_blocks * 512);
     CHECK(tally_sum(t)->unlinked == (uint64_t)st.st_blocks * 512);
     tally_free(t);
+    close_folder();
+    return 0;
+}
+
+/* Some file systems keep the size of a directory that was emptied; there is something to see only
+ * there. */
+TEST(a_directory_that_has_been_large_counts_as_not_empty)
+{
+    char name[252];
+    struct stat st;
+
+    CHECK(open_folder() == 0);
+    CHECK(path_dir_is_empty(top) == 1);
+    CHECK(make_file(top, "file", 0) == 0);
+    memset(name, 'x', sizeof(name));
+    for (int times = 0; times < 2; times++) {
+        for (int i = 0; i < 3600; i++) {
+            snprintf(name + 240, 12, "%d", i);
+            if (times == 0)
+                CHECK(linkat(top, "file", top, name, 0) == 0);
+            else
+                CHECK(unlinkat(top, name, 0) == 0);
+        }
+    }
+    CHECK(unlinkat(top, "file", 0) == 0 && lseek(top, 0, SEEK_SET) == 0);
+    CHECK(fstat(top, &st) == 0);
+    CHECK(path_dir_is_empty(top) == (st.st_size <= PATH_SMALL_DIR));
     close_folder();
     return 0;
 }
