@@ -191,17 +191,17 @@ class Calls(RecoveryTest):
             os.setxattr(staged, "user.small", b"1")
         except OSError as error:
             self.skipTest(f"the file system has no attributes: {error}")
-        self.fault("lgetxattr")
+        self.fault("getxattr")
         answer = self.daemon.post(f"/v1/workspaces/{self.ws}/plans/{made}/verify", {"check": ["true"]})
         self.assertGreaterEqual(answer.status, 500, answer.bytes)
-        self.mend("lgetxattr")
+        self.mend("getxattr")
         try:
             os.setxattr(staged, "user.large", b"x" * 10000)
         except OSError:
             pass  # as large as that is not for every file system
         else:
             self.ask(made, "verify", {"check": ["true"]})
-            self.assertIn("lsetxattr user.large 10000", self.log())
+            self.assertIn("setxattr user.large 10000", self.log())
 
 
 def is_apply_of(pid, broker):

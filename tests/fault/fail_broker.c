@@ -3,7 +3,7 @@
  *
  *   epoll_ctl   no process can be watched
  *   fsync       no directory whose path is in that file can be written to disk
- *   lgetxattr   no mark of a plan's layer can be read
+ *   getxattr    no mark of a plan's layer can be read
  *
  * and DIR/log gets a line for each directory that was written to disk, each mark that was set. */
 #define _GNU_SOURCE
@@ -86,19 +86,19 @@ int fsync(int fd)
     return (int)syscall(SYS_fsync, fd);
 }
 
-ssize_t lgetxattr(const char *path, const char *name, void *value, size_t size)
+ssize_t getxattr(const char *path, const char *name, void *value, size_t size)
 {
     char text[8];
 
-    if (wanted("lgetxattr", text, sizeof(text)) >= 0) {
+    if (wanted("getxattr", text, sizeof(text)) >= 0) {
         errno = EIO;
         return -1;
     }
-    return syscall(SYS_lgetxattr, path, name, value, size);
+    return syscall(SYS_getxattr, path, name, value, size);
 }
 
-int lsetxattr(const char *path, const char *name, const void *value, size_t size, int flags)
+int setxattr(const char *path, const char *name, const void *value, size_t size, int flags)
 {
-    note("lsetxattr", name, size);
-    return (int)syscall(SYS_lsetxattr, path, name, value, size, flags);
+    note("setxattr", name, size);
+    return (int)syscall(SYS_setxattr, path, name, value, size, flags);
 }

@@ -21,7 +21,7 @@ import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "integration"))
-from carreltest import PATIENCE, CarrelTest, umount  # noqa: E402
+from carreltest import PATIENCE, CarrelTest, mount, umount  # noqa: E402
 from plan_killed import make_scene  # noqa: E402
 from planmodel import carrel_plan, content, difference  # noqa: E402
 
@@ -72,7 +72,7 @@ class PowerCut(CarrelTest):
     def mount(self, image):
         device = run("losetup", "-f", "--show", image)
         self.mounted.append(device)
-        run("mount", "-t", "ext4", device, self.point)
+        mount(device, self.point, "ext4")
 
     def unmount(self):
         device = self.mounted.pop()

@@ -6,6 +6,7 @@ to the base in memory, is what the merged view showed.
 
     SEED=17 plan_derived.py    one of the random ones, and what it did"""
 import base64
+import ctypes
 import hashlib
 import json
 import os
@@ -180,7 +181,9 @@ def work(kind, area, job):
     """Mounts area/tree under area/plan's layer, does the job there, and prints what is seen then."""
     options = f"lowerdir={area}/tree,upperdir={area}/plan/upper,workdir={area}/plan/work,"
     options += "redirect_dir=on,metacopy=on,index=on,xino=off" if kind == "root" else "userxattr"
-    subprocess.run(["mount", "-t", "overlay", "overlay", "-o", options, f"{area}/merged"], check=True)
+    libc = ctypes.CDLL(None, use_errno=True)  # the program would leave /run/mount behind
+    if libc.mount(b"overlay", f"{area}/merged".encode(), b"overlay", 0, options.encode()) < 0:
+        raise OSError(ctypes.get_errno(), "mount an overlay")
     top = os.fsencode(f"{area}/merged")
     job = json.loads(job)
     log = []

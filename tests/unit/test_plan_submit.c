@@ -97,7 +97,7 @@ TEST(what_a_plan_may_not_say_is_refused)
         {"{\"moves\":[{\"src\":\"a\",\"dest\":\"../c\"}]}", ERR_INVALID, ".."},
         {"{\"moves\":[{\"src\":\"a\",\"dest\":\"/../c\"}]}", ERR_INVALID, ".."},
         {"{\"moves\":[{\"src\":\"a\",\"dest\":\"//c\"}]}", ERR_INVALID, "component"},
-        {"{\"moves\":[{\"src\":\"a\",\"dest\":\"usr/c\"}]}", ERR_INVALID, "mount"},
+        {"{\"moves\":[{\"src\":\"a\",\"dest\":\"usr/c\"}]}", ERR_INVALID, "for itself"},
         {"{\"moves\":[{\"src\":\"none\",\"dest\":\"c\"}]}", ERR_CONFLICT, "not in the tree"},
         {"{\"moves\":[{\"src\":\"none*\",\"dest\":\"c/\"}]}", ERR_CONFLICT, "matches"},
         {"{\"moves\":[{\"src\":\"*\",\"dest\":\"c\"}]}", ERR_INVALID, "directory"},
