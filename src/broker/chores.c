@@ -193,8 +193,9 @@ int chore_start(struct broker *b, const struct chore_work *work, struct err *err
     if (chore->pid == 0)
         work_here(work, chore->report, broker);
     int pidfd = chore->pid < 0 ? -1 : (int)syscall(SYS_pidfd_open, chore->pid, 0);
-    if (pidfd < 0 || events_watch(b->events, &chore->watch, pidfd, EPOLLIN) < 0) {
-        err_set(err, ERR_IO, errno, "start a process that works on files");
+    int r = pidfd < 0 ? -errno : events_watch(b->events, &chore->watch, pidfd, EPOLLIN);
+    if (r < 0) {
+        err_set(err, ERR_IO, -r, "start a process that works on files");
         if (chore->pid > 0) {
             (void)kill(chore->pid, SIGKILL);
             (void)waitpid(chore->pid, NULL, 0);

@@ -43,6 +43,7 @@ struct files {
     int pidfd;
     int socket;
     struct files_activity *activity; /* what it does, by its own word */
+    int memory;                      /* ... and where that is; -1: not made, or handed over */
     uint64_t seen;
 };
 
@@ -84,6 +85,7 @@ static void free_files(struct files *f)
 {
     if (f->activity)
         (void)munmap(f->activity, sizeof(*f->activity));
+    scope_close(&f->memory);
     scope_close(&f->pidfd);
     scope_close(&f->socket);
     free(f);
@@ -156,7 +158,7 @@ static struct files *start_server(struct broker *b)
         return NULL;
     }
     f->socket = pair[0];
-    f->pidfd = -1;
+    f->pidfd = f->memory = -1;
     pid_t parent = getpid();
     f->pid = fork();
     if (f->pid == 0)
@@ -174,6 +176,27 @@ static struct files *start_server(struct broker *b)
     return NULL;
 }
 
+/* A memory that it shares with us, ahead where that can be. 0 or -errno. */
+static int share_activity(struct files *f)
+{
+    /* Sealed: were it made shorter, to look at it would end us. */
+    const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+
+    if (f->memory >= 0)
+        return 0;
+    int fd = memfd_create("carrel-files", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0 || ftruncate(fd, sizeof(*f->activity)) < 0 || fcntl(fd, F_ADD_SEALS, seals) < 0) {
+        int error = errno;
+        scope_close(&fd);
+        return -error;
+    }
+    void *memory = mmap(NULL, sizeof(*f->activity), PROT_READ, MAP_SHARED, fd, 0);
+    if (memory != MAP_FAILED)
+        f->activity = memory;
+    f->memory = fd;
+    return 0;
+}
+
 static void make_spare(struct timer *timer)
 {
     struct broker *b =
@@ -181,6 +204,8 @@ static void make_spare(struct timer *timer)
 
     if (!b->files_spare && !b->stopping)
         b->files_spare = start_server(b);
+    if (b->files_spare)
+        ignore(share_activity(b->files_spare) == 0); /* then when it joins */
 }
 
 void files_prepare(struct broker *b)
@@ -205,24 +230,6 @@ void files_close(struct broker *b)
         (void)poll(&p, 1, now < due ? (int)(due - now) : 0);
         (void)reap(f);
     }
-}
-
-/* A memory that it shares with us; its descriptor, or -errno. */
-static int share_activity(struct files *f)
-{
-    /* Sealed: were it made shorter, to look at it would end us. */
-    const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
-    int fd = memfd_create("carrel-files", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-
-    if (fd < 0 || ftruncate(fd, sizeof(*f->activity)) < 0 || fcntl(fd, F_ADD_SEALS, seals) < 0) {
-        int error = errno;
-        scope_close(&fd);
-        return -error;
-    }
-    void *memory = mmap(NULL, sizeof(*f->activity), PROT_READ, MAP_SHARED, fd, 0);
-    if (memory != MAP_FAILED)
-        f->activity = memory;
-    return fd;
 }
 
 bool files_is_busy(struct desk *d)
@@ -264,8 +271,8 @@ static int send_join(struct files *f, const struct session_join *join)
         char room[CMSG_SPACE(4 * sizeof(int))];
     } control = {0};
 
-    scoped_fd int memory = share_activity(f);
-    int fds[4] = {join->pidfd, memory};
+    int r = share_activity(f);
+    int fds[4] = {join->pidfd, f->memory};
     size_t count = 2;
     struct iovec part = {&message, sizeof(message)};
     struct msghdr msg = {.msg_iov = &part,
@@ -273,8 +280,8 @@ static int send_join(struct files *f, const struct session_join *join)
                          .msg_control = &control,
                          .msg_controllen = sizeof(control)};
 
-    if (memory < 0)
-        return memory;
+    if (r < 0)
+        return r;
     if (join->filter_length > JOIN_MOST_FILTER)
         return -E2BIG;
     message = (struct files_join){.namespaces = join->namespaces,
@@ -294,7 +301,10 @@ static int send_join(struct files *f, const struct session_join *join)
     c->cmsg_len = CMSG_LEN(count * sizeof(int));
     memcpy(CMSG_DATA(c), fds, count * sizeof(int));
     msg.msg_controllen = CMSG_SPACE(count * sizeof(int));
-    return sendmsg(f->socket, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? -errno : 0;
+    if (sendmsg(f->socket, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+        return -errno;
+    scope_close(&f->memory);
+    return 0;
 }
 
 /* What it says when it has joined, or how it failed. */

@@ -20,6 +20,7 @@ enum {
     ROW_WITHIN_MS = 20,
     PIPE_NOW = 65536, /* what a pipe holds */
     PIPE_WIDE = 1 << 20,
+    GATHER_MS = 1, /* of one that has much to say: many small pieces cost more than a large one */
 };
 
 static size_t slot_of(const char *id)
@@ -210,6 +211,7 @@ static void write_end(struct job *job)
 
 static void pipe_close(struct job_pipe *pipe)
 {
+    timer_stop(pipe->job->front->events, &pipe->pause);
     events_forget(pipe->job->front->events, &pipe->watch);
     scope_close(&pipe->fd);
 }
@@ -303,6 +305,21 @@ static void cannot_spool(struct job_pipe *pipe)
     job_kill(pipe->job, CARREL_ENDED_DISK);
 }
 
+static void gathered(struct timer *timer)
+{
+    watch_pipe((struct job_pipe *)(void *)((char *)timer - offsetof(struct job_pipe, pause)));
+}
+
+/* While it runs, and has more to say than its reader could take at once. */
+static void let_gather(struct job_pipe *pipe)
+{
+    struct events *events = pipe->job->front->events;
+
+    pipe->pause.ring = gathered;
+    if (timer_set(events, &pipe->pause, now_ms() + GATHER_MS) == 0)
+        events_forget(events, &pipe->watch);
+}
+
 static void stall(struct job_pipe *pipe)
 {
     events_forget(pipe->job->front->events, &pipe->watch);
@@ -333,6 +350,8 @@ static void take(struct job_pipe *pipe)
             pipe->widened = true;
             ignore(fcntl(pipe->fd, F_SETPIPE_SZ, PIPE_WIDE)); /* where the host allows it */
         }
+        if (pipe->widened && n < PIPE_WIDE / 4 && job->state == JOB_RUNNING)
+            let_gather(pipe);
         pipe->left -= pipe->left < (uint64_t)n ? pipe->left : (uint64_t)n;
         pipe->empty = job->state == JOB_ENDED && pipe->left == 0;
         job->taken += (uint64_t)n;

@@ -31,6 +31,7 @@ struct follower;
 
 struct job_pipe {
     struct watch watch;
+    struct timer pause; /* not watched: more is to gather first */
     struct job *job;
     int fd; /* -1: none, or at its end */
     enum spool_stream stream;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Compiles the table of syscalls.def to a BPF program. Calls decided by their arguments come first,
- * each with its own few instructions; then runs of neighbouring numbers with one answer. The kernel
- * caches the numbers that are allowed whatever their arguments, so read, write and stat never run
- * the program at all.
+/* Compiles the table of syscalls.def to a BPF program: a tree over the numbers, whose leaves are an
+ * answer for neighbours that share it, or the few instructions of a call decided by its arguments.
+ * The kernel caches the numbers that are allowed whatever their arguments, so read, write and stat
+ * never run the program at all.
  *
  * Not libseccomp: it cannot say "anything but these values" under a default of refusal, and
  * building a filter with it costs more than the rest of a sandbox. */
@@ -20,6 +20,7 @@
 #include <netinet/tcp.h>
 #include <sched.h>
 #include <stddef.h>
+#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -383,74 +384,112 @@ static void check_fallocate(struct setup *s, const struct filter_options *o, int
     answer(s, ANSWER_ALLOW);
 }
 
-static void emit_checks(struct setup *s, const struct filter_options *options)
-{
-    for (size_t i = 0; i < RULE_COUNT; i++) {
-        const struct rule *rule = &rules[i];
-        if (!rule->check)
-            continue;
-        uint32_t jump = s->filter_length;
-        emit(s, BPF_JMP | BPF_JEQ | BPF_K, rule->number, 0, 0);
-        rule->check(s, options, rule->argument[0], rule->argument[1]);
-        s->filter[jump].jf = (uint8_t)(s->filter_length - jump - 1);
-    }
-}
-
-/* A run: every number below `end` (and not below the run before) gets one answer. */
-struct number_run {
-    uint32_t end;
+/* Neighbouring numbers with one answer, up to the next span; or one number, whose arguments decide.
+ */
+struct span {
+    uint32_t first;
     uint32_t answer;
+    const struct rule *checked;
 };
 
 enum {
     NUMBERS = 512
 }; /* above the last one in the table */
 
-static size_t find_runs(const struct filter_options *o, struct number_run runs[NUMBERS])
+static struct span span_of(const struct filter_options *o, const struct rule *rule)
 {
-    uint32_t answers[NUMBERS];
-    size_t n = 0;
+    if (rule->check)
+        return (struct span){rule->number, 0, rule};
+    if (rule->answer == FILTER_ALLOWED)
+        return (struct span){rule->number, ANSWER_ALLOW, NULL};
+    return (struct span){rule->number, rule->quiet ? ANSWER(EPERM) : refusal(o, EPERM), NULL};
+}
 
-    for (size_t i = 0; i < NUMBERS; i++)
-        answers[i] = ANSWER(ENOSYS);
-    answers[__NR_io_uring_setup] = refusal(o, ENOSYS); /* the one absence that is worth telling */
-    for (size_t i = 0; i < RULE_COUNT; i++) {          /* a checked call has been answered by now */
-        const struct rule *rule = &rules[i];
-        assert(rule->number < NUMBERS);
-        answers[rule->number] = ANSWER_ALLOW;
-        if (rule->answer == FILTER_REFUSED)
-            answers[rule->number] = rule->quiet ? ANSWER(EPERM) : refusal(o, EPERM);
+/* The last one is for all numbers that are higher. */
+static size_t find_spans(const struct filter_options *o, struct span spans[NUMBERS])
+{
+    struct span all[NUMBERS];
+    size_t n = 1;
+
+    for (uint32_t i = 0; i < NUMBERS; i++)
+        all[i] = (struct span){i, ANSWER(ENOSYS), NULL};
+    all[__NR_io_uring_setup].answer =
+        refusal(o, ENOSYS); /* the one absence that is worth telling */
+    for (size_t i = 0; i < RULE_COUNT; i++) {
+        assert(rules[i].number < NUMBERS - 1);
+        all[rules[i].number] = span_of(o, &rules[i]);
     }
-    for (uint32_t i = 1; i <= NUMBERS; i++) {
-        if (i == NUMBERS || answers[i] != answers[i - 1])
-            runs[n++] = (struct number_run){i, answers[i - 1]};
+    spans[0] = all[0];
+    for (uint32_t i = 1; i < NUMBERS; i++) {
+        if (all[i].checked || all[i - 1].checked || all[i].answer != all[i - 1].answer)
+            spans[n++] = all[i];
     }
     return n;
 }
 
-/* In blocks that can be jumped over: the kernel tries the program on every number when it is
- * installed, and that costs by the length of the way. */
-static void emit_runs(struct setup *s, const struct filter_options *options)
+/* Makes it jump over what was emitted behind it, also where its eight bits do not reach. */
+static void jump_over(struct setup *s, uint32_t jump)
 {
-    enum {
-        BLOCK = 8
-    };
-    struct number_run runs[NUMBERS];
-    size_t n = find_runs(options, runs);
+    uint32_t skipped = s->filter_length - jump - 1;
 
-    for (size_t i = 0; i < n; i += BLOCK) {
-        size_t last = i + BLOCK < n ? i + BLOCK : n;
-        emit(s, BPF_JMP | BPF_JGE | BPF_K, runs[last - 1].end, (uint8_t)(2 * (last - i)), 0);
-        for (size_t j = i; j < last; j++) {
-            emit(s, BPF_JMP | BPF_JGE | BPF_K, runs[j].end, 1, 0);
-            answer(s, runs[j].answer);
-        }
+    if (skipped <= UINT8_MAX) {
+        s->filter[jump].jt = (uint8_t)skipped;
+        return;
     }
-    answer(s, ANSWER(ENOSYS));
+    emit(s, BPF_JMP | BPF_JA, 0, 0, 0); /* for its place */
+    memmove(&s->filter[jump + 2], &s->filter[jump + 1], skipped * sizeof(s->filter[0]));
+    s->filter[jump].jf = 1;
+    s->filter[jump + 1] = s->filter[jump];
+    s->filter[jump + 1].code = BPF_JMP | BPF_JA;
+    s->filter[jump + 1].k = skipped;
+    s->filter[jump + 1].jf = 0;
+}
+
+static void emit_leaf(struct setup *s, const struct filter_options *o, const struct span *span)
+{
+    const struct rule *rule = span->checked;
+
+    if (rule)
+        rule->check(s, o, rule->argument[0], rule->argument[1]);
+    else
+        answer(s, span->answer);
+}
+
+/* A tree: the kernel tries the program on every number when it is installed, and that costs by the
+ * length of the way. */
+static void emit_tree(struct setup *s, const struct filter_options *o, const struct span *spans,
+                      size_t n)
+{
+    struct {
+        const struct span *spans;
+        size_t n;
+        uint32_t jump; /* that leads there */
+    } later[10];       /* twice as many each time: enough for NUMBERS */
+
+    size_t depth = 0;
+
+    for (;;) {
+        for (size_t half; n > 1; n = half) {
+            half = n / 2;
+            assert(depth < sizeof(later) / sizeof(later[0]));
+            later[depth].spans = spans + half;
+            later[depth].n = n - half;
+            later[depth++].jump = s->filter_length;
+            emit(s, BPF_JMP | BPF_JGE | BPF_K, spans[half].first, 0, 0);
+        }
+        emit_leaf(s, o, spans);
+        if (depth-- == 0)
+            return;
+        jump_over(s, later[depth].jump);
+        spans = later[depth].spans;
+        n = later[depth].n;
+    }
 }
 
 void filter_build(struct setup *setup, const struct filter_options *options)
 {
+    struct span spans[NUMBERS];
+
     setup->filter_length = 0;
     load(setup, offsetof(struct seccomp_data, arch));
     emit(setup, BPF_JMP | BPF_JEQ | BPF_K, NATIVE_ARCH, 1, 0);
@@ -458,8 +497,7 @@ void filter_build(struct setup *setup, const struct filter_options *options)
     load(setup, offsetof(struct seccomp_data, nr));
     emit(setup, BPF_JMP | BPF_JGE | BPF_K, X32_FIRST_NUMBER, 0, 1);
     answer(setup, SECCOMP_RET_KILL_PROCESS);
-    emit_checks(setup, options);
-    emit_runs(setup, options);
+    emit_tree(setup, options, spans, find_spans(options, spans));
 }
 
 void filter_visit(void (*visit)(void *context, const char *name, enum filter_answer answer),

@@ -117,7 +117,11 @@ static int watch_all(struct session *session, struct err *err)
         !source_set(session, &session->groups, session->tell, EPOLLIN) ||
         !source_set(session, &session->limit, limits_watch_fd(&session->limits), EPOLLIN))
         return err_set(err, ERR_LIMIT, errno, "watch the sandbox");
-    keepers_dispatch(session);
+    /* One ahead, but not now: it would take time from what the sandbox is being woken for. */
+    session->ahead_ms = now_ms() + AHEAD_AFTER_MS;
+    session->ahead_due = true;
+    if (!(session->run->setup.flags & SETUP_NOTIFY) && !keeper_ask(session, NULL))
+        return err_set(err, ERR_LIMIT, errno, "ask for the first word of the sandbox");
     return 0;
 }
 
@@ -314,10 +318,12 @@ static void take_failure(struct session *session, const struct reply *reply)
         session->why.code = ERR_IO;
 }
 
-/* The filter is the last of its stages: who joins it need not wait for a keeper. */
-static void tell_built(struct session *session)
+void session_stands(struct session *session)
 {
-    if (session->state == SESSION_STARTING && session->calls.live)
+    if (session->state != SESSION_STARTING)
+        return;
+    session->state = SESSION_LIVE;
+    if (session->calls.live)
         session->calls.live(session->owner);
 }
 
@@ -345,7 +351,7 @@ static void hear_first_process(struct session *session)
         session->has_listener = true;
         denials_listen(&session->denials, fds[0]);
         fd_count = 0;
-        tell_built(session);
+        session_stands(session); /* the filter is the last of its stages */
     } else if (reply.kind == REPLY_HIDDEN && fd_count == 1 && session->hidden < 0) {
         session->hidden = fds[0];
         fd_count = 0;
@@ -445,6 +451,10 @@ static void attend_due(struct session *session)
         next = exec->next;
         exec_attend(exec, now);
     }
+    if (session->ahead_due && now >= session->ahead_ms) {
+        session->ahead_due = false;
+        keepers_dispatch(session);
+    }
     for (const struct keeper *k = session->keepers; k; k = k->next) {
         if (k->state != KEEPER_ASKED || now < k->due_ms)
             continue;
@@ -505,6 +515,8 @@ int session_due_ms(const struct session *session)
     int limits = session->quiet ? -1 : limits_watch_due_ms(&session->limits);
     if (limits >= 0 && session->state < SESSION_ENDING)
         due = now + (uint64_t)limits;
+    if (session->ahead_due && session->ahead_ms < due)
+        due = session->ahead_ms;
     for (const struct exec *exec = session->execs; exec; exec = exec->next) {
         uint64_t one = exec_due_ms(exec);
         due = one < due ? one : due;
@@ -572,7 +584,7 @@ bool session_may_be_joined(const struct session *session, struct session_join *r
 {
     struct setup *setup = &session->run->setup;
 
-    if (session->state > SESSION_LIVE || (session->state < SESSION_LIVE && !session->has_listener))
+    if (session->state != SESSION_LIVE)
         return false;
     if (setup->filter_length == 0) /* the pool has made it, and nobody kept its filter */
         filter_build(setup, &(struct filter_options){0});

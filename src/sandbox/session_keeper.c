@@ -239,11 +239,7 @@ static void greet(struct keeper *k)
     struct session *session = k->session;
 
     k->state = KEEPER_IDLE;
-    if (session->state == SESSION_STARTING) {
-        session->state = SESSION_LIVE;
-        if (session->calls.live)
-            session->calls.live(session->owner);
-    }
+    session_stands(session); /* where no listener has told it */
     if (k->reserved && k->exec) {
         k->group = group_make(&session->home, k->pid, k->pidfd, &k->exec->limits);
         return; /* its command comes when it is under its limits */

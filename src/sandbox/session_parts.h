@@ -22,6 +22,7 @@ enum {
     EMPTY_WITHIN_MS = 10000,  /* a tree that is killed: until there are fewer of it, and again */
     EMPTY_AT_MOST_MS = 60000, /* ... but not for longer: every command ends */
     IDLE_KEEPERS = 2,         /* more are sent away */
+    AHEAD_AFTER_MS = 20,      /* a sandbox was started: the first of them that nobody waits for */
     PAUSE_MS = 1000           /* after one was killed */
 };
 
@@ -154,6 +155,7 @@ struct session {
     struct exec *gone; /* likewise */
     size_t exec_count;
     uint64_t ahead_ms; /* no keeper without need before that */
+    bool ahead_due;    /* ... and one then */
     char *room;        /* a message being written */
     uint64_t oom_kills;
     uint64_t oom_looked_ms;
@@ -166,6 +168,8 @@ struct session {
 bool source_set(struct session *session, struct source *source, int fd, uint32_t events);
 /* Whether pid 1 has gone, or is about to; before its end is known those it kills can be. */
 bool session_is_dying(const struct session *session);
+/* All of its stages are done: who waits to join it is told. */
+void session_stands(struct session *session);
 /* Ends everything for that reason. `why` is set by the caller, or is the first one's. */
 void session_end_for(struct session *session, enum carrel_reason reason);
 /* 1, 0 at the end, -EAGAIN when there is nothing, or -errno. */
