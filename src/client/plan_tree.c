@@ -13,6 +13,7 @@ enum {
     FEW_LINES =
         4, /* of a directory that must be cut: its name, two of what it has, how many more */
     NAME_COLUMNS = 40,
+    NAMED_ATTRIBUTES = 3,   /* of one file; the rest is counted */
     MOST_COMPONENTS = 2050, /* of a path of 4095 bytes */
 };
 
@@ -126,6 +127,32 @@ static uint64_t read_number(const json_t *object, const char *name)
     return value > 0 ? (uint64_t)value : 0;
 }
 
+/* Values are in the JSON: what a person must not miss is that there are some. */
+static const char *read_attributes(struct arena *arena, json_t *attributes)
+{
+    size_t count = json_object_size(attributes);
+    size_t n = 0;
+    const char *name;
+    json_t *value;
+    struct buf names;
+
+    if (count == 0)
+        return NULL;
+    buf_init(&names, 65536);
+    json_object_foreach(attributes, name, value)
+    {
+        if (n++ == NAMED_ATTRIBUTES)
+            break;
+        buf_str(&names, n > 1 ? ", " : "");
+        text_escape(&names, name, strlen(name));
+    }
+    if (count > NAMED_ATTRIBUTES)
+        buf_printf(&names, " and %zu more", count - NAMED_ATTRIBUTES);
+    const char *copy = buf_done(&names) == 0 ? arena_copy(arena, names.p, names.n) : NULL;
+    buf_clear(&names);
+    return copy ? copy : "attributes";
+}
+
 static int read_change(struct changes *changes, const json_t *operation, struct err *err)
 {
     struct change *change = &changes->items[changes->count];
@@ -141,6 +168,7 @@ static int read_change(struct changes *changes, const json_t *operation, struct 
     change->from = read_name(&changes->arena, operation, "from");
     change->target = read_name(&changes->arena, operation, "target");
     change->link = read_name(&changes->arena, operation, "link");
+    change->attributes = read_attributes(&changes->arena, json_object_get(operation, "attributes"));
     change->mode = read_mode(operation);
     change->base_mode = read_mode(base);
     change->size = read_number(operation, "size");
@@ -328,6 +356,10 @@ static void print_details(const struct printer *p, const struct change *change, 
     buf_init(&details, 65536);
     print_content(&details, 0, change);
     print_modes(&details, 0, change);
+    if (change->attributes) {
+        start_detail(&details, 0);
+        buf_printf(&details, "with %s", change->attributes);
+    }
     print_origin(&details, 0, change);
     if (buf_done(&details) == 0 && details.n > 0) {
         size_t pad = width < NAME_COLUMNS ? NAME_COLUMNS - width : 0;

@@ -28,6 +28,7 @@ struct change {
     const char *from; /* NULL: nowhere else */
     const char *target;
     const char *link;
+    const char *attributes; /* their names, as they are shown; NULL: none */
     uint32_t mode;
     uint32_t base_mode; /* 0: nothing was there */
     uint64_t size;

@@ -65,6 +65,16 @@ TEST(each_kind_has_its_mark_and_what_matters_of_it)
          "\"base\":{\"mode\":\"0644\",\"size\":1}}]",
          "  ~ s                                       mode 0755, was 0644, becomes executable (x)\n"
          "1 change: 1 mode changed\n"},
+        {"[{\"op\":\"mkdir\",\"path\":\"d\",\"type\":\"directory\",\"mode\":\"0755\","
+         "\"attributes\":{\"user.a\":\"\",\"user.b\\u001b\":\"\"}}]",
+         "  + d/                                      with user.a, user.b\\x1b\n"
+         "1 change: 1 directory made\n"},
+        {"[{\"op\":\"create\",\"path\":\"f\",\"type\":\"file\",\"mode\":\"0644\",\"size\":1,"
+         "\"attributes\":{\"user.a\":\"\",\"user.b\":\"\",\"user.c\":\"\",\"user.d\":\"\",\"user."
+         "e\":"
+         "\"\"}}]",
+         "  + f                                       1, with user.a, user.b, user.c and 2 more\n"
+         "1 change: 1 created; 1 of new content\n"},
     };
 
     for (size_t i = 0; i < LENGTH(rows); i++)
