@@ -261,6 +261,7 @@ static int need_spool(struct job *job)
 
 static void watch_pipe(struct job_pipe *pipe)
 {
+    timer_stop(pipe->job->front->events, &pipe->pause);
     pipe->stalled = events_watch(pipe->job->front->events, &pipe->watch, pipe->fd, EPOLLIN) < 0;
 }
 
@@ -310,7 +311,7 @@ static void gathered(struct timer *timer)
     watch_pipe((struct job_pipe *)(void *)((char *)timer - offsetof(struct job_pipe, pause)));
 }
 
-/* While it runs, and has more to say than its reader could take at once. */
+/* While it runs, has much to say, and somebody is woken for each piece of it. */
 static void let_gather(struct job_pipe *pipe)
 {
     struct events *events = pipe->job->front->events;
@@ -322,6 +323,7 @@ static void let_gather(struct job_pipe *pipe)
 
 static void stall(struct job_pipe *pipe)
 {
+    timer_stop(pipe->job->front->events, &pipe->pause); /* job_moved_on watches it again */
     events_forget(pipe->job->front->events, &pipe->watch);
     pipe->stalled = true;
     pipe->job->front->count.stalls++;
@@ -346,12 +348,12 @@ static void take(struct job_pipe *pipe)
     } else if (n < 0) {
         cannot_spool(pipe);
     } else {
-        if (n == PIPE_NOW && !pipe->widened) { /* it was full: one that has much to say */
-            pipe->widened = true;
-            ignore(fcntl(pipe->fd, F_SETPIPE_SZ, PIPE_WIDE)); /* where the host allows it */
-        }
-        if (pipe->widened && n < PIPE_WIDE / 4 && job->state == JOB_RUNNING)
+        if (pipe->gathers && n < PIPE_WIDE / 4 && job->state == JOB_RUNNING && job->followers)
             let_gather(pipe);
+        if (n == PIPE_NOW && !pipe->widened) { /* it was full: one that has much to say */
+            pipe->widened = true;              /* where the host allows it */
+            pipe->gathers = fcntl(pipe->fd, F_SETPIPE_SZ, PIPE_WIDE) >= PIPE_WIDE;
+        }
         pipe->left -= pipe->left < (uint64_t)n ? pipe->left : (uint64_t)n;
         pipe->empty = job->state == JOB_ENDED && pipe->left == 0;
         job->taken += (uint64_t)n;
@@ -371,10 +373,14 @@ static void pipe_ready(struct watch *watch, uint32_t what)
 {
     struct job_pipe *pipe =
         (struct job_pipe *)(void *)((char *)watch - offsetof(struct job_pipe, watch));
+    struct job *job = pipe->job;
+    struct job_pipe *other = pipe == &job->out ? &job->err : &job->out;
 
+    if (other->pause.due_ms && job->state == JOB_RUNNING)
+        take(other); /* what it holds back was written before */
     if (what == EPOLLHUP) { /* its end, and nothing before it: no spool for that */
         pipe_close(pipe);
-        check_drained(pipe->job);
+        check_drained(job);
     } else {
         take(pipe);
     }

@@ -35,7 +35,8 @@ struct job_pipe {
     struct job *job;
     int fd; /* -1: none, or at its end */
     enum spool_stream stream;
-    bool widened;  /* made to hold more */
+    bool widened;  /* asked to hold more */
+    bool gathers;  /* ... and it does */
     bool stalled;  /* not watched: a reader is too far behind */
     bool empty;    /* all that the command has written is taken; others may write on */
     uint64_t left; /* so much of it was still inside when it ended */

@@ -427,12 +427,17 @@ static size_t find_spans(const struct filter_options *o, struct span spans[NUMBE
     return n;
 }
 
+/* Far less than eight bits: so both ways to jump are in every program, and tested with it. */
+enum {
+    NEAR = 100
+};
+
 /* Makes it jump over what was emitted behind it, also where its eight bits do not reach. */
 static void jump_over(struct setup *s, uint32_t jump)
 {
     uint32_t skipped = s->filter_length - jump - 1;
 
-    if (skipped <= UINT8_MAX) {
+    if (skipped <= NEAR) {
         s->filter[jump].jt = (uint8_t)skipped;
         return;
     }
