@@ -269,7 +269,7 @@ class Twin:
         else:
             os.mkdir(new, 0o700)
             for name in os.listdir(old):
-                if os.path.join(old, name) != top:
+                if not os.path.samestat(os.lstat(os.path.join(old, name)), os.lstat(top)):  # it may go by another path
                     self.copy_one(os.path.join(old, name), os.path.join(new, name), top)
             if new != top:
                 os.chmod(new, st.st_mode & 0o777)

@@ -69,6 +69,8 @@ def wipe(top):
         path = os.path.join(top, name)
         wipe(path) if os.path.isdir(path) and not os.path.islink(path) else os.unlink(path)
     os.rmdir(top)
+# The names of a file of the layer's own stay together also where what they are in is copied.
+def copy(a, b): os.link(a, b) if not root and os.lstat(a).st_nlink > 1 and not several(a) else shutil.copy2(a, b)
 def may(path): return os.access(path, os.W_OK | os.X_OK)
 # What the layer cannot move (a directory of the base without privileges; a name too far down), it wants copied.
 def rename(a, b):
@@ -88,11 +90,11 @@ def rename(a, b):
         for where, dirs, files in os.walk(a):
             modes[where] = os.stat(where).st_mode & 0o7777
             os.chmod(where, 0o700)
-        shutil.copytree(a, b, symlinks=True)
+        shutil.copytree(a, b, symlinks=True, copy_function=copy)
         wipe(a)
         for where, mode in reversed(modes.items()): os.chmod(b + where[len(a):], mode)
     else:
-        shutil.copy2(a, b"./.copy"); os.rename(b"./.copy", b); os.unlink(a)
+        copy(a, b"./.copy"); os.rename(b"./.copy", b); os.unlink(a)
 def sparse(path):
     with open(path, "wb") as file:
         file.seek(r.randrange(1 << 20)); file.write(b"x"); file.truncate(1 << 21)
