@@ -350,7 +350,7 @@ static void take(struct job_pipe *pipe)
     } else {
         if (pipe->gathers && n < PIPE_WIDE / 4 && job->state == JOB_RUNNING && job->followers)
             let_gather(pipe);
-        if (n == PIPE_NOW && !pipe->widened) { /* it was full: one that has much to say */
+        if (n >= PIPE_NOW && !pipe->widened) { /* it was full: one that has much to say */
             pipe->widened = true;              /* where the host allows it */
             pipe->gathers = fcntl(pipe->fd, F_SETPIPE_SZ, PIPE_WIDE) >= PIPE_WIDE;
         }
@@ -376,8 +376,10 @@ static void pipe_ready(struct watch *watch, uint32_t what)
     struct job *job = pipe->job;
     struct job_pipe *other = pipe == &job->out ? &job->err : &job->out;
 
-    if (other->pause.due_ms && job->state == JOB_RUNNING)
-        take(other); /* what it holds back was written before */
+    if (other->pause.due_ms && job->state == JOB_RUNNING) {
+        other->gathers = pipe->gathers = false; /* with both in use their order matters more */
+        take(other);                            /* what it holds back was written before */
+    }
     if (what == EPOLLHUP) { /* its end, and nothing before it: no spool for that */
         pipe_close(pipe);
         check_drained(job);

@@ -120,8 +120,11 @@ static int watch_all(struct session *session, struct err *err)
     /* One ahead, but not now: it would take time from what the sandbox is being woken for. */
     session->ahead_ms = now_ms() + AHEAD_AFTER_MS;
     session->ahead_due = true;
-    if (!(session->run->setup.flags & SETUP_NOTIFY)) /* nothing else says that it stands */
-        (void)keeper_ask(session, NULL);             /* it may have ended: its pidfd tells */
+    if (session->run->setup.flags & SETUP_NOTIFY)
+        return 0;
+    /* Nothing else says that it stands. One that has ended says why by itself. */
+    if (!keeper_ask(session, NULL) && !session_is_dying(session))
+        return err_set(err, ERR_LIMIT, 0, "no memory or open files left for a sandbox");
     return 0;
 }
 

@@ -290,6 +290,9 @@ TEST(what_is_held_back_comes_before_what_was_written_later)
     CHECK(write(s.out, "b", 1) == 1 && write(s.err, "c", 1) == 1);
     events_turn(s.front.events);
     CHECK(pread(s.job->spool.out, bytes, 3, sizeof(much)) == 3 && memcmp(bytes, "abc", 3) == 0);
+    CHECK(write(s.out, "d", 1) == 1); /* and from now on none is held back */
+    events_turn(s.front.events);
+    CHECK(!s.job->out.pause.due_ms && !s.job->err.pause.due_ms);
     command_ends(&s);
     job_unfollow(s.job, &s.follower);
     job_settle(s.job, 0);
