@@ -26,7 +26,6 @@ struct box {
     int prepared;   /* the file system that holds our /etc, /dev and /proc files */
     int null_cover; /* what hides a file, and what hides a directory */
     int empty_cover;
-    int hidden; /* a directory of the root's own mount that is covered, for the engine; or -1 */
     uint64_t mount_ids[SETUP_MAX_OPS];
 };
 
@@ -42,7 +41,6 @@ int stage_build_frame(struct box *box, struct err *err);
 int stage_build_root(struct box *box, struct err *err);
 int stage_enter_root(struct box *box, struct err *err);
 int stage_verify_mounts(struct box *box, struct err *err);
-int stage_tell_root(struct box *box, struct err *err);
 int stage_limits(struct box *box, struct err *err);
 int stage_close_files(struct box *box, struct err *err);
 int stage_lock_capabilities(struct box *box, struct err *err);

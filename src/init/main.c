@@ -58,7 +58,6 @@ static const struct stage root_stages[] = {
     {"root", stage_build_root},                /* needs the host's paths and CAP_SYS_ADMIN */
     {"enter-root", stage_enter_root},          /* from here on the host's paths are gone */
     {"verify-mounts", stage_verify_mounts},    /* nobody moved what we mounted */
-    {"tell-root", stage_tell_root},            /* a file server may join: it drops its own rights */
     {"rlimits", stage_limits},                 /* before ids: lowering needs no privilege */
     {"close-fds", stage_close_files},          /* no host directory survives as a descriptor */
     {"ids", stage_drop_ids},                   /* groups, gid, uid: needs CAP_SETGID, CAP_SETUID */
@@ -77,8 +76,7 @@ static struct box box = {.setup = &setup,
                          .proc_self = -1,
                          .frame = -1,
                          .root = -1,
-                         .prepared = -1,
-                         .hidden = -1};
+                         .prepared = -1};
 
 static enum {
     EMPTY,

@@ -315,12 +315,23 @@ static int do_lock(struct box *box, const struct op *op, struct err *err)
     return r < 0 ? fail(err, r, op, "make read-only") : 0;
 }
 
+/* A place on the root's own mount that nobody inside can see, for those who write files there from
+ * outside. */
+static void send_covered(struct box *box, const struct op *op)
+{
+    scoped_fd int where = open_target(box, op);
+    struct reply reply = {.kind = REPLY_HIDDEN};
+
+    if (where >= 0)
+        talk_answer(box->socket, &reply, where);
+}
+
 static int do_move(struct box *box, const struct op *op, struct err *err)
 {
     scoped_fd int tree = path_open_beneath(box->frame, op->source, O_PATH, 0);
 
     if (op->flags & OP_HIDES)
-        box->hidden = open_target(box, op);
+        send_covered(box, op);
     return tree < 0 ? fail(err, tree, op, "find the frame's") : attach(box, op, tree, err);
 }
 
@@ -476,18 +487,5 @@ int stage_verify_mounts(struct box *box, struct err *err)
                            "again when nothing else works on that name",
                            op->target);
     }
-    return 0;
-}
-
-/* A place on the root's own mount that nobody inside can see, for those who write files there from
- * outside; and with it the word that all mounts stand. */
-int stage_tell_root(struct box *box, struct err *err)
-{
-    struct reply reply = {.kind = REPLY_HIDDEN};
-
-    (void)err;
-    if (box->hidden >= 0)
-        talk_answer(box->socket, &reply, box->hidden);
-    scope_close(&box->hidden);
     return 0;
 }

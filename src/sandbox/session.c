@@ -358,8 +358,6 @@ static void hear_first_process(struct session *session)
     } else if (reply.kind == REPLY_HIDDEN && fd_count == 1 && session->hidden < 0) {
         session->hidden = fds[0];
         fd_count = 0;
-        if (session->state == SESSION_STARTING && session->calls.live)
-            session->calls.live(session->owner); /* its mounts stand */
     }
     for (size_t i = 0; i < fd_count; i++)
         (void)close(fds[i]);
@@ -589,8 +587,7 @@ bool session_may_be_joined(const struct session *session, struct session_join *r
 {
     struct setup *setup = &session->run->setup;
 
-    bool has_mounts = session->state == SESSION_STARTING && session->hidden >= 0;
-    if (session->state != SESSION_LIVE && !has_mounts)
+    if (session->state != SESSION_LIVE)
         return false;
     if (setup->filter_length == 0) /* the pool has made it, and nobody kept its filter */
         filter_build(setup, &(struct filter_options){0});

@@ -27,7 +27,7 @@ enum reply_kind {
     REPLY_LISTENER, /* + the listener of the system call filter */
     REPLY_READY, /* the frame stands, and waits for its root; of a keeper: it waits for a command */
     REPLY_EMPTY, /* of a keeper: nothing its command has started is left */
-    REPLY_HIDDEN, /* + a directory of the root that is covered from now on; all mounts stand */
+    REPLY_HIDDEN, /* + a directory of the root that is covered from now on */
 };
 
 /* Exit statuses with a meaning of their own. */
