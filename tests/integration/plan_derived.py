@@ -241,14 +241,14 @@ class Simulation:
             if "base" not in o and o["op"] != "delete":
                 assert o["path"] not in self.final, f"{o['path']} is taken"
                 self.final[o["path"]] = self.made(o)
+        for o in operations:
+            if o["link"] is not None:
+                self.final[o["path"]][1:] = self.final[o["link"]][1:]
         for o in operations:  # the mode is the file's, whichever of its names was said
             if ROOT and o["op"] in ("chmod", "move") and o["type"] == "file" and "sha256" not in o:
                 for entry in self.final.values():
                     if entry[4] == self.final[o["path"]][4]:
                         entry[1] = int(o["mode"], 8)
-        for o in operations:
-            if o["link"] is not None:
-                self.final[o["path"]][2:] = self.final[o["link"]][2:]
         for path in self.final:
             above = os.path.dirname(path)
             assert not above or stat.S_ISDIR(self.final[above][0]), f"{path} lies in nothing"
