@@ -71,7 +71,18 @@ class Crowd(DaemonTest):
         return [self.daemon.process.pid, self.daemon.front_pid()]
 
     def test_many_commands_at_once(self):
+        """A slow machine may end the first before it has begun the last: it has three tries to begin a hundred a second."""
         spaces = [self.workspace() for _ in range(SPACES)]
+        most = [self.run_many(spaces)]
+        while FULL and most[-1] < EXECS and len(most) < 3:
+            most.append(self.run_many(spaces))
+        if FULL:
+            self.assertEqual(EXECS, most[-1], f"they were not all alive at one instant: {most}")
+        print(f"{EXECS} commands in {SPACES} workspaces: {most[-1]} alive at one instant, all hashes right; front "
+              f"{resident(self.daemon.front_pid()) >> 20} MiB, broker {resident(self.daemon.process.pid) >> 20} MiB")
+
+    def run_many(self, spaces):
+        """How many of them were alive at one instant; every byte of all is right."""
         marker = f"crowd-{os.getpid()}".encode()
         streams, hashes = selectors.DefaultSelector(), {}
         for seed in range(EXECS):
@@ -113,10 +124,7 @@ class Crowd(DaemonTest):
         watcher.join()
         wrong = [seed for seed in range(EXECS) if hashes[seed] != expected(seed)]
         self.assertEqual([], wrong, f"{len(wrong)} of {EXECS} have wrong bytes")
-        if FULL:
-            self.assertEqual(EXECS, most[0], "they were not all alive at one instant")
-        print(f"{EXECS} commands in {SPACES} workspaces: {most[0]} alive at one instant, all hashes right; front "
-              f"{resident(self.daemon.front_pid()) >> 20} MiB, broker {resident(self.daemon.process.pid) >> 20} MiB")
+        return most[0]
 
     def test_idle_workspaces_cost_no_process_and_little_memory(self):
         before = {pid: resident(pid) for pid in self.processes_of_the_daemon()}
