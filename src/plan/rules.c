@@ -292,6 +292,26 @@ static bool has_no_parent(const struct hearing *h)
     return false;
 }
 
+/* Applied, nobody could look at it there again: not even to take it back. */
+static bool lies_in_closed(const struct hearing *h)
+{
+    const char *path = h->operation->path;
+    char above[PLAN_MAX_PATH + 1];
+
+    for (const char *slash = strchr(path, '/'); slash; slash = strchr(slash + 1, '/')) {
+        if ((size_t)(slash - path) > PLAN_MAX_PATH)
+            return false;
+        memcpy(above, path, (size_t)(slash - path));
+        above[slash - path] = '\0';
+        ssize_t by = plan_after(h->judge->index, above);
+        uint32_t mode = by < 0 ? S_IXUSR : h->judge->plan->operations[by].mode;
+        if (S_ISDIR(mode) && !(mode & S_IXUSR))
+            return hearing_say(h, "lies in '%.200s', which is left closed to its owner (mode %04o)",
+                               other(h, by), mode & 07777U);
+    }
+    return false;
+}
+
 static bool has_lost_content(const struct hearing *h)
 {
     const struct plan_operation *o = h->operation;
@@ -510,6 +530,8 @@ const struct rule plan_rules[] = {
      "take one of the two operations out of the plan"},
     {"stale", EVERY, PLAN_REFUSE, RULE_FIXED, is_stale, AGAIN},
     {"parent", FINAL, PLAN_REFUSE, RULE_FIXED, has_no_parent, AGAIN},
+    {"closed", FINAL, PLAN_REFUSE, RULE_FIXED, lies_in_closed,
+     "let the owner enter the directory (chmod u+rwx), and make the plan anew"},
     {"occupied", FINAL, PLAN_REFUSE, RULE_FIXED, is_occupied,
      "choose another name, or delete what is there in the same plan"},
     {"content", FINAL, PLAN_REFUSE, RULE_FIXED, has_lost_content, "discard the plan"},

@@ -221,6 +221,8 @@ class Property(PlanTest):
         self.same(before, identity(self.tree), "the tree changed while the plan was made")
         if self.is_flawed(plan, before):
             self.assertIn("was changed through another name", carrel("plan", "apply", "--dir", self.tree, plan["id"], timeout=LONG_PATIENCE).stderr)
+        elif self.leaves_closed(plan):
+            self.assertIn("left closed to its owner", carrel("plan", "apply", "--dir", self.tree, plan["id"], timeout=LONG_PATIENCE).stderr)
         elif plan["operations"]:
             self.plan("apply", plan["id"])
             # What was copied instead of moved is a file of its own, and has lost its other names.
@@ -229,10 +231,19 @@ class Property(PlanTest):
         self.same(original, content(self.tree, times=True), "undone, it is not what it was")
         self.plan("discard", plan["id"])
 
+    def lines_of(self, plan):
+        with open(os.path.join(f"{self.tree}.carrel-plans", plan["id"], "manifest"), encoding="utf-8") as file:
+            return [json.loads(line) for line in file]
+
+    def leaves_closed(self, plan):
+        """Something is put into a directory that its owner cannot enter then: nobody could take it back."""
+        lines = [line for line in self.lines_of(plan) if "op" in line]
+        closed = [path_of(line, "path") for line in lines if line["type"] == "directory" and line["op"] != "delete" and not int(line["mode"], 8) & 0o100]
+        return any(path_of(line, "path").startswith(top + b"/") for line in lines if line["op"] != "delete" for top in closed)
+
     def is_flawed(self, plan, before):
         """Only by files of the base that had several names and were changed through one that is gone: as root."""
-        with open(os.path.join(f"{self.tree}.carrel-plans", plan["id"], "manifest"), encoding="utf-8") as file:
-            lines = [json.loads(line) for line in file]
+        lines = self.lines_of(plan)
         flaws = [line for line in lines if "flaw" in line]
         names = {}
         for path, facts in before.items():
