@@ -124,7 +124,9 @@ static int watch_all(struct session *session, struct err *err)
         return 0;
     /* Nothing else says that it stands. One that has ended says why by itself. */
     if (!keeper_ask(session, NULL) && !session_is_dying(session))
-        return err_set(err, ERR_LIMIT, 0, "no memory or open files left for a sandbox");
+        return err_set(err, ERR_LIMIT, 0,
+                       "no memory or open files left for a sandbox; end something or raise the "
+                       "limit (ulimit -n)");
     return 0;
 }
 
