@@ -184,10 +184,10 @@ $(BUILD)/tests/newroot: tests/tools/newroot.c $(BUILD)/libcarrel.a
 	$(CC) -std=gnu17 -D_GNU_SOURCE -O1 -g -Wall -Wextra -Iinclude $< $(BUILD)/libcarrel.a -ljansson -o $@
 # What unit tests and fuzz targets link: all but the verbs of the command line.
 TESTED := $(LIB) $(JSON) $(AUDIT) $(STORE) $(HTTP) src/cli/options.c src/broker/protocol.c \
-  src/broker/oldlinks.c src/broker/settings.c src/front/backlog.c src/front/job.c src/front/record_text.c src/front/spool.c src/front/util.c src/client/args.c src/client/text.c src/client/table.c \
+  src/broker/oldlinks.c src/broker/settings.c src/front/asleep.c src/front/backlog.c src/front/job.c src/front/record_text.c src/front/spool.c src/front/util.c src/client/args.c src/client/text.c src/client/table.c \
   src/client/where.c src/client/place.c src/client/packages.c src/client/unpack.c src/api/env_script.c src/client/plan_tree.c src/cli/common.c \
   $(addprefix src/client/,template_file.c template_lock.c template_remedy.c) \
-  $(filter-out %/main.c %/serve.c %/join.c,$(FILES)) $(filter-out %/main.c src/files/%,$(PLAN)) \
+  $(filter-out %/main.c %/serve.c %/join.c %/asleep.c,$(FILES)) $(filter-out %/main.c src/files/%,$(PLAN)) \
   $(addprefix src/export/,batch.c bulk.c ecs.c lines.c target.c) src/sink/keep.c
 TESTED_LIBS := -ljansson -lsqlite3 -lcrypto -larchive -lz
 DEPS = -MMD -MP -MF $@.d -MT $@

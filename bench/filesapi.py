@@ -12,8 +12,8 @@ TITLE = "Files over HTTP"
 ABOUT = """\
 - Requests over TCP on loopback by clients that keep their connection, in turns with what they are compared with.
   The file that is read has 4 KiB, the directory that is listed 100 entries. Reads come from the page cache.
-- asleep: the workspace's sandbox and file server are ended by `POST .../sleep` before each request, outside the
-  measured time.
+- asleep: whatever serves the workspace, a sandbox or an onlooker, is ended by `POST .../sleep` before each request,
+  outside the measured time; each request is the first one.
 - A durable write is answered when content, name and its line in the audit record are on the disk. Bare: a new file,
   write, fsync, rename, fsync of the directory, by a program that does nothing else. In a batch all files of one request
   have one sync; the figure is that of one file.

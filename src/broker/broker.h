@@ -9,7 +9,7 @@
  *   requests.c  the table
  *   desks.c     a sandbox for each workspace that is awake
  *   tasks.c     the commands in them, and what is told of them
- *   files.c     the processes that serve their files
+ *   files.c     the processes that serve their files    asleep.c  ... of workspaces that sleep
  *   plans.c     what is done with plans: plans.h
  *   locks.c     who may use a workspace's tree
  *   copy.c      a copy of a plan's layer, to be looked at; and of other trees
@@ -225,6 +225,7 @@ struct broker {
     struct files *files_spare;
     struct files *files_leaving; /* their sandbox has ended, they have not */
     struct timer files_timer;
+    struct asleep *asleep;
 
     struct desk *desks[BROKER_SLOTS];
     size_t desk_count;
@@ -397,6 +398,24 @@ bool files_is_busy(struct desk *desk);
 bool files_under_way(const struct desk *desk);
 /* Likewise, whether there are any. */
 bool files_are_leaving(const struct broker *broker, const char *workspace);
+
+/* What a file server is, to the one that started it. */
+struct files_process {
+    pid_t pid;
+    int pidfd;
+    int socket; /* to it */
+};
+
+/* `how`: its argument, or NULL. 0, or -1 with errno set. */
+int files_spawn(const struct broker *broker, const char *how, struct files_process *ret);
+
+/* --- asleep.c: who reads files of workspaces that sleep, src/files/asleep.h */
+void asleep_prepare(struct broker *broker);
+void asleep_close(struct broker *broker);
+/* ANSWER_FILES, or ANSWER_ERROR where only the sandbox can answer. */
+void asleep_request(struct broker *broker, uint64_t tag, const struct plain_message *m);
+/* Nobody new reads the tree this way; who has begun may finish. */
+void asleep_end(struct broker *broker, const char *workspace);
 
 /* --- locks.c: the table of who has a workspace's tree alone */
 enum lock_use {

@@ -55,9 +55,10 @@ struct files_asker {
 };
 
 /* In the child of a process with threads: system calls only. */
-static _Noreturn void become_server(const struct broker *b, int socket, pid_t parent)
+static _Noreturn void become_server(const struct broker *b, const char *how, int socket,
+                                    pid_t parent)
 {
-    static const char *const argv[] = {"carrel-files", NULL};
+    const char *const argv[] = {"carrel-files", how, NULL};
     /* A time zone that is in no file: there, files are somebody else's. */
     static const char *const env[] = {"PATH=/usr/local/bin:/usr/bin:/bin", "LC_ALL=C.UTF-8",
                                       "TZ=UTC0", NULL};
@@ -147,33 +148,46 @@ void files_end_leaving(struct broker *b, const char *workspace)
     }
 }
 
+int files_spawn(const struct broker *b, const char *how, struct files_process *ret)
+{
+    pid_t parent = getpid();
+    int pair[2];
+
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+        return -1;
+    scoped_fd int ours = pair[0];
+    scoped_fd int theirs = pair[1];
+    pid_t pid = fork();
+    if (pid < 0)
+        return -1;
+    if (pid == 0)
+        become_server(b, how, theirs, parent);
+    int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+    if (pidfd < 0) {
+        int error = errno;
+        (void)kill(pid, SIGKILL);
+        (void)waitpid(pid, NULL, 0);
+        errno = error;
+        return -1;
+    }
+    *ret = (struct files_process){pid, pidfd, take_fd(&ours)};
+    return 0;
+}
+
 static struct files *start_server(struct broker *b)
 {
     struct files *f = calloc(1, sizeof(*f));
-    int pair[2];
+    struct files_process process;
 
-    if (b->files_program < 0 || !f ||
-        socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0) {
+    if (!f || b->files_program < 0 || files_spawn(b, NULL, &process) < 0) {
         free(f);
         return NULL;
     }
-    f->socket = pair[0];
-    f->pidfd = f->memory = -1;
-    pid_t parent = getpid();
-    f->pid = fork();
-    if (f->pid == 0)
-        become_server(b, pair[1], parent);
-    (void)close(pair[1]);
-    if (f->pid > 0)
-        f->pidfd = (int)syscall(SYS_pidfd_open, f->pid, 0);
-    if (f->pidfd >= 0)
-        return f;
-    if (f->pid > 0) {
-        (void)kill(f->pid, SIGKILL);
-        (void)waitpid(f->pid, NULL, 0);
-    }
-    free_files(f);
-    return NULL;
+    f->memory = -1;
+    f->pid = process.pid;
+    f->pidfd = process.pidfd;
+    f->socket = process.socket;
+    return f;
 }
 
 /* A memory that it shares with us, ahead where that can be. 0 or -errno. */

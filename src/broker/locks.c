@@ -116,6 +116,7 @@ int lock_take(struct broker *b, const char *workspace, enum lock_use use, const 
     snprintf(lock->workspace, sizeof(lock->workspace), "%s", workspace);
     lock->next = b->locks;
     b->locks = lock;
+    asleep_end(b, workspace);
     return 0;
 }
 

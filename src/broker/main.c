@@ -388,8 +388,10 @@ static int serve(struct broker *b, const struct options *options, struct err *er
     if (front_start(b, err) < 0)
         return -1;
     files_prepare(b);
+    asleep_prepare(b);
     export_start(b);
     r = broker_run(b, err);
+    asleep_close(b);
     files_close(b);
     if (b->pool)
         carrel_pool_close(b->pool);

@@ -51,6 +51,9 @@ enum request_kind {
     REQUEST_PONG,  /* number: of the EVENT_PING that it answers. No answer */
     REQUEST_FILES, /* struct exec_message, of which the boundary counts: wakes the workspace. */
     /* ANSWER_FILES: workspace; + a socket to its file server, see files/protocol.h */
+    /* bucket, workspace: to read what lies in its tree without waking it. ANSWER_FILES; + a socket
+     * to one that passes on what it cannot answer. ANSWER_ERROR: it has to be woken. */
+    REQUEST_FILES_ASLEEP,
     /* struct plan_message: a short-lived process that does one thing with a plan (carrel-plan).
      * ANSWER_PLAN when it runs, ANSWER_PLAN_STEPS now and then, ANSWER_PLAN_ENDED at last; or one
      * ANSWER_ERROR, when it could not be begun: with EBUSY while commands run in the workspace. */

@@ -107,6 +107,7 @@ static bool handle_sleep(struct broker *b, uint64_t tag, const struct plain_mess
 
     if (!protocol_id_is_valid(m->texts[0]))
         return false;
+    asleep_end(b, m->texts[0]);
     if (!d)
         d = desk_find_any(b, m->texts[0]);
     if (!d) {
@@ -250,6 +251,14 @@ static bool handle_files(struct broker *b, char *bytes, size_t n)
         files_request(b, tag, &m);
     arena_clear(&arena);
     return good;
+}
+
+static bool handle_files_asleep(struct broker *b, uint64_t tag, const struct plain_message *m)
+{
+    if (!protocol_id_is_valid(m->texts[0]) || !protocol_id_is_valid(m->texts[1]))
+        return false;
+    asleep_request(b, tag, m);
+    return true;
 }
 
 static bool handle_plan_job(struct broker *b, char *bytes, size_t n)
@@ -436,6 +445,7 @@ static const struct {
     [REQUEST_TREE_POINTS] = {"tree_points", .plain = handle_tree_points},
     [REQUEST_PONG] = {"pong", .plain = handle_pong, .early = true},
     [REQUEST_FILES] = {"files", .raw = handle_files},
+    [REQUEST_FILES_ASLEEP] = {"files_asleep", .plain = handle_files_asleep},
     [REQUEST_PLAN_JOB] = {"plan_job", .raw = handle_plan_job},
     [REQUEST_PLAN_CANCEL] = {"plan_cancel", .plain = handle_plan_cancel},
     [REQUEST_PLAN_DROP] = {"plan_drop", .plain = handle_plan_drop},

@@ -368,6 +368,7 @@ void tree_trash(struct broker *b, uint64_t tag, const struct plain_message *m)
     else
         r = open_both(b, m, &p, &err);
     files_end_leaving(b, m->texts[1]);
+    asleep_end(b, m->texts[1]);
     if (r == 0)
         r = trash(&p, &err);
     answer(b, tag, r, &err);

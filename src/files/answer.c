@@ -208,6 +208,10 @@ static void send_error(struct files_call *call, unsigned status, const char *cod
         call->gone = true; /* too late for words: the answer is cut off */
         return;
     }
+    if (call->asleep) {
+        (void)answer_begin(call, &(struct files_head){.status = FILES_ELSEWHERE});
+        return;
+    }
     emit_begin(&e, call, false, FILES_TYPE_JSON);
     emit_raw(&e, "{\"error\":{");
     emit_bytes(&e, "code", code, strlen(code));

@@ -21,6 +21,7 @@ struct files_call {
     int stream;
     int hidden;    /* a directory on the mount of the root that nobody inside sees, for files that
                       are not whole yet; -1: there is none */
+    bool asleep;   /* there is no sandbox: what fails here is passed on, see asleep.h */
     bool answered; /* the head has been sent */
     bool pieces;   /* ... and the body has no size */
     bool gone;     /* the client has left, or the stream failed: everything else is in vain */

@@ -102,7 +102,7 @@ static int wall_in(void)
 }
 
 /* All calls together: none of it is counted to the sandbox. What is not there is told as ENOMEM. */
-static int bound_memory(void)
+int files_bound_memory(void)
 {
 #ifndef __SANITIZE_ADDRESS__ /* whose shadow is larger than any bound */
     const struct rlimit memory = {JOIN_MEMORY, JOIN_MEMORY};
@@ -133,7 +133,7 @@ static int enter(struct files_join *join, int pidfd)
         return -errno;
     r = wall_in();
     if (r == 0)
-        r = bound_memory();
+        r = files_bound_memory();
     return r < 0 ? r : filter_calls(join);
 }
 

@@ -32,3 +32,5 @@ struct files_activity {
 /* join.c: takes the place of a message; on success this process sees what the commands of the
  * sandbox see, and has no more rights than they. 0 or -errno. */
 int files_join(int socket, int *ret_hidden, struct files_activity **ret_activity);
+/* 0 or -errno. */
+int files_bound_memory(void);

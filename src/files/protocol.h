@@ -100,9 +100,13 @@ enum files_type {
     FILES_TYPE_COUNT_,
 };
 
+enum {
+    FILES_ELSEWHERE = 1 /* no status of HTTP: to be asked of the workspace when it is awake */
+};
+
 /* Numbers of this host, as both ends are on it. */
 struct files_head {
-    uint32_t status; /* of HTTP */
+    uint32_t status; /* of HTTP, or FILES_ELSEWHERE */
     uint32_t type;   /* enum files_type */
     uint64_t size;   /* of the body; FILES_MOST: until the stream ends well, see below */
     uint64_t first;  /* status 206: which part of ... */

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "files/asleep.h"
 #include "files/call.h"
 #include "files/join.h"
 #include "files/paths.h"
@@ -23,12 +24,15 @@ enum {
     IDLE_THREADS = 4, /* more go home */
     STACK_BYTES = 512 << 10,
     ARENA_BYTES = 1 << 20,
+    ASLEEP_IDLE_S = 1, /* a workspace that sleeps has a process no longer than it is looked at */
 };
 
 struct server {
     int socket;
     int hidden;
     struct files_activity *activity;
+    bool asleep;
+    atomic_int maker; /* of onlookers: hears when this one has a job */
     atomic_int idle;
     atomic_int all;
     atomic_bool is_ending; /* the front and the broker have let go of the socket */
@@ -66,16 +70,18 @@ static void handle(const struct server *server, char *bytes, size_t n, int strea
     struct arena arena;
 
     arena_init(&arena, ARENA_BYTES);
-    struct files_call call = {.m = &m, .stream = stream, .hidden = server->hidden};
+    struct files_call call = {
+        .m = &m, .stream = stream, .hidden = server->hidden, .asleep = server->asleep};
     if (files_unpack(bytes, n, &arena, &m)) {
-        operations[m.op](&call);
+        if (!call.asleep || files_asleep_can(&m))
+            operations[m.op](&call);
         if (!call.answered && !call.gone)
             answer_errno(&call, EIO, m.path);
     }
     arena_clear(&arena);
 }
 
-/* One message and its stream. 0: the front and the broker have gone. */
+/* One message and its stream. 0: the front and the broker have gone; -1: none came for a while. */
 static ssize_t receive(int socket, char *bytes, int *ret_stream)
 {
     union {
@@ -94,7 +100,7 @@ static ssize_t receive(int socket, char *bytes, int *ret_stream)
     } while (n < 0 && errno == EINTR);
     *ret_stream = -1;
     if (n <= 0)
-        return 0;
+        return n < 0 && errno == EAGAIN ? -1 : 0;
     const struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
     if (c && c->cmsg_type == SCM_RIGHTS && c->cmsg_len == CMSG_LEN(sizeof(int)))
         memcpy(ret_stream, CMSG_DATA(c), sizeof(int));
@@ -146,18 +152,38 @@ static bool stays(struct server *server)
     return true;
 }
 
+/* Since it was last asked, or now. */
+static bool was_active(const struct files_activity *activity, uint64_t *seen)
+{
+    uint64_t begun = atomic_load(&activity->begun);
+    bool active = begun != *seen || begun != atomic_load(&activity->ended);
+
+    *seen = begun;
+    return active;
+}
+
+static void leave_maker(struct server *server)
+{
+    int maker = server->asleep ? atomic_exchange(&server->maker, -1) : -1;
+
+    scope_close(&maker);
+}
+
 static void *work(void *context)
 {
     struct server *server = context;
     char *bytes = malloc(FILES_MESSAGE);
     bool idle = bytes != NULL;
+    uint64_t seen = 0;
     int stream;
 
     if (!idle)
         atomic_fetch_sub(&server->idle, 1);
     while (idle) {
         ssize_t n = receive(server->socket, bytes, &stream);
-        if (n == 0) {
+        if (n < 0 && was_active(server->activity, &seen))
+            continue;
+        if (n <= 0) {
             server->is_ending = true;
             break;
         }
@@ -169,6 +195,7 @@ static void *work(void *context)
             handle(server, bytes, (size_t)n, stream);
         scope_close(&stream);
         atomic_fetch_add(&server->activity->ended, 1);
+        leave_maker(server);
         idle = stays(server) && !server->is_ending;
     }
     free(bytes);
@@ -179,19 +206,78 @@ static void *work(void *context)
     return NULL;
 }
 
+static struct server the_server;
+
 int files_serve(int socket, int hidden, struct files_activity *activity)
 {
-    static struct server server;
     struct buf unfinished;
 
-    server = (struct server){.socket = socket, .hidden = hidden, .activity = activity};
+    the_server = (struct server){.socket = socket, .hidden = hidden, .activity = activity};
     files_sweep_find(hidden, &unfinished);
-    if (!add_thread(&server))
+    if (!add_thread(&the_server))
         return -ENOMEM;
-    (void)add_thread(&server); /* the first call need not make the one for the next */
+    (void)add_thread(&the_server); /* the first call need not make the one for the next */
     files_sweep(hidden, &unfinished);
     for (;;)
         (void)pause();
+}
+
+int files_serve_asleep(int socket, int maker)
+{
+    static struct files_activity activity;
+    const struct timeval patience = {.tv_sec = ASLEEP_IDLE_S};
+
+    the_server = (struct server){.socket = socket,
+                                 .hidden = -1,
+                                 .activity = &activity,
+                                 .asleep = true,
+                                 .maker = maker,
+                                 .idle = 1,
+                                 .all = 1};
+    if (setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience)) < 0)
+        return -errno;
+    (void)add_thread(&the_server);
+    (void)work(&the_server);
+    for (;;) /* others may still be at it */
+        (void)pause();
+}
+
+static void *rehearse(void *context)
+{
+    static const struct server server = {.hidden = -1};
+    const struct files_message m = {.op = FILES_STAT,
+                                    .path = "/",
+                                    .other = "",
+                                    .pattern = "",
+                                    .cursor = "",
+                                    .if_match = "",
+                                    .if_none_match = ""};
+    struct buf b;
+    int pair[2];
+
+    (void)context;
+    buf_init(&b, FILES_MESSAGE);
+    files_pack(&b, &m);
+    if (buf_done(&b) == 0 && socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0) {
+        handle(&server, b.p, b.n, pair[0]);
+        (void)close(pair[0]);
+        (void)close(pair[1]);
+    }
+    buf_clear(&b);
+    return NULL;
+}
+
+void files_serve_rehearse(void)
+{
+    pthread_attr_t attr;
+    pthread_t thread;
+
+    if (pthread_attr_init(&attr) != 0)
+        return;
+    (void)pthread_attr_setstacksize(&attr, STACK_BYTES); /* which is used again */
+    if (pthread_create(&thread, &attr, rehearse, NULL) == 0)
+        (void)pthread_join(thread, NULL);
+    (void)pthread_attr_destroy(&attr);
 }
 
 int files_serve_one_by_one(int socket)

@@ -10,6 +10,7 @@
 #include "base/fd.h"
 #include "base/pack.h"
 #include "broker/protocol.h"
+#include "front/asleep.h"
 #include "front/quota.h"
 
 enum {
@@ -23,6 +24,8 @@ struct files_server {
     struct files_server *next;
     struct front *front;
     char workspace[FRONT_ID];
+    bool asleep;          /* an onlooker of a workspace that sleeps: asleep.h */
+    struct watch watch;   /* ... and when that ends, which nobody else tells */
     int socket;           /* -1: the broker is asked for it, */
     struct awake *waking; /* ... and so for its sandbox, which counts */
     struct files_stream *waiting;
@@ -35,6 +38,7 @@ struct files_stream {
     struct front *front;
     struct files_server *server; /* while it waits */
     char workspace[FRONT_ID];
+    char bucket[FRONT_ID];
     char owner_name[FRONT_ID];
     uint64_t memory_bytes; /* as in quota_wish */
     uint64_t pids;
@@ -59,16 +63,17 @@ struct files_stream {
     bool ended;
     bool only_reads; /* and has no body: may be asked again of another server */
     bool lasts;      /* without an end of its own */
+    bool may_sleep;  /* an onlooker may have the answer, and has not said otherwise */
 };
 
 static void ready(struct watch *watch, uint32_t what);
 static void fail(struct files_stream *s, int error);
 
-static struct files_server *find(const struct front *front, const char *workspace)
+static struct files_server *find(const struct front *front, const char *workspace, bool asleep)
 {
     struct files_server *server = front->file_servers;
 
-    while (server && strcmp(server->workspace, workspace) != 0)
+    while (server && (server->asleep != asleep || strcmp(server->workspace, workspace) != 0))
         server = server->next;
     return server;
 }
@@ -87,6 +92,7 @@ static void drop_server(struct files_server *server)
     while (*at != server)
         at = &(*at)->next;
     *at = server->next;
+    events_forget(server->front->events, &server->watch);
     scope_close(&server->socket);
     was_answered(server);
     free(server);
@@ -94,7 +100,7 @@ static void drop_server(struct files_server *server)
 
 void files_forget(struct front *front, const char *workspace)
 {
-    struct files_server *server = find(front, workspace);
+    struct files_server *server = find(front, workspace, false);
 
     if (server && server->socket >= 0)
         drop_server(server);
@@ -170,14 +176,19 @@ static int send_call(struct files_stream *s, int socket)
     return 0;
 }
 
-/* Each may find that it is dead already, and forget it: so for each it is looked for anew. */
-static void serve_waiting(struct files_server *server)
+static struct files_stream *take_waiting(struct files_server *server)
 {
     struct files_stream *waiting = server->waiting;
 
     server->waiting = NULL;
     for (struct files_stream *s = waiting; s; s = s->next)
         s->server = NULL;
+    return waiting;
+}
+
+/* Each may find that it is dead already, and forget it: so for each it is looked for anew. */
+static void start_all(struct files_stream *waiting)
+{
     while (waiting) {
         struct files_stream *s = waiting;
         waiting = s->next;
@@ -196,21 +207,39 @@ static void heard(void *context, struct answer *answer)
     if (answer->kind == ANSWER_FILES && answer->fd_count == 1) {
         server->socket = take_fd(&answer->fds[0]);
         was_answered(server);
-        serve_waiting(server);
+        start_all(take_waiting(server));
         return;
     }
     if (answer->kind != ANSWER_ERROR ||
         !protocol_unpack_error(answer->bytes, answer->n, &tag, &err))
         err_set(&err, ERR_IO, 0, "the workspace's files cannot be served");
-    struct files_stream *waiting = server->waiting;
+    struct files_stream *waiting = take_waiting(server);
     drop_server(server);
-    for (struct files_stream *s = waiting; s; s = s->next)
-        s->server = NULL;
     while (waiting) {
         struct files_stream *s = waiting;
         waiting = s->next;
         s->calls->failed(s->owner, &err);
     }
+}
+
+static struct files_server *new_server(const struct files_stream *s, bool asleep)
+{
+    struct files_server *server = calloc(1, sizeof(*server));
+
+    if (!server)
+        return NULL;
+    server->front = s->front;
+    server->asleep = asleep;
+    server->socket = -1;
+    server->watch.fd = -1;
+    memcpy(server->workspace, s->workspace, sizeof(server->workspace));
+    return server;
+}
+
+static void add_server(struct files_server *server)
+{
+    server->next = server->front->file_servers;
+    server->front->file_servers = server;
 }
 
 /* Asks the broker, which wakes the workspace. */
@@ -221,7 +250,7 @@ static struct files_server *ask(struct files_stream *s)
                                     .owner = s->owner_name,
                                     .memory_bytes = s->memory_bytes,
                                     .pids = s->pids};
-    struct files_server *server = calloc(1, sizeof(*server));
+    struct files_server *server = new_server(s, false);
     struct awake *waking = server ? quota_wake(front, &wish) : NULL;
     uint64_t tag = waking ? link_expect(front->link, heard, server) : 0;
     struct buf b;
@@ -233,11 +262,7 @@ static struct files_server *ask(struct files_stream *s)
         return NULL;
     }
     server->waking = waking;
-    server->front = front;
-    server->socket = -1;
-    memcpy(server->workspace, s->workspace, sizeof(server->workspace));
-    server->next = front->file_servers;
-    front->file_servers = server;
+    add_server(server);
     buf_init(&b, MESSAGE_MAX);
     pack_u64(&b, tag);
     buf_add(&b, s->wake.p + TAG_BYTES, s->wake.n - TAG_BYTES);
@@ -259,7 +284,51 @@ static int wait_for(struct files_stream *s, struct files_server *server)
 
 static int wait_for_server(struct files_stream *s)
 {
-    return wait_for(s, find(s->front, s->workspace));
+    return wait_for(s, find(s->front, s->workspace, false));
+}
+
+/* --- without waking it --- */
+
+static void onlooker_ended(struct watch *watch, uint32_t what)
+{
+    (void)what;
+    drop_server(
+        (struct files_server *)(void *)((char *)watch - offsetof(struct files_server, watch)));
+}
+
+static void heard_asleep(void *context, struct answer *answer)
+{
+    struct files_server *server = context;
+    struct files_stream *waiting = take_waiting(server);
+
+    if (answer->kind == ANSWER_FILES && answer->fd_count == 1) {
+        server->socket = take_fd(&answer->fds[0]);
+        server->watch.ready = onlooker_ended;
+    }
+    if (server->socket < 0 ||
+        events_watch(server->front->events, &server->watch, server->socket, 0) < 0) {
+        drop_server(server);
+        for (struct files_stream *s = waiting; s; s = s->next)
+            s->may_sleep = false;
+    }
+    start_all(waiting);
+}
+
+static struct files_server *ask_asleep(const struct files_stream *s)
+{
+    struct files_server *server = new_server(s, true);
+    uint64_t tag = server ? link_expect(s->front->link, heard_asleep, server) : 0;
+    struct buf b;
+
+    if (!tag) {
+        free(server);
+        return NULL;
+    }
+    add_server(server);
+    buf_init(&b, MESSAGE_MAX);
+    protocol_pack_plain(&b, tag, &(struct plain_message){.texts = {s->bucket, s->workspace}});
+    link_send(s->front->link, REQUEST_FILES_ASLEEP, &b);
+    return server;
 }
 
 /* A server that has died since is asked for again. */
@@ -281,6 +350,55 @@ static void begin_call(struct files_stream *s, int socket)
     want(s);
     if (s->body.n == 0 && !s->body_ends)
         s->calls->room(s->owner);
+}
+
+static int start_awake(struct files_stream *s)
+{
+    struct files_server *server = find(s->front, s->workspace, false);
+
+    s->may_sleep = false;
+    if (!server || server->socket < 0)
+        return wait_for(s, server);
+    begin_call(s, server->socket);
+    return 0;
+}
+
+/* One that would have known the answer has gone, or did not know it. */
+static int wake_instead(struct files_stream *s)
+{
+    s->head_n = 0;
+    scope_close(&s->fd);
+    return start_awake(s);
+}
+
+static void begin_asleep(struct files_stream *s, struct files_server *server)
+{
+    int r = send_call(s, server->socket);
+
+    if (r < 0) {
+        drop_server(server);
+        r = wake_instead(s);
+    } else {
+        push_body(s);
+        want(s);
+    }
+    if (r < 0)
+        fail(s, -r);
+}
+
+static int start_asleep(struct files_stream *s)
+{
+    struct files_server *server = find(s->front, s->workspace, true);
+
+    if (server && server->socket >= 0) {
+        begin_asleep(s, server);
+        return 0;
+    }
+    if (!server)
+        server = ask_asleep(s);
+    if (!server)
+        return wake_instead(s);
+    return wait_for(s, server);
 }
 
 /* --- the answer --- */
@@ -322,8 +440,10 @@ static ssize_t receive_head(struct files_stream *s)
 /* A server goes with its sandbox, whatever ends that. Who only reads need not hear of it. */
 static bool ask_again(struct files_stream *s)
 {
-    struct files_server *server = find(s->front, s->workspace);
+    struct files_server *server = find(s->front, s->workspace, false);
 
+    if (s->may_sleep)
+        return wake_instead(s) == 0;
     if (!s->only_reads || s->head_n > 0 || ++s->tries >= TRIES)
         return false;
     if (server && server->socket >= 0) {
@@ -360,6 +480,13 @@ static int take_head(struct files_stream *s)
     s->head_n += (size_t)n;
     if (s->head_n < sizeof(s->head))
         return 0;
+    if (s->may_sleep && s->head.status == FILES_ELSEWHERE) {
+        events_forget(s->front->events, &s->watch);
+        int r = wake_instead(s);
+        if (r < 0)
+            fail(s, -r);
+        return -1;
+    }
     s->head.etag[FILES_ETAG - 1] = '\0';
     s->pieces = s->head.size == FILES_MOST;
     s->left = s->pieces ? 0 : s->head.size;
@@ -457,6 +584,7 @@ struct files_stream *files_begin(struct front *front, const struct quota_wish *w
     s->calls = calls;
     s->owner = owner;
     s->only_reads = only_reads(m);
+    s->may_sleep = !*wake->plan && asleep_may_answer(m, &wake->boundary);
     s->lasts = m->op == FILES_WATCH;
     s->older = front->file_streams;
     if (s->older)
@@ -466,6 +594,7 @@ struct files_stream *files_begin(struct front *front, const struct quota_wish *w
     s->passed = -1;
     s->watch = (struct watch){.ready = ready, .fd = -1};
     strncpy(s->workspace, whose->workspace, sizeof(s->workspace) - 1);
+    strncpy(s->bucket, wake->bucket, sizeof(s->bucket) - 1);
     strncpy(s->owner_name, whose->owner, sizeof(s->owner_name) - 1);
     s->memory_bytes = whose->memory_bytes;
     s->pids = whose->pids;
@@ -483,12 +612,9 @@ struct files_stream *files_begin(struct front *front, const struct quota_wish *w
 
 int files_start(struct files_stream *s)
 {
-    struct files_server *server = find(s->front, s->workspace);
+    bool sleeps = !find(s->front, s->workspace, false) && !front_is_awake(s->front, s->workspace);
 
-    if (!server || server->socket < 0)
-        return wait_for_server(s);
-    begin_call(s, server->socket);
-    return 0;
+    return s->may_sleep && sleeps ? start_asleep(s) : start_awake(s);
 }
 
 /* Less than all only while much of it waits: then there is an event to come, and `room` after it.

@@ -87,7 +87,7 @@ struct front {
     uint64_t floor_ms;    /* when free disk space was last looked at */
     uint64_t floor_bytes; /* and how much output there had been by then */
     bool below_floor;
-    struct files_server *file_servers; /* of workspaces that are awake */
+    struct files_server *file_servers; /* of workspaces whose files are asked for */
     struct files_stream *file_streams; /* and calls to them */
     struct proxy *proxies;             /* connections to ports of workspaces */
     struct plan_work *plan_works;      /* what is under way with plans */

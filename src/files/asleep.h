@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Files of workspaces that sleep, without a sandbox. What lies in the tree itself, with no link and
+ * no mount on the way, is the same seen from outside: an onlooker, a process whose root is the tree
+ * and who may change nothing, reads it as the tree's owner. Whatever it cannot answer well it
+ * passes on (FILES_ELSEWHERE), and the workspace is woken for that: so it never answers anything
+ * else than the sandbox's own file server would.
+ *
+ *   broker --a job--> one of the onlookers that wait --(enters the tree)--> calls, until none come
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct files_message;
+
+/* A job. Descriptors with it: the tree, and the socket that calls come by. */
+struct asleep_job {
+    uint32_t uid; /* of the tree's owner */
+    uint32_t gid;
+    uint32_t has_ids; /* 0: whoever started all this is the owner, and has no other ids to give */
+};
+
+/* Keeps onlookers waiting for jobs on that socket until they cannot be made. Returns -errno. */
+int files_asleep(int jobs);
+/* Whether this can be answered from the tree alone. */
+bool files_asleep_can(const struct files_message *m);

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "front/asleep.h"
+
+#include <string.h>
+
+#include "base/names.h"
+#include "broker/protocol.h"
+#include "files/protocol.h"
+
+/* Whether two paths, with or without a slash before them, begin with the same name. An empty one
+ * names nothing. */
+static bool same_top(const char *path, const char *other)
+{
+    path += *path == '/';
+    other += *other == '/';
+    size_t n = strcspn(path, "/");
+
+    return n > 0 && n == strcspn(other, "/") && memcmp(path, other, n) == 0;
+}
+
+/* Below these something is mounted in every workspace, or in those on a template. */
+static bool is_carrels(const char *path, bool on_template)
+{
+    static const char *const names[] = {CARREL_SYSTEM_NAMES, CARREL_OWN_NAMES, CARREL_STAGED_NAMES,
+                                        "opt"};
+    static const char *const shared[] = {".venv", "node_modules"};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (same_top(path, names[i]))
+            return true;
+    }
+    for (size_t i = 0; on_template && i < sizeof(shared) / sizeof(shared[0]); i++) {
+        if (same_top(path, shared[i]))
+            return true;
+    }
+    return false;
+}
+
+bool asleep_may_answer(const struct files_message *m, const struct boundary_message *b)
+{
+    bool reads =
+        m->op == FILES_READ || m->op == FILES_TEXT || m->op == FILES_STAT || m->op == FILES_LIST;
+    const char *const links[] = {b->skills_at, b->ticket_at, b->places[LINK_SYSTEM],
+                                 b->places[LINK_USER], b->places[LINK_TICKET]};
+
+    if (!reads || m->path[1] == '\0' || b->limits.disk_image ||
+        is_carrels(m->path, *b->template != '\0'))
+        return false;
+    for (size_t i = 0; i < sizeof(links) / sizeof(links[0]); i++) {
+        if (same_top(m->path, links[i]))
+            return false;
+    }
+    for (size_t i = 0; b->mounts && b->mounts[i]; i += 3) {
+        if (same_top(m->path, b->mounts[i + 1]))
+            return false;
+    }
+    return true;
+}
