@@ -191,15 +191,18 @@ static bool get_list(struct call *call, struct files_message *m)
 {
     const char *cursor = NULL;
     uint64_t list;
+    uint64_t brief;
 
     if (!call_number(call, "list", 1, 0, &list) || !list)
         return !call->status;
     m->op = FILES_LIST;
-    if (!call_number(call, "depth", DEPTH_MAX, 1, &m->depth) ||
+    if (!call_number(call, "brief", 1, 0, &brief) ||
+        !call_number(call, "depth", DEPTH_MAX, 1, &m->depth) ||
         !call_number(call, "limit", LIST_MAX, LIST_DEFAULT, &m->limit) ||
         !call_text(call, "cursor", &cursor))
         return false;
     m->cursor = cursor ? cursor : "";
+    m->flags |= brief ? FILES_BRIEF : 0;
     return true;
 }
 

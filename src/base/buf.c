@@ -17,14 +17,13 @@ void buf_clear(struct buf *b)
     *b = (struct buf){.max = b->max};
 }
 
-/* Makes room for n more bytes and a NUL. */
-static bool buf_reserve(struct buf *b, size_t n)
+char *buf_room(struct buf *b, size_t n)
 {
     size_t need;
 
     if (b->failed || __builtin_add_overflow(b->n, n, &need) || need > b->max) {
         b->failed = true;
-        return false;
+        return NULL;
     }
     if (need + 1 > b->cap) {
         size_t cap = b->cap ? b->cap : 256;
@@ -33,22 +32,24 @@ static bool buf_reserve(struct buf *b, size_t n)
         char *p = realloc(b->p, cap);
         if (!p) {
             b->failed = true;
-            return false;
+            return NULL;
         }
         b->p = p;
         b->cap = cap;
     }
-    return true;
+    return b->p + b->n;
 }
 
 void buf_add(struct buf *b, const void *bytes, size_t n)
 {
-    if (!buf_reserve(b, n))
+    char *at = buf_room(b, n);
+
+    if (!at)
         return;
     if (n)
-        memcpy(b->p + b->n, bytes, n);
+        memcpy(at, bytes, n);
+    at[n] = '\0';
     b->n += n;
-    b->p[b->n] = '\0';
 }
 
 void buf_str(struct buf *b, const char *text)
@@ -65,8 +66,9 @@ void buf_printf(struct buf *b, const char *format, ...)
     va_copy(again, args);
     int n = vsnprintf(NULL, 0, format, args);
     va_end(args);
-    if (n >= 0 && buf_reserve(b, (size_t)n)) {
-        vsnprintf(b->p + b->n, (size_t)n + 1, format, again);
+    char *at = n >= 0 ? buf_room(b, (size_t)n) : NULL;
+    if (at) {
+        vsnprintf(at, (size_t)n + 1, format, again);
         b->n += (size_t)n;
     } else {
         b->failed = true;
@@ -76,9 +78,11 @@ void buf_printf(struct buf *b, const char *format, ...)
 
 int buf_done(struct buf *b)
 {
-    if (!buf_reserve(b, 0))
+    char *end = buf_room(b, 0);
+
+    if (!end)
         return -1;
-    b->p[b->n] = '\0'; /* nothing may have been added at all */
+    *end = '\0'; /* nothing may have been added at all */
     return 0;
 }
 

@@ -97,8 +97,9 @@ void emit_entry(struct emit *e, const char *path, const struct stat *st, const c
 /* Without the braces, for entries with more to say. */
 void emit_entry_members(struct emit *e, const char *path, const struct stat *st,
                         const char *link_target);
-/* {"path":…,"type":…,"error":…} for what is there and cannot be looked at; 0: of no known type. */
-void emit_unknown(struct emit *e, const char *path, mode_t type, int error);
+/* {"path":…,"type":…,"error":…} for what was not looked at, or cannot be; 0: of no known type, of
+ * no error. */
+void emit_unlooked(struct emit *e, const char *path, mode_t type, int error);
 /* UTF-8, whole, and without NUL. */
 bool files_is_text(const void *bytes, size_t n);
 /* The code of answer_errno's table, and its sentence. */

@@ -45,9 +45,14 @@ void emit_raw(struct emit *e, const char *json)
         e->last = json[strlen(json) - 1];
 }
 
+static bool wants_comma(const struct emit *e)
+{
+    return e->last != '{' && e->last != '[' && e->last != ',' && e->last != '\n' && e->last != '\0';
+}
+
 void emit_comma(struct emit *e)
 {
-    if (e->last != '{' && e->last != '[' && e->last != ',' && e->last != '\n' && e->last != '\0')
+    if (wants_comma(e))
         emit_raw(e, ",");
 }
 
@@ -225,15 +230,15 @@ static const char *type_of(mode_t mode)
 }
 
 /* All but names: nothing in it needs to be escaped but the quotes of an etag. In one piece, as a
- * list of many is made of little else. */
-static size_t put_facts(struct emit *e, char text_of[FACTS], const struct stat *st)
+ * list of many is made of little else. Returns where it ends. */
+static char *put_facts(struct emit *e, char *at, const struct stat *st)
 {
     char digits_of[24];
     char *end = digits_of + sizeof(digits_of) - 1;
     char etag[FILES_ETAG];
-    char *at = stpcpy(stpcpy(text_of, ",\"type\":\""), type_of(st->st_mode));
 
     *end = '\0';
+    at = stpcpy(stpcpy(at, ",\"type\":\""), type_of(st->st_mode));
     at = stpcpy(stpcpy(at, "\",\"size\":"), decimal(end, (uint64_t)st->st_size, 1));
     at = stpcpy(at, ",\"mode\":\"");
     for (unsigned i = 0; i < 4; i++)
@@ -245,40 +250,76 @@ static size_t put_facts(struct emit *e, char text_of[FACTS], const struct stat *
         at = stpcpy(stpcpy(at, ",\"etag\":\"\\u0022"), etag + 1);
         at = stpcpy(at, "\\u0022\"");
     }
-    return (size_t)(at - text_of);
+    return at;
+}
+
+static void add_facts(struct emit *e, const struct stat *st, const char *link_target)
+{
+    char *at = buf_room(&e->b, FACTS);
+
+    if (at)
+        e->b.n += (size_t)(put_facts(e, at, st) - at);
+    if (link_target)
+        emit_bytes(e, "target", link_target, strlen(link_target));
 }
 
 void emit_entry_members(struct emit *e, const char *path, const struct stat *st,
                         const char *link_target)
 {
-    char facts[FACTS];
-
     emit_bytes(e, "path", path, strlen(path));
-    buf_add(&e->b, facts, put_facts(e, facts, st));
-    if (link_target)
-        emit_bytes(e, "target", link_target, strlen(link_target));
+    add_facts(e, st, link_target);
+}
+
+/* Nothing in it is to be escaped or decoded: what most names are. */
+static bool is_plain(const unsigned char *c, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (c[i] < ' ' || c[i] == '"' || c[i] == '\\' || c[i] >= 0x7f)
+            return false;
+    }
+    return true;
+}
+
+/* Its brace and its path, mostly in one piece. */
+static void begin_entry(struct emit *e, const char *path)
+{
+    static const char begins[] = ",{\"path\":\"";
+    size_t n = strlen(path);
+    size_t skip = !wants_comma(e);
+    char *at =
+        is_plain((const unsigned char *)path, n) ? buf_room(&e->b, sizeof(begins) + n) : NULL;
+
+    if (!at) {
+        emit_raw(e, skip ? "{" : ",{");
+        emit_bytes(e, "path", path, n);
+        return;
+    }
+    at = mempcpy(mempcpy(at, begins + skip, sizeof(begins) - 1 - skip), path, n);
+    *at++ = '"';
+    e->b.n = (size_t)(at - e->b.p);
+    e->last = '"';
 }
 
 void emit_entry(struct emit *e, const char *path, const struct stat *st, const char *link_target)
 {
-    emit_comma(e);
-    emit_raw(e, "{");
-    emit_entry_members(e, path, st, link_target);
+    begin_entry(e, path);
+    add_facts(e, st, link_target);
     emit_raw(e, "}");
 }
 
-void emit_unknown(struct emit *e, const char *path, mode_t type, int error)
+void emit_unlooked(struct emit *e, const char *path, mode_t type, int error)
 {
-    const char *code = files_error_code(error, NULL);
-    const char *word = type_of(type);
-
-    emit_comma(e);
-    emit_raw(e, "{");
-    emit_bytes(e, "path", path, strlen(path));
+    begin_entry(e, path);
+    char *at = buf_room(&e->b, FACTS);
+    if (!at)
+        return;
     if (type)
-        emit_bytes(e, "type", word, strlen(word));
-    emit_bytes(e, "error", code, strlen(code));
-    emit_raw(e, "}");
+        at = stpcpy(stpcpy(stpcpy(at, ",\"type\":\""), type_of(type)), "\"");
+    if (error)
+        at = stpcpy(stpcpy(stpcpy(at, ",\"error\":\""), files_error_code(error, NULL)), "\"");
+    *at++ = '}';
+    e->b.n = (size_t)(at - e->b.p);
+    e->last = '}';
 }
 
 void emit_finish(struct emit *e, unsigned status)

@@ -2,10 +2,12 @@
 /* A directory, and what is in it as deep as is asked for, by pages. The order is that of the bytes
  * of names, a directory before what is in it; it does not depend on what was there when an earlier
  * page was made, so nothing is told twice and nothing that stays is left out. A page keeps in
- * memory as many names as it has entries, whatever the size of the directories. */
+ * memory as many names as it has entries, whatever the size of the directories. Of a brief list
+ * nothing is looked at: names and types are the directory's. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -18,13 +20,22 @@ enum {
     LIMIT_USUAL = 1000, /* up to here the answer is sent in one */
     DEPTH_MOST = 4096,  /* as a call may ask for: more than a path has parts */
     SCAN_BYTES = 32768,
+    KEPT_BYTES = 8192,
+    FEW = 128,                /* names that there is room for at first */
     BELOW = FILES_PATH + 300, /* a path below the base: the longest, and one name more */
 };
 
+struct name {
+    uint64_t first; /* its first bytes as a number: most names differ in them */
+    char *text;
+    unsigned short n;
+    unsigned char type; /* as the directory has it: DT_… */
+};
+
 struct item {
-    char *name;   /* behind its NUL a byte more: the type, as the directory has it (DT_…) */
-    size_t level; /* length of the path of the directory it is in */
+    struct name name;
     unsigned depth;
+    unsigned level;     /* length of the path of the directory it is in */
     const char *resume; /* what of the cursor lies below it; NULL: it is new, "": all below it is */
 };
 
@@ -35,14 +46,21 @@ struct list {
     int dir;          /* the directory of the last entry, kept open */
     size_t dir_level; /* ... the length of its path; SIZE_MAX: none */
     char *path; /* below the base, of the directory or entry at hand: the last part of `full` */
-    char full[FILES_PATH + BELOW]; /* here and not on a stack that is cleared for each entry */
-    char target[FILES_PATH];
     struct item *items; /* yet to come, the next one last */
     size_t count;
-    size_t left;      /* entries that the page still takes */
-    bool dropped;     /* something that is yet to come had no room */
-    bool too_deep;    /* something has a path that is too long to be asked for */
-    char last[BELOW]; /* the last entry that was dealt with */
+    size_t room;
+    size_t above;  /* length of the path of the base */
+    size_t kept_n; /* bytes of `kept` that are used up */
+    size_t left;   /* entries that the page still takes */
+    bool dropped;  /* something that is yet to come had no room */
+    bool too_deep; /* something has a path that is too long to be asked for */
+    /* From here on nothing is cleared, for each list or, on a stack, for each entry. */
+    char full[FILES_PATH + BELOW];
+    char target[FILES_PATH];
+    char resume[BELOW];    /* the entry that the page before ended with */
+    char last[BELOW];      /* the last one that was dealt with */
+    char kept[KEPT_BYTES]; /* names; those that find no room here are allocated */
+    char scanned[SCAN_BYTES] __attribute__((aligned(8))); /* of a directory, as the kernel has it */
 };
 
 /* --- cursors: the path of the last entry, in base64 as it is used in URLs --- */
@@ -95,23 +113,41 @@ static bool decode(const char *cursor, char path[BELOW])
 /* As they come, until there are as many as wanted; then a heap with the greatest on top, which
  * makes way for lesser ones. */
 struct pick {
-    char **names;
+    struct name *names;
     size_t n;
+    size_t room;
     size_t most;
     bool is_heap;
 };
 
+static uint64_t first_bytes(const char *text)
+{
+    uint64_t first = 0;
+
+    for (unsigned i = 0; i < sizeof(first); i++) {
+        first = first << 8 | (unsigned char)*text;
+        text += *text != '\0';
+    }
+    return first;
+}
+
+static bool is_less(const struct name *a, const struct name *b)
+{
+    return a->first != b->first ? a->first < b->first : strcmp(a->text, b->text) < 0;
+}
+
 static void sink(struct pick *p, size_t i)
 {
+    struct name sinks = p->names[i];
+
     for (size_t child; (child = 2 * i + 1) < p->n; i = child) {
-        if (child + 1 < p->n && strcmp(p->names[child + 1], p->names[child]) > 0)
+        if (child + 1 < p->n && is_less(&p->names[child], &p->names[child + 1]))
             child++;
-        if (strcmp(p->names[i], p->names[child]) >= 0)
-            return;
-        char *swap = p->names[i];
+        if (!is_less(&sinks, &p->names[child]))
+            break;
         p->names[i] = p->names[child];
-        p->names[child] = swap;
     }
+    p->names[i] = sinks;
 }
 
 static void make_heap(struct pick *p)
@@ -121,44 +157,76 @@ static void make_heap(struct pick *p)
     p->is_heap = true;
 }
 
-/* The name, and behind it its type. */
-static char *keep(const char *name, unsigned char type)
+/* In half the time of the library's, which calls a function for each two. */
+static void sort(struct pick *p)
 {
-    size_t n = strlen(name) + 1;
-    char *copy = malloc(n + 1);
+    size_t n = p->n;
 
-    if (!copy)
-        return NULL;
-    memcpy(copy, name, n);
-    copy[n] = (char)type;
-    return copy;
+    if (!p->is_heap)
+        make_heap(p);
+    while (p->n > 1) {
+        struct name greatest = p->names[0];
+        p->names[0] = p->names[--p->n];
+        p->names[p->n] = greatest;
+        sink(p, 0);
+    }
+    p->n = n;
+}
+
+/* Most lists are short, and all of their names have room together. */
+static char *keep(struct list *l, const struct name *name)
+{
+    size_t n = name->n + 1UL;
+    bool fits = n <= sizeof(l->kept) - l->kept_n;
+    char *copy = fits ? l->kept + l->kept_n : malloc(n);
+
+    if (fits)
+        l->kept_n += n;
+    return copy ? memcpy(copy, name->text, n) : NULL;
+}
+
+static void drop(const struct list *l, char *text)
+{
+    if (text < l->kept || text >= l->kept + sizeof(l->kept))
+        free(text);
+}
+
+static bool make_longer(struct pick *p)
+{
+    size_t room = p->room ? 2 * p->room : FEW;
+    struct name *names = reallocarray(p->names, room, sizeof(*names));
+
+    if (!names)
+        return false;
+    p->names = names;
+    p->room = room;
+    return true;
 }
 
 /* 0; 1: there was one too many; -ENOMEM. */
-static int pick(struct pick *p, const char *name, unsigned char type)
+static int pick(struct list *l, struct pick *p, struct name name)
 {
     bool full = p->n == p->most;
 
     if (full && !p->is_heap)
         make_heap(p);
-    if (full && strcmp(name, p->names[0]) >= 0)
+    if (full && !is_less(&name, &p->names[0]))
         return 1;
-    char *copy = keep(name, type);
-    if (!copy)
+    name.text = keep(l, &name);
+    if (!name.text)
         return -ENOMEM;
     if (full) {
-        free(p->names[0]);
-        p->names[0] = copy;
+        drop(l, p->names[0].text);
+        p->names[0] = name;
         sink(p, 0);
         return 1;
     }
-    p->names[p->n++] = copy;
+    if (p->n == p->room && !make_longer(p)) {
+        drop(l, name.text);
+        return -ENOMEM;
+    }
+    p->names[p->n++] = name;
     return 0;
-}
-
-static int compare(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
 /* --- the walk --- */
@@ -175,21 +243,29 @@ static const char *split(const char *resume, char name[256])
     return resume[n] == '/' ? resume + n + 1 : resume + n;
 }
 
+static bool is_dots(const char *name)
+{
+    return name[0] == '.' && (name[1] == '\0' || (name[1] == '.' && name[2] == '\0'));
+}
+
 static int pick_names(struct list *l, int dir, const char *from, struct pick *p)
 {
     bool is_root = files_is_root(dir);
-    char bytes[SCAN_BYTES];
     ssize_t n;
 
-    while ((n = getdents64(dir, bytes, sizeof(bytes))) > 0) {
-        const struct dirent64 *entry;
+    while ((n = getdents64(dir, l->scanned, sizeof(l->scanned))) > 0) {
+        struct dirent64 *entry;
         for (ssize_t at = 0; at < n; at += entry->d_reclen) {
-            entry = (const struct dirent64 *)(const void *)(bytes + at);
-            const char *name = entry->d_name;
-            if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || strcmp(name, from) < 0 ||
-                (is_root && files_is_reserved_name(name)))
+            entry = (struct dirent64 *)(void *)(l->scanned + at);
+            char *text = entry->d_name;
+            size_t length = strlen(text);
+            l->too_deep |= length > NAME_MAX; /* a FUSE file system may have such */
+            if (length > NAME_MAX || is_dots(text) || (*from && strcmp(text, from) < 0) ||
+                (is_root && files_is_reserved_name(text)))
                 continue;
-            int r = pick(p, name, entry->d_type);
+            int r =
+                pick(l, p,
+                     (struct name){first_bytes(text), text, (unsigned short)length, entry->d_type});
             if (r < 0)
                 return r;
             l->dropped |= r == 1;
@@ -200,43 +276,49 @@ static int pick_names(struct list *l, int dir, const char *from, struct pick *p)
     return n < 0 ? -errno : 0;
 }
 
-/* Room for so many on top; those that would come last make way. */
-static void make_room(struct list *l, size_t n)
+/* Room for so many on top; those that would come last make way. 0 or -ENOMEM. */
+static int make_room(struct list *l, size_t n)
 {
     size_t most = l->left + 1;
     size_t away = l->count + n > most ? l->count + n - most : 0;
 
-    if (away == 0)
-        return;
     if (away > l->count)
         away = l->count;
     for (size_t i = 0; i < away; i++)
-        free(l->items[i].name);
-    memmove(l->items, l->items + away, (l->count - away) * sizeof(*l->items));
-    l->count -= away;
-    l->dropped = true;
+        drop(l, l->items[i].name.text);
+    if (away > 0) {
+        memmove(l->items, l->items + away, (l->count - away) * sizeof(*l->items));
+        l->count -= away;
+        l->dropped = true;
+    }
+    if (l->count + n <= l->room)
+        return 0;
+    struct item *items = reallocarray(l->items, l->count + n, sizeof(*items));
+    if (!items)
+        return -ENOMEM;
+    l->items = items;
+    l->room = l->count + n;
+    return 0;
 }
 
 /* What is in the directory at l->path (of the length `level`) is to come next. */
-static int push(struct list *l, int dir, size_t level, unsigned depth, const char *resume)
+static int push(struct list *l, int dir, unsigned level, unsigned depth, const char *resume)
 {
     struct pick p = {.most = l->left + 1};
     char from[256] = "";
     const char *rest = resume ? split(resume, from) : NULL;
 
-    p.names = malloc(p.most * sizeof(*p.names));
-    if (!p.names)
-        return -ENOMEM;
     int r = pick_names(l, dir, from, &p);
-    qsort(p.names, p.n, sizeof(*p.names), compare);
     if (r == 0)
-        make_room(l, p.n);
+        r = make_room(l, p.n);
+    if (r == 0)
+        sort(&p);
     for (size_t i = p.n; i-- > 0;) {
-        bool is_from = resume && *resume && strcmp(p.names[i], from) == 0;
+        bool is_from = resume && *resume && strcmp(p.names[i].text, from) == 0;
         if (r == 0)
-            l->items[l->count++] = (struct item){p.names[i], level, depth, is_from ? rest : NULL};
+            l->items[l->count++] = (struct item){p.names[i], depth, level, is_from ? rest : NULL};
         else
-            free(p.names[i]);
+            drop(l, p.names[i].text);
     }
     free(p.names);
     return r;
@@ -248,9 +330,13 @@ static int at_directory(struct list *l, size_t level)
     if (l->dir_level == level)
         return l->dir;
     scope_close(&l->dir);
-    l->path[level] = '\0';
-    l->dir = level == 0 ? fcntl(l->base, F_DUPFD_CLOEXEC, 3)
-                        : openat(l->base, l->path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (level == 0) {
+        l->dir = fcntl(l->base, F_DUPFD_CLOEXEC, 3);
+    } else {
+        l->path[level] = '\0';
+        l->dir = openat(l->base, l->path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        l->path[level] = '/';
+    }
     l->dir_level = l->dir < 0 ? SIZE_MAX : level;
     return l->dir;
 }
@@ -263,17 +349,43 @@ static void tell(struct list *l, const char *name, const struct stat *st)
     l->left--;
 }
 
-/* A directory that may be read but not searched has names, and of what is there no more than their
- * types. That is told: left out, it would look empty. */
-static void tell_unknown(struct list *l, const char *name)
+/* By name and type: all that is asked for, or all there is, as a directory that may be read but not
+ * searched has names and of what is there no more than their types. Left out, it would look empty.
+ */
+static void tell_unlooked(struct list *l, mode_t type, int error)
 {
-    unsigned char type = (unsigned char)name[strlen(name) + 1];
-
-    emit_unknown(&l->e, l->full, DTTOIF((mode_t)type), EACCES);
+    emit_unlooked(&l->e, l->full, type, error);
     l->left--;
 }
 
-static int go_into(struct list *l, size_t level, unsigned depth, const char *resume)
+/* The entry at hand is told, unless it was before. What it is, or 0: nothing more is known. */
+static mode_t look(struct list *l, const struct item *item)
+{
+    mode_t type = DTTOIF((mode_t)item->name.type); /* 0: the file system does not say */
+    bool brief = l->call->m->flags & FILES_BRIEF;
+    struct stat st;
+
+    if (brief && type) {
+        if (!item->resume)
+            tell_unlooked(l, type, 0);
+        return type;
+    }
+    int dir = at_directory(l, item->level);
+    if (dir < 0)
+        return 0;
+    if (fstatat(dir, item->name.text, &st, AT_SYMLINK_NOFOLLOW) < 0) {
+        if (errno == EACCES && !item->resume)
+            tell_unlooked(l, type, EACCES);
+        return 0; /* or gone meanwhile */
+    }
+    if (!item->resume && brief)
+        tell_unlooked(l, st.st_mode, 0);
+    else if (!item->resume)
+        tell(l, item->name.text, &st);
+    return st.st_mode;
+}
+
+static int go_into(struct list *l, unsigned level, unsigned depth, const char *resume)
 {
     int fd = openat(l->base, l->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 
@@ -288,33 +400,24 @@ static int go_into(struct list *l, size_t level, unsigned depth, const char *res
 
 static int see(struct list *l, const struct item *item)
 {
-    size_t n = item->level;
-    size_t name_n = strlen(item->name);
-    size_t slash = n > 0;
-    size_t above = strlen(l->call->m->path);
-    struct stat st;
+    unsigned at = item->level;
+    unsigned end;
 
-    int dir = at_directory(l, n);
-    if (slash)
-        l->path[n] = '/';
-    memcpy(l->path + n + slash, item->name, name_n + 1);
+    if (at > 0)
+        l->path[at++] = '/';
+    memcpy(l->path + at, item->name.text, item->name.n + 1UL);
+    end = at + item->name.n;
     if (!item->resume)
-        memcpy(l->last, l->path, n + slash + name_n + 1);
-    if (above + n + name_n + 2 >= FILES_PATH) {
+        memcpy(l->last, l->path, end + 1UL);
+    if (l->above + 1 + end >= FILES_PATH) {
         l->too_deep = true;
         return 0;
     }
-    if (dir < 0 || fstatat(dir, item->name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
-        if (dir >= 0 && errno == EACCES && !item->resume)
-            tell_unknown(l, item->name);
-        return 0; /* or gone meanwhile */
-    }
-    if (!item->resume)
-        tell(l, item->name, &st);
+    mode_t type = look(l, item);
     uint64_t depth = l->call->m->depth ? l->call->m->depth : 1;
-    if (!S_ISDIR(st.st_mode) || item->depth >= depth || item->depth >= DEPTH_MOST)
+    if (!S_ISDIR(type) || item->depth >= depth || item->depth >= DEPTH_MOST)
         return 0;
-    return go_into(l, n + slash + name_n, item->depth + 1, item->resume);
+    return go_into(l, end, item->depth + 1, item->resume);
 }
 
 static void finish(struct list *l, int r)
@@ -343,7 +446,7 @@ static void finish(struct list *l, int r)
     emit_finish(&l->e, 200);
 }
 
-static void walk(struct list *l, const char *resume)
+static void walk(struct list *l)
 {
     int r;
 
@@ -352,55 +455,55 @@ static void walk(struct list *l, const char *resume)
     emit_bytes(&l->e, "path", l->call->m->path, strlen(l->call->m->path));
     emit_comma(&l->e);
     emit_raw(&l->e, "\"entries\":[");
-    r = push(l, l->base, 0, 1, resume[0] ? resume : NULL);
+    r = push(l, l->base, 0, 1, l->resume[0] ? l->resume : NULL);
     while (r == 0 && l->count > 0 && l->left > 0 && emit_alive(&l->e)) {
         struct item item = l->items[--l->count];
         r = see(l, &item);
-        free(item.name);
+        drop(l, item.name.text);
     }
     finish(l, r);
 }
 
+/* One page of the directory that is open; l->resume is set. */
+static void list_directory(struct list *l, struct files_call *call, int base)
+{
+    const char *path = call->m->path;
+    uint64_t limit = call->m->limit ? call->m->limit : LIMIT_USUAL;
+
+    memset(l, 0, offsetof(struct list, full));
+    l->left = limit < LIMIT_MOST ? limit : LIMIT_MOST;
+    l->call = call;
+    l->base = base;
+    l->dir = -1;
+    l->dir_level = SIZE_MAX;
+    memcpy(l->last, l->resume, strlen(l->resume) + 1);
+    l->above = path[1] ? strlen(path) : 0;
+    memcpy(l->full, path, l->above);
+    l->full[l->above] = '/';
+    l->path = l->full + l->above + 1;
+    walk(l);
+    while (l->count > 0)
+        drop(l, l->items[--l->count].name.text);
+    free(l->items);
+    scope_close(&l->dir);
+}
+
 void files_list(struct files_call *call)
 {
-    const struct files_message *m = call->m;
-    uint64_t limit = m->limit == 0 ? LIMIT_USUAL : m->limit < LIMIT_MOST ? m->limit : LIMIT_MOST;
-    char resume[BELOW] = "";
-    struct stat st;
+    const char *path = call->m->path;
+    struct list *l = malloc(sizeof(*l));
 
-    if (!decode(m->cursor, resume)) {
+    if (!l) {
+        answer_errno(call, ENOMEM, path);
+    } else if (!decode(call->m->cursor, l->resume)) {
         answer_error(call, 400, "invalid_request", "this is no cursor of a list");
-        return;
-    }
-    scoped_fd int base = files_open(m->path, true, &st);
-    if (base < 0 || !S_ISDIR(st.st_mode)) {
-        int error = base < 0 && base != -ENXIO ? base : -ENOTDIR;
-        if (error == -EACCES && stat(m->path, &st) == 0 && !S_ISDIR(st.st_mode))
-            error = -ENOTDIR; /* whether one may read it is another question */
-        answer_errno(call, error, m->path);
-        return;
-    }
-    struct list *l = calloc(1, sizeof(*l));
-    struct item *items = malloc((limit + 2) * sizeof(*items));
-    if (!l || !items) {
-        answer_errno(call, ENOMEM, m->path);
     } else {
-        l->call = call;
-        l->base = base;
-        l->dir = -1;
-        l->dir_level = SIZE_MAX;
-        l->items = items;
-        l->left = limit;
-        memcpy(l->last, resume, sizeof(resume));
-        size_t above = m->path[1] ? strlen(m->path) : 0;
-        memcpy(l->full, m->path, above);
-        l->full[above] = '/';
-        l->path = l->full + above + 1;
-        walk(l, resume);
-        while (l->count > 0)
-            free(l->items[--l->count].name);
-        scope_close(&l->dir);
+        /* Of all else that there may be, nothing is opened. */
+        scoped_fd int base = open(path, O_RDONLY | O_DIRECTORY | O_NONBLOCK | O_CLOEXEC);
+        if (base >= 0)
+            list_directory(l, call, base);
+        else
+            answer_errno(call, errno, path);
     }
-    free(items);
     free(l);
 }

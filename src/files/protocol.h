@@ -16,7 +16,7 @@ enum files_op {
     FILES_READ = 1,    /* bytes from..to */
     FILES_TEXT,        /* lines: offset, limit */
     FILES_STAT,        /* flags: FOLLOW */
-    FILES_LIST,        /* depth, limit, cursor */
+    FILES_LIST,        /* depth, limit, cursor; flags: BRIEF */
     FILES_WRITE,       /* body: the bytes; mode, if_match, if_none_match; flags: PARENTS */
     FILES_APPEND,      /* body: the bytes; flags: PARENTS */
     FILES_EDIT,        /* body: u64 length of what is replaced, that, what replaces it; ALL */
@@ -51,8 +51,9 @@ enum files_flag {
     FILES_IGNORE_CASE = 1 << 6,
     FILES_HASH = 1 << 7,
     FILES_ZIP = 1 << 8,
-    FILES_RANGE = 1 << 9, /* from..to was asked for: answered with 206, or 416 */
-    FILES_FLAGS_ = (1 << 10) - 1,
+    FILES_RANGE = 1 << 9,  /* from..to was asked for: answered with 206, or 416 */
+    FILES_BRIEF = 1 << 10, /* names and types, as a directory has them: nothing is looked at */
+    FILES_FLAGS_ = (1 << 11) - 1,
 };
 
 enum {

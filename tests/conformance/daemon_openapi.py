@@ -639,6 +639,8 @@ class TheDaemon(DaemonTest):
         rest = self.ask("GET", one, 200, ids=self.of("dir"), query=f"?list=1&cursor={page['next']}").json
         self.assertEqual(["/dir/bytes", None, "/dir/text"], [e.get("path") for e in page["entries"] + rest["entries"]])
         self.ask("GET", one, 200, ids=self.of(""), query="?list=1&depth=3")
+        brief = self.ask("GET", one, 200, ids=self.of("dir"), query="?list=1&brief=1").json
+        self.assertIn({"path": "/dir/text", "type": "file"}, brief["entries"])
         self.ask("PUT", one, 201, b"", ids=self.of("dir/" + "/".join(["d" * 250] * 8)))
         page = self.ask("GET", one, 200, ids=self.of("dir"), query="?list=1&depth=99&limit=9").json
         self.ask("GET", one, 200, ids=self.of("dir"), query=f"?list=1&depth=99&cursor={page['next']}")  # 2000 bytes and more
@@ -647,7 +649,7 @@ class TheDaemon(DaemonTest):
         self.ask("GET", one, 200, ids=self.of("etc/hostname"))
         for archive in ("tar", "zip"):
             self.ask("GET", one, 200, ids=self.of("dir"), query=f"?archive={archive}")
-        for query in ("?format=xml", "?list=2", "?stat=x", "?archive=rar", "?format=text&offset=-1", "?list=1&cursor=**",
+        for query in ("?format=xml", "?list=2", "?stat=x", "?archive=rar", "?format=text&offset=-1", "?list=1&cursor=**", "?list=1&brief=2",
                       "?list=1&depth=9999"):
             self.ask("GET", one, 400, ids=self.of("dir"), query=query)
         self.ask("GET", one, 404, ids=self.of("nowhere"))

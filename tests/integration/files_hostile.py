@@ -49,6 +49,29 @@ def children_of(pid):
 
 
 class HostileNames(FilesTest):
+    @staticmethod
+    def brief(entries):
+        return [{key: value for key, value in one.items() if key in ("path", "path_b64", "type")} for one in entries]
+
+    def test_a_brief_list_is_the_other_without_what_a_look_tells(self):
+        self.inside("mkdir -p /usr2 /b/d/e/f /b/d-e /b/g/dev; cd /b; touch d/x d/e/y d-x; ln -s d l; ln -s nowhere d/l; mkfifo d/p; "
+                    "python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"s\")'")
+        for path, depth, limit in (("/", 1, 1000), ("/", 9, 1000), ("/", 9, 3), ("/b", 1, 1), ("/b", 9, 1), ("/b", 2, 4), ("/b", 9, 10000)):
+            with self.subTest(path=path, depth=depth, limit=limit):
+                full = self.files.entries(path, depth, limit)
+                self.assertEqual(self.brief(full), self.files.entries(path, depth, limit, brief=True))
+        kinds = {one["path"]: one["type"] for one in self.files.entries("/b", 9, brief=True)}
+        self.assertEqual(["directory", "symlink", "fifo", "socket", "file"], [kinds["/b/" + name] for name in ("d", "l", "d/p", "s", "d/x")])
+        names = {one["path"] for one in self.files.entries("/", brief=True)}
+        self.assertLessEqual({"/b", "/usr2"}, names)
+        self.assertFalse({"/usr", "/dev", "/proc"} & names)
+        self.assertEqual(self.files.get("/b", "?list=1&depth=9&limit=4").json["next"],
+                         self.files.get("/b", "?list=1&depth=9&limit=4&brief=1").json["next"])
+        self.assertIn("size", self.files.get("/b", "?list=1&brief=0").json["entries"][0])
+        self.fails(self.files.get("/b", "?list=1&brief=2"), 400, "invalid_request")
+        self.fails(self.files.get("/b/d-x", "?list=1&brief=1"), 409, "not_a_directory")
+        self.assertEqual(200, self.files.get("/b/d-x", "?brief=1").status, "alone it means nothing, as depth")
+
     def test_every_name_comes_back_byte_for_byte(self):
         """Attack 54."""
         for number, name in enumerate(ODD_NAMES):
@@ -57,8 +80,9 @@ class HostileNames(FilesTest):
                 self.assertEqual(201, self.files.put(b"/odd/" + name, data).status)
                 self.assertEqual(data, self.files.get(b"/odd/" + name).bytes)
                 self.assertEqual(b"/odd/" + name, bytes_of(self.files.stat(b"/odd/" + name).json, "path"))
-        listed = [bytes_of(one, "path") for one in self.files.entries("/odd", limit=5)]
-        self.assertEqual(sorted(b"/odd/" + name for name in ODD_NAMES), sorted(listed))
+        listed = self.files.entries("/odd", limit=5)
+        self.assertEqual(sorted(b"/odd/" + name for name in ODD_NAMES), sorted(bytes_of(one, "path") for one in listed))
+        self.assertEqual(self.brief(listed), self.files.entries("/odd", limit=5, brief=True))
         seen = self.python("import os; print([n.hex() for n in os.listdir(b'/odd')])")
         self.assertEqual(sorted(ODD_NAMES), sorted(bytes.fromhex(n) for n in json.loads(seen.replace("'", '"'))))
         globbed = self.files.act("glob", {"pattern": "*", "path": "/odd"}).json["matches"]
@@ -506,6 +530,8 @@ time.sleep(600)
         expected = [{"path": path, "type": kind, "error": "permission_denied"} for path, kind in names]
         self.assertEqual(expected, self.files.entries("/ro"))
         self.assertEqual(expected, self.files.entries("/ro", limit=1), "by pages")
+        for limit in (1, 1000):
+            self.assertEqual([{"path": path, "type": kind} for path, kind in names], self.files.entries("/ro", 9, limit, brief=True))
         below = [one for one in self.files.entries("/", depth=9) if one["path"].startswith("/ro/")]
         self.assertEqual(expected, below)
         self.fails(self.files.stat("/ro/f"), 403, "permission_denied")

@@ -102,11 +102,11 @@ class Files:
         head = {name.replace("_", "-"): value for name, value in headers.items()}
         return self.request("POST", f"{self.url}-{action}", body, head)
 
-    def entries(self, path, depth=1, limit=1000):
+    def entries(self, path, depth=1, limit=1000, brief=False):
         """Everything, page by page; an Answer where it fails."""
         found, cursor = [], ""
         while True:
-            answer = self.get(path, f"?list=1&depth={depth}&limit={limit}" + (f"&cursor={quoted(cursor)}" if cursor else ""))
+            answer = self.get(path, f"?list=1&depth={depth}&limit={limit}" + "&brief=1" * brief + (f"&cursor={quoted(cursor)}" if cursor else ""))
             if answer.status != 200:
                 return answer
             page = answer.json

@@ -962,6 +962,36 @@ TEST(lists_in_order_by_pages_and_depth)
     return 0;
 }
 
+TEST(brief_lists_have_names_and_types_in_the_order_of_their_bytes)
+{
+    /* Some differ within their first eight bytes, some behind them, some by their end alone. */
+    static const char *const want[][2] = {
+        {"1234567", "file"}, {"12345678", "file"}, {"123456789", "file"},  {"12345678a", "file"},
+        {"A", "file"},       {"a", "directory"},   {"a/12345678", "file"}, {"a/12345679", "file"},
+        {"a-b", "symlink"},  {"z", "file"},        {"\xc3\xa9", "file"}};
+    char entry[FILES_PATH];
+
+    fresh(false);
+    CHECK(symlink("nowhere", at("a-b")) == 0);
+    for (size_t i = LENGTH(want); i-- > 0;) {
+        if (strcmp(want[i][1], "file") == 0)
+            CHECK(PUT(want[i][0], "1") == 201);
+    }
+    for (size_t limit = 1; limit <= LENGTH(want); limit++) {
+        CHECK(call(files_list,
+                   MSG(.path = at(""), .depth = 9, .limit = limit, .flags = FILES_BRIEF)) == 200);
+        const char *rest = strstr(got.body, "[") + 1;
+        for (size_t i = 0; i < limit; i++) {
+            (void)snprintf(entry, sizeof(entry), "%s{\"path\":\"%s\",\"type\":\"%s\"}",
+                           i > 0 ? "," : "", at(want[i][0]), want[i][1]);
+            CHECK_FOR(want[i][0], strncmp(rest, entry, strlen(entry)) == 0);
+            rest += strlen(entry);
+        }
+        CHECK(rest[0] == ']');
+    }
+    return 0;
+}
+
 TEST(lists_of_any_size_have_each_entry_once)
 {
     static bool seen[5000];
