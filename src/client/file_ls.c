@@ -20,6 +20,7 @@ enum {
 
 struct listing {
     struct files f;
+    bool brief; /* no more is asked for than names and types */
     bool longer;
     bool slashes; /* behind directories */
     bool recursive;
@@ -119,7 +120,11 @@ static int each_page(struct listing *l, const struct place *place, uint64_t dept
                      int (*show)(struct listing *, const struct place *, json_t *, void *),
                      void *context, struct err *err)
 {
-    struct files_message m = {.op = FILES_LIST, .depth = depth, .limit = PAGE, .to = FILES_MOST};
+    struct files_message m = {.op = FILES_LIST,
+                              .flags = l->brief ? FILES_BRIEF : 0,
+                              .depth = depth,
+                              .limit = PAGE,
+                              .to = FILES_MOST};
     char cursor[FILES_CURSOR] = "";
     int status = 0;
 
@@ -227,6 +232,7 @@ int client_ls(char **argv)
     if (status >= 0)
         return status;
     status = 0;
+    l.brief = !l.longer && !l.f.common.json;
     depth = l.recursive ? DEPTH_MOST : 1;
     if (files_number("--depth", l.depth, 1, DEPTH_MOST, &depth, &err) < 0)
         return files_end(&l.f, client_fail(&err));

@@ -52,7 +52,7 @@ static void add_target(struct buf *b, const struct place *place, const struct fi
     if (!by_query)
         buf_str(b, "?");
     if (m->op == FILES_LIST) {
-        buf_str(b, "list=1");
+        buf_str(b, m->flags & FILES_BRIEF ? "list=1&brief=1" : "list=1");
         add_number(b, "depth", m->depth);
         add_number(b, "limit", m->limit);
         buf_str(b, m->cursor && *m->cursor ? "&cursor=" : "");

@@ -175,6 +175,8 @@ class Files(DaemonTest):
         self.assertRegex(self.says("ls", "-l", "desk:/d/sub"), r"^-rw-r--r-- +\d+ +\d+s ago +y\.txt\n$")
         self.assertIn("sub/y.txt\n", self.carrel("ls", "-R", "desk:/d", text=False).stdout.decode(errors="replace"))
         self.assertEqual("/d/x.py\n", self.says("ls", "desk:/d/x.py"))
+        self.assertEqual("y.txt\n", self.says("ls", "-p", "desk:/d/sub"))
+        self.assertIn(b"\nsub/\nsub/y.txt\nx.py\n", self.carrel("ls", "-p", "-R", "desk:/d", text=False).stdout)
         entries = self.object(self.says("ls", "--json", "desk:/d"))["entries"]
         self.assertEqual(6, len(entries))
         self.assertTrue(any("path_b64" in entry for entry in entries))
@@ -249,6 +251,7 @@ class Files(DaemonTest):
         nobody = {**self.env, "CARREL_SOCKET": self.path("none.sock")}
         where = os.path.realpath(self.here)
         self.assertEqual("empty\nin\nout\nsub\nx.py\n", self.says("ls", "d", env=nobody))
+        self.assertEqual("empty/\nin\nout\nsub/\nsub/y.txt\nx.py\n", self.says("ls", "-p", "-R", "d", env=nobody))
         self.assertEqual("y.txt\n", self.says("ls", "sub", env=nobody, cwd=self.here + "/d"))
         self.assertEqual(self.says("ls", "d", env=nobody), self.says("ls", "..", env=nobody, cwd=self.here + "/d/sub"))
         self.assertRegex(self.says("tree", "d", env=nobody), r"└── x\.py\n\n2 directories, 4 files\n$")
