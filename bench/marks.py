@@ -47,6 +47,8 @@ TWO_COPIES = ("each byte goes into the spool and out of it again before it is se
               "faster), larger and smaller pieces")
 STAT_EACH = ("a call of stat for each entry, and reading the directory, take the kernel about 0.14 ms for 100, a fifth of a bare start; the "
              "request itself takes as long as one stat over HTTP")
+NAMES = ("reading a directory of 100 names takes the kernel 0.03 to 0.04 ms on ext4, which sorts them into a tree of its own each time, and "
+         "the server 0.015 ms to put in order and write out; the request itself takes as long as one stat over HTTP")
 WHOLE_START = ("the file server joins the sandbox's mounts as soon as they stand, but these are made by a start: the checks of the tree, ten "
                "moved mounts, the kernel's wait when the old root goes, the drop of privileges and two filters")
 LAYERS = ("a live workspace on a template has an overlay for each of Python's, Node's and the two caches' directories, and every fork of the "
@@ -88,7 +90,7 @@ MARKS = [
     Mark("raw stream of a command's output to a client against a plain pipe", "≥ 0.5 ×", "daemon", "{}-stream", "raw",
          "vs_pipe", least=0.5, why=TWO_COPIES),
     *(Mark(f"{what} through HTTP against a bare spawn", "≤ 0.3 ×", "filesapi", "{}-calls", row, "vs_bare", most=0.3,
-           why=STAT_EACH if row == "ls-long" else "")
+           why={"ls": NAMES, "ls-long": STAT_EACH}.get(row, ""))
       for row, what in (("read", "4 KiB of a file"), ("stat", "stat of a file"), ("ls", "list of 100 entries, names and types,"),
                         ("ls-long", "list of 100 entries, all facts,"))),
     Mark("4 KiB of a file of a sleeping workspace through HTTP against a bare spawn", "≤ 1 ×", "filesapi", "{}-calls",
