@@ -134,7 +134,7 @@ $(BUILD)/carrel-serve: $(SERVE:%.c=$(BUILD)/obj/%.o) $(BUILD)/libcarrel.a
 	$(CC) $(LINK_PIE) $^ -lcrypto -o $@
 $(BUILD)/carrel-front: $(FRONT:%.c=$(BUILD)/obj/%.o) $(BUILD)/libcarrel.a
 	$(CC) $(LINK_PIE) $^ -ljansson -lsqlite3 -lcrypto -o $@
-$(BUILD)/carrel-files: $(FILES:%.c=$(BUILD)/obj/%.o) $(BASE:%.c=$(BUILD)/obj/%.o)
+$(BUILD)/carrel-files: $(FILES:%.c=$(BUILD)/obj/%.o) $(BUILD)/obj/src/sys/calls.o $(BASE:%.c=$(BUILD)/obj/%.o)
 	$(CC) $(LINK_PIE) $^ -larchive -lz -lcrypto -o $@
 $(BUILD)/carrel-client: $(CLIENT:%.c=$(BUILD)/obj/%.o) $(BUILD)/libcarrel.a
 	$(CC) $(LINK_PIE) $^ -ljansson -lcurl -larchive -lcrypto -o $@
@@ -152,7 +152,7 @@ $(BUILD)/asan/carrel-serve: $(SERVE:%.c=$(BUILD)/asan/obj/%.o) $(LIB:%.c=$(BUILD
 	$(CC) $(SANITIZE) $^ -ljansson -lcrypto -o $@
 $(BUILD)/asan/carrel-front: $(sort $(FRONT:%.c=$(BUILD)/asan/obj/%.o) $(LIB:%.c=$(BUILD)/asan/obj/%.o))
 	$(CC) $(SANITIZE) $^ -ljansson -lsqlite3 -lcrypto -o $@
-$(BUILD)/asan/carrel-files: $(FILES:%.c=$(BUILD)/asan/obj/%.o) $(BASE:%.c=$(BUILD)/asan/obj/%.o)
+$(BUILD)/asan/carrel-files: $(FILES:%.c=$(BUILD)/asan/obj/%.o) $(BUILD)/asan/obj/src/sys/calls.o $(BASE:%.c=$(BUILD)/asan/obj/%.o)
 	$(CC) $(SANITIZE) $^ -larchive -lz -lcrypto -o $@
 $(BUILD)/asan/carrel-plan: $(PLAN:%.c=$(BUILD)/asan/obj/%.o) $(LIB:%.c=$(BUILD)/asan/obj/%.o)
 	$(CC) $(SANITIZE) $^ -ljansson -lcrypto -o $@

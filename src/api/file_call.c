@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "api/exec_request.h"
+#include "front/asleep.h"
 #include "front/files.h"
 #include "front/quota.h"
 
@@ -344,6 +345,16 @@ static void failed(void *owner, const struct err *err)
     call_fail(call, err);
 }
 
+static void over_quota(void *owner, const struct quota_answer *quota)
+{
+    struct file_call *f = owner;
+    struct call *call = f->call;
+
+    count(f, 429);
+    end(f);
+    call_quota(call, quota->setting, "%s", quota->why);
+}
+
 static void more(void *owner)
 {
     struct file_call *f = owner;
@@ -387,7 +398,7 @@ static void room(void *owner)
 }
 
 static const struct files_calls calls = {
-    .answered = answered, .failed = failed, .room = room, .more = more};
+    .answered = answered, .failed = failed, .over_quota = over_quota, .room = room, .more = more};
 
 static size_t piece(struct call *call, const char *bytes, size_t n)
 {
@@ -450,8 +461,9 @@ bool file_call_begin(struct call *call, const struct files_message *m, const cha
     make_id('x', id);
     f->wish.message.exec = id;
     const struct quota_wish whose = exec_wish_quota(call, &f->wish);
-    struct quota_answer quota;
-    quota_check_sandbox(call->front, &whose, &quota);
+    struct quota_answer quota = {.wait = QUOTA_NOTHING};
+    if (!asleep_may_answer(&f->m, &f->wish.message)) /* else when it turns out to need one */
+        quota_check_sandbox(call->front, &whose, &quota);
     if (quota.wait == QUOTA_NOTHING)
         f->stream = files_begin(call->front, &whose, &f->m, &f->wish.message, &calls, f);
     if (!f->stream) {

@@ -30,8 +30,9 @@ struct onlooker {
     struct onlooker *next;
     struct broker *broker;
     char workspace[PROTOCOL_ID + 1];
-    int socket; /* as the front's */
-    struct watch watch;
+    int socket;         /* as the front's; -1: it is being ended */
+    int leash;          /* to end it by, and to hear of its end */
+    struct watch watch; /* of that */
 };
 
 struct asleep {
@@ -54,6 +55,7 @@ static void forget(struct onlooker *o)
     a->count--;
     events_forget(o->broker->events, &o->watch);
     scope_close(&o->socket);
+    scope_close(&o->leash);
     free(o);
 }
 
@@ -65,13 +67,22 @@ static void has_ended(struct watch *watch, uint32_t what)
 
 void asleep_end(struct broker *b, const char *workspace)
 {
-    for (struct onlooker *o = b->asleep ? b->asleep->onlookers : NULL, *next; o; o = next) {
-        next = o->next;
-        if (strcmp(o->workspace, workspace) != 0)
+    for (struct onlooker *o = b->asleep ? b->asleep->onlookers : NULL; o; o = o->next) {
+        if (strcmp(o->workspace, workspace) != 0 || o->socket < 0)
             continue;
         (void)shutdown(o->socket, SHUT_RDWR); /* also the front's end of it */
-        forget(o);
+        scope_close(&o->socket);
+        ignore(send(o->leash, "", 1, MSG_NOSIGNAL | MSG_DONTWAIT) == 1); /* else it has gone */
     }
+}
+
+bool asleep_is_read(const struct broker *b, const char *workspace)
+{
+    const struct onlooker *o = b->asleep ? b->asleep->onlookers : NULL;
+
+    while (o && strcmp(o->workspace, workspace) != 0)
+        o = o->next;
+    return o != NULL;
 }
 
 static void end_maker(struct asleep *a)
@@ -84,14 +95,20 @@ static void end_maker(struct asleep *a)
     a->maker.pid = 0;
 }
 
+/* Until then workspaces are woken instead. */
+static void try_later(struct asleep *a)
+{
+    log_warning("asleep_gone", "then", "reading files wakes their workspaces for a minute", NULL);
+    ignore(timer_set(a->broker->events, &a->again, now_ms() + AGAIN_MS) == 0); /* then never */
+}
+
 static void maker_is_gone(struct watch *watch, uint32_t what)
 {
     struct asleep *a = (struct asleep *)(void *)((char *)watch - offsetof(struct asleep, gone));
 
     (void)what;
-    log_warning("asleep_gone", "then", "reading files wakes their workspaces for a minute", NULL);
     end_maker(a);
-    ignore(timer_set(a->broker->events, &a->again, now_ms() + AGAIN_MS) == 0); /* then never */
+    try_later(a);
 }
 
 static void start_maker(struct timer *timer)
@@ -99,11 +116,15 @@ static void start_maker(struct timer *timer)
     struct asleep *a = (struct asleep *)(void *)((char *)timer - offsetof(struct asleep, again));
     struct broker *b = a->broker;
 
-    if (b->stopping || b->files_program < 0 || files_spawn(b, "--asleep", &a->maker) < 0)
-        return; /* workspaces are woken instead */
+    if (b->stopping)
+        return;
+    if (files_spawn(b, "--asleep", &a->maker) < 0) {
+        try_later(a);
+        return;
+    }
     a->gone.ready = maker_is_gone;
     if (events_watch(b->events, &a->gone, a->maker.pidfd, EPOLLIN) < 0)
-        end_maker(a);
+        maker_is_gone(&a->gone, 0);
 }
 
 void asleep_prepare(struct broker *b)
@@ -132,15 +153,13 @@ void asleep_close(struct broker *b)
     b->asleep = NULL;
 }
 
-/* 0 or -errno. `theirs` is where it hears calls. */
-static int give_job(const struct asleep *a, int tree, int theirs)
+/* 0 or -errno. */
+static int give_job(const struct asleep *a, const int fds[ASLEEP_FDS])
 {
     union {
         struct cmsghdr align;
-        char room[CMSG_SPACE(2 * sizeof(int))];
+        char room[CMSG_SPACE(ASLEEP_FDS * sizeof(int))];
     } control = {0};
-
-    const int fds[2] = {tree, theirs};
     struct asleep_job job = {.has_ids = geteuid() == 0};
     struct iovec part = {&job, sizeof(job)};
     struct msghdr msg = {.msg_iov = &part,
@@ -149,43 +168,56 @@ static int give_job(const struct asleep *a, int tree, int theirs)
                          .msg_controllen = sizeof(control)};
     struct stat st;
 
-    if (fstat(tree, &st) < 0)
+    if (fstat(fds[0], &st) < 0)
         return -errno;
     job.uid = st.st_uid;
     job.gid = st.st_gid;
     struct cmsghdr *c = &control.align;
     c->cmsg_level = SOL_SOCKET;
     c->cmsg_type = SCM_RIGHTS;
-    c->cmsg_len = CMSG_LEN(sizeof(fds));
-    memcpy(CMSG_DATA(c), fds, sizeof(fds));
+    c->cmsg_len = CMSG_LEN(ASLEEP_FDS * sizeof(int));
+    memcpy(CMSG_DATA(c), fds, ASLEEP_FDS * sizeof(int));
     return sendmsg(a->maker.socket, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? -errno : 0;
+}
+
+/* 0 or -errno. */
+static int begin(struct onlooker *o, int tree)
+{
+    int calls[2];
+    int leash[2];
+
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, calls) < 0)
+        return -errno;
+    o->socket = calls[0];
+    scoped_fd int their_calls = calls[1];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, leash) < 0)
+        return -errno;
+    o->leash = leash[0];
+    scoped_fd int their_leash = leash[1];
+    int r = events_watch(o->broker->events, &o->watch, o->leash, EPOLLIN);
+    if (r == 0)
+        r = give_job(o->broker->asleep, (const int[ASLEEP_FDS]){tree, their_calls, their_leash});
+    return r;
 }
 
 static struct onlooker *new_onlooker(struct broker *b, const char *workspace, int tree)
 {
-    struct asleep *a = b->asleep;
-    int pair[2];
-
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
-        return NULL;
-    scoped_fd int ours = pair[0];
-    scoped_fd int theirs = pair[1];
     struct onlooker *o = calloc(1, sizeof(*o));
+
     if (!o)
         return NULL;
-    *o = (struct onlooker){.broker = b, .watch = {.ready = has_ended, .fd = -1}};
-    /* Nothing but the end is waited for: what it says is for the front. */
-    if (events_watch(b->events, &o->watch, ours, 0) < 0 || give_job(a, tree, theirs) < 0) {
-        events_forget(b->events, &o->watch);
-        free(o);
-        return NULL;
-    }
+    *o = (struct onlooker){.next = b->asleep->onlookers,
+                           .broker = b,
+                           .socket = -1,
+                           .leash = -1,
+                           .watch = {.ready = has_ended, .fd = -1}};
+    b->asleep->onlookers = o;
+    b->asleep->count++;
     snprintf(o->workspace, sizeof(o->workspace), "%s", workspace);
-    o->socket = take_fd(&ours);
-    o->next = a->onlookers;
-    a->onlookers = o;
-    a->count++;
-    return o;
+    if (begin(o, tree) == 0)
+        return o;
+    forget(o);
+    return NULL;
 }
 
 void asleep_request(struct broker *b, uint64_t tag, const struct plain_message *m)

@@ -414,8 +414,9 @@ void asleep_prepare(struct broker *broker);
 void asleep_close(struct broker *broker);
 /* ANSWER_FILES, or ANSWER_ERROR where only the sandbox can answer. */
 void asleep_request(struct broker *broker, uint64_t tag, const struct plain_message *m);
-/* Nobody new reads the tree this way; who has begun may finish. */
+/* Nobody reads the tree this way any more; at once, but not before asleep_is_read says so. */
 void asleep_end(struct broker *broker, const char *workspace);
+bool asleep_is_read(const struct broker *broker, const char *workspace);
 
 /* --- locks.c: the table of who has a workspace's tree alone */
 enum lock_use {

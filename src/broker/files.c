@@ -153,6 +153,10 @@ int files_spawn(const struct broker *b, const char *how, struct files_process *r
     pid_t parent = getpid();
     int pair[2];
 
+    if (b->files_program < 0) {
+        errno = ENOENT;
+        return -1;
+    }
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
         return -1;
     scoped_fd int ours = pair[0];
@@ -179,7 +183,7 @@ static struct files *start_server(struct broker *b)
     struct files *f = calloc(1, sizeof(*f));
     struct files_process process;
 
-    if (!f || b->files_program < 0 || files_spawn(b, NULL, &process) < 0) {
+    if (!f || files_spawn(b, NULL, &process) < 0) {
         free(f);
         return NULL;
     }

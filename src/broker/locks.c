@@ -248,7 +248,7 @@ int lock_settle(struct broker *b, const char *workspace, bool patient, struct er
 {
     const struct tree_lock *lock = find(b, workspace);
     enum lock_use use = lock ? lock->use : LOCK_PLAN;
-    bool left = files_are_leaving(b, workspace);
+    bool left = files_are_leaving(b, workspace) || asleep_is_read(b, workspace);
 
     if (check_commands(b, workspace, err) < 0)
         return -1;

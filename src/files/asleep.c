@@ -4,15 +4,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
-#include <linux/audit.h>
 #include <linux/capability.h>
-#include <linux/filter.h>
-#include <linux/openat2.h>
-#include <linux/seccomp.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
-#include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -24,43 +19,72 @@
 
 #include "base/fd.h"
 #include "files/join.h"
-#include "files/protocol.h"
+#include "files/paths.h"
 #include "files/serve.h"
+#include "sys/calls.h"
 #include "sys/process.h"
 #include "sys/uapi.h"
 
-#if defined(__x86_64__)
-#define OUR_ARCH AUDIT_ARCH_X86_64
-#elif defined(__aarch64__)
-#define OUR_ARCH AUDIT_ARCH_AARCH64
-#endif
-
 enum {
-    ONLOOKERS = 4, /* that wait, for as many workspaces at once */
-    PAUSE_NS = 200000,
-    MAKER = JOIN_SOCKET + 1, /* to whom an onlooker says that it waits, and then has a job */
+    ONLOOKERS = 4,           /* that wait, for as many workspaces at once */
+    MEMORY = 256 << 20,      /* bytes, of each */
+    PAUSE_NS = 2000000,      /* before the next is made: not while somebody waits for an answer */
+    AGAIN_MS = 1000,         /* after one that could not be made */
+    MOST_FAILED = 5,         /* ... in a row */
+    MAKER = JOIN_SOCKET + 1, /* the pipe by which an onlooker says that it waits, then has a job */
 };
 
 /* --- which calls --- */
 
+/* Names on which the sandbox has mounts, whoever asks. */
+static bool is_reserved(const char *path)
+{
+    char top[256];
+    size_t n = strcspn(path + 1, "/");
+
+    if (n == 0 || n >= sizeof(top))
+        return true;
+    memcpy(top, path + 1, n);
+    top[n] = '\0';
+    return files_is_reserved_name(top);
+}
+
+/* What is at the path, opened name by name; -errno, also where a link is on the way. */
+static int reach(const char *path)
+{
+    scoped_fd int at = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    char name[256];
+
+    for (const char *part = path + 1; at >= 0 && *part;) {
+        size_t n = strcspn(part, "/");
+        if (n >= sizeof(name))
+            return -ENAMETOOLONG;
+        memcpy(name, part, n);
+        name[n] = '\0';
+        part += n + (part[n] == '/');
+        int next = openat(at, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+        scope_close(&at);
+        at = next;
+    }
+    return at < 0 ? -errno : take_fd(&at);
+}
+
 bool files_asleep_can(const struct files_message *m)
 {
-    static const bool reads[FILES_OP_COUNT_] = {
-        [FILES_READ] = true, [FILES_TEXT] = true, [FILES_STAT] = true, [FILES_LIST] = true};
-    const struct open_how how = {.flags = O_PATH | O_NOFOLLOW | O_CLOEXEC,
-                                 .resolve = RESOLVE_NO_SYMLINKS | RESOLVE_NO_XDEV};
     struct stat st;
 
-    if (!reads[m->op])
+    if (!files_reads_one(m->op) || is_reserved(m->path))
         return false;
-    scoped_fd int fd = (int)syscall(SYS_openat2, AT_FDCWD, m->path, &how, sizeof(how));
-    return fd >= 0 && fstat(fd, &st) == 0 &&
-           (!S_ISLNK(st.st_mode) || (m->op == FILES_STAT && !(m->flags & FILES_FOLLOW)));
+    scoped_fd int root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    scoped_fd int fd = reach(m->path);
+    if (root < 0 || fd < 0 || fstat(fd, &st) < 0 || !files_same_mount(root, fd))
+        return false;
+    return !S_ISLNK(st.st_mode) || (m->op == FILES_STAT && !(m->flags & FILES_FOLLOW));
 }
 
 /* --- giving up everything else --- */
 
-/* Nothing can be changed, started or connected to, whatever its owner may do. */
+/* Nothing can be changed, started, connected to or signalled, whatever its owner may do. */
 static int wall_in(void)
 {
     const uint64_t reads = LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR;
@@ -71,7 +95,7 @@ static int wall_in(void)
         .handled_access_net = 3, /* bind, connect */
         .scoped = CARREL_LANDLOCK_SCOPE_SIGNAL | CARREL_LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET};
 
-    if (abi < 0) /* the list of calls has to do */
+    if (abi < 0) /* the list of calls says the same, in its way */
         return errno == ENOSYS || errno == EOPNOTSUPP ? 0 : -errno;
     size_t size = abi >= CARREL_LANDLOCK_ABI_SCOPES ? sizeof(rules) : abi >= 4 ? 16 : 8;
     scoped_fd int fd = (int)syscall(SYS_landlock_create_ruleset, &rules, size, 0);
@@ -81,8 +105,6 @@ static int wall_in(void)
 static const int allowed[] = {
     SYS_recvmsg,
     SYS_newfstatat,
-    SYS_openat,
-    SYS_openat2,
     SYS_fstat,
     SYS_pread64,
     SYS_sendmsg,
@@ -95,7 +117,6 @@ static const int allowed[] = {
     SYS_getdents64,
     SYS_readlinkat,
     SYS_fstatfs,
-    SYS_fcntl,
     SYS_lseek,
     SYS_recvfrom,
     SYS_ppoll,
@@ -111,7 +132,9 @@ static const int allowed[] = {
     SYS_clock_gettime,
     SYS_rt_sigaction,
     SYS_rt_sigreturn,
+    SYS_sigaltstack,
     SYS_sched_yield,
+    SYS_sched_getaffinity,
     SYS_exit,
     SYS_exit_group,
     SYS_restart_syscall,
@@ -121,13 +144,9 @@ static const int allowed[] = {
     SYS_getuid,
     SYS_geteuid,
     SYS_getgid,
-    SYS_nanosleep,
-    SYS_clock_nanosleep,
     SYS_setsockopt,
-    SYS_prctl,
-    SYS_prlimit64,
-    SYS_sched_getaffinity,
-    /* Once, to enter the tree; later without effect, for want of the rights. */
+    SYS_shutdown,
+    /* Once, to enter the tree; what of these needs rights fails later. */
     SYS_fchdir,
     SYS_chdir,
     SYS_chroot,
@@ -135,69 +154,49 @@ static const int allowed[] = {
     SYS_setresgid,
     SYS_setresuid,
     SYS_capset,
-    SYS_close_range,
+    SYS_prctl,
 #ifdef __x86_64__
-    SYS_open,
     SYS_stat,
     SYS_lstat,
     SYS_poll,
-    SYS_pause,
     SYS_readlink,
 #endif
 };
 
-enum {
-    ALLOWED = sizeof(allowed) / sizeof(allowed[0]),
-    CHECKED = 24, /* instructions around them */
-};
-
-/* Threads can be made, processes and code cannot. clone3, which is not looked into, is answered so
- * that the C library takes clone. */
+/* Threads can be made, processes and code cannot, and files are opened to be read. clone3, which
+ * cannot be looked into, is answered so that the C library takes clone; fcntl can have signals sent
+ * to others, and so has only what is used. */
 static int filter_calls(void)
 {
-    struct sock_filter code[2 * ALLOWED + CHECKED];
-    size_t n = 0;
-    const uint32_t first = offsetof(struct seccomp_data, args[0]);
-    const uint32_t third = offsetof(struct seccomp_data, args[2]);
+    static const uint32_t harmless[] = {F_DUPFD_CLOEXEC, F_GETFD, F_SETFD, F_GETFL};
+    const uint32_t writes = O_WRONLY | O_RDWR | O_CREAT | O_TRUNC;
+    struct calls calls;
 
-#define STATEMENT(c, v)  code[n++] = (struct sock_filter)BPF_STMT(c, v)
-#define JUMP(c, v, t, f) code[n++] = (struct sock_filter)BPF_JUMP(c, v, t, f)
-    STATEMENT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch));
-    JUMP(BPF_JMP | BPF_JEQ | BPF_K, OUR_ARCH, 1, 0);
-    STATEMENT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
-    STATEMENT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
-    for (size_t i = 0; i < ALLOWED; i++) {
-        JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)allowed[i], 0, 1);
-        STATEMENT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
-    }
-    JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone3, 0, 1);
-    STATEMENT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS);
-    JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone, 0, 4);
-    STATEMENT(BPF_LD | BPF_W | BPF_ABS, first);
-    JUMP(BPF_JMP | BPF_JSET | BPF_K, CLONE_THREAD, 0, 1);
-    STATEMENT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
-    STATEMENT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM);
-    JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mmap, 1, 0);
-    JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mprotect, 0, 3);
-    STATEMENT(BPF_LD | BPF_W | BPF_ABS, third);
-    JUMP(BPF_JMP | BPF_JSET | BPF_K, PROT_EXEC, 1, 0);
-    STATEMENT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
-    STATEMENT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM);
-#undef STATEMENT
-#undef JUMP
-    struct sock_fprog program = {.len = (unsigned short)n, .filter = code};
-    return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) < 0 ? -errno : 0;
+    calls_begin(&calls);
+    calls_allow(&calls, allowed, sizeof(allowed) / sizeof(allowed[0]));
+    calls_allow_without(&calls, SYS_openat, 2, writes);
+#ifdef __x86_64__
+    calls_allow_without(&calls, SYS_open, 1, writes);
+#endif
+    calls_allow_without(&calls, SYS_mmap, 2, PROT_EXEC);
+    calls_allow_without(&calls, SYS_mprotect, 2, PROT_EXEC);
+    calls_allow_with(&calls, SYS_clone, 0, CLONE_THREAD);
+    calls_allow_values(&calls, SYS_fcntl, 1, harmless, sizeof(harmless) / sizeof(harmless[0]));
+    calls_refuse(&calls, SYS_clone3, ENOSYS);
+    return calls_enter(&calls);
 }
 
 /* Ahead of the job. To make the tree its root an ordinary user needs a user namespace; nobody is
- * mapped in it, and to files it remains who it is. */
+ * mapped in it, and to files it remains who it is. That before there ever was a second thread: one
+ * that has been joined may still be on its way out, and the kernel refuses then. */
 static int confine(void)
 {
     if (geteuid() != 0 && unshare(CLONE_NEWUSER) < 0)
         return -errno;
+    files_serve_rehearse();
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
         return -errno;
-    int r = files_bound_memory();
+    int r = files_bound_memory(MEMORY);
     if (r == 0)
         r = wall_in();
     return r < 0 ? r : filter_calls();
@@ -214,26 +213,25 @@ static int drop(const struct asleep_job *job)
     return syscall(SYS_capset, &head, none) < 0 ? -errno : 0;
 }
 
-static int enter(const struct asleep_job *job, int tree, pid_t parent)
+static int enter(const struct asleep_job *job, int tree)
 {
     if (fchdir(tree) < 0 || chroot(".") < 0 || chdir("/") < 0)
         return -errno;
     int r = drop(job);
-    if (r < 0)
-        return r;
-    /* After the ids, whose change clears these. */
-    if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0)
-        return -errno;
-    return getppid() == parent ? 0 : -EPIPE;
+    /* After the ids, whose change clears this. From now on the leash ends it, and not its maker. */
+    if (r == 0 &&
+        (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 || prctl(PR_SET_PDEATHSIG, 0, 0, 0, 0) < 0))
+        r = -errno;
+    return r;
 }
 
 /* --- jobs --- */
 
-static int receive(int jobs, struct asleep_job *job, int fds[2])
+static int receive(int jobs, struct asleep_job *job, int fds[ASLEEP_FDS])
 {
     union {
         struct cmsghdr align;
-        char room[CMSG_SPACE(2 * sizeof(int))];
+        char room[CMSG_SPACE(ASLEEP_FDS * sizeof(int))];
     } control;
     struct iovec part = {job, sizeof(*job)};
     struct msghdr msg = {.msg_iov = &part,
@@ -247,32 +245,32 @@ static int receive(int jobs, struct asleep_job *job, int fds[2])
     } while (n < 0 && errno == EINTR);
     const struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&msg) : NULL;
     if (n != sizeof(*job) || !c || c->cmsg_type != SCM_RIGHTS ||
-        c->cmsg_len != CMSG_LEN(2 * sizeof(int)))
+        c->cmsg_len != CMSG_LEN(ASLEEP_FDS * sizeof(int)))
         return -EPIPE;
-    memcpy(fds, CMSG_DATA(c), 2 * sizeof(int));
+    memcpy(fds, CMSG_DATA(c), ASLEEP_FDS * sizeof(int));
     return 0;
 }
 
 /* The socket for jobs is closed before the first call is read: whoever took this process over would
- * otherwise be given other trees. */
+ * otherwise be given other trees. The maker hears of the job before anything that may hang. */
 static _Noreturn void look_on(int jobs, pid_t parent)
 {
     struct asleep_job job;
-    int fds[2] = {-1, -1};
+    int fds[ASLEEP_FDS];
 
-    files_serve_rehearse();
     if (confine() < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || getppid() != parent ||
         write(MAKER, "", 1) != 1 || receive(jobs, &job, fds) < 0)
         _exit(1);
     (void)close(jobs);
-    int r = enter(&job, fds[0], parent);
-    scope_close(&fds[0]);
+    (void)close(MAKER);
+    int r = enter(&job, fds[0]);
+    (void)close(fds[0]);
     if (r == 0)
-        (void)files_serve_asleep(fds[1], MAKER);
+        (void)files_serve_asleep(fds[1], fds[2]);
     _exit(1);
 }
 
-/* Where its word is heard, and its end. */
+/* The pipe by which it is heard. */
 static int add_onlooker(int jobs)
 {
     int pair[2];
@@ -294,51 +292,66 @@ static int add_onlooker(int jobs)
 }
 
 struct waiting {
-    struct pollfd at;
-    bool can; /* it has got so far as to wait for a job */
+    int pipe;        /* from it; -1: there is none */
+    bool said_ready; /* it has got so far as to wait for a job */
 };
 
-/* A word, or the end. -ECHILD: it could not give up its rights, and so the next one could not. */
-static int hear(struct waiting *w)
+/* What is missing is made. 0 or -errno. */
+static int fill(struct waiting waiting[ONLOOKERS], int jobs)
 {
+    for (size_t i = 0; i < ONLOOKERS; i++) {
+        if (waiting[i].pipe >= 0)
+            continue;
+        waiting[i] = (struct waiting){.pipe = add_onlooker(jobs)};
+        if (waiting[i].pipe < 0)
+            return waiting[i].pipe;
+    }
+    return 0;
+}
+
+/* Waits for a word or an end. How many ended before they were ready; -1: one has become so. */
+static int hear(struct waiting waiting[ONLOOKERS])
+{
+    struct pollfd all[ONLOOKERS];
+    int failed = 0;
+    bool ready = false;
     char byte;
 
-    if (!w->at.revents)
+    for (size_t i = 0; i < ONLOOKERS; i++)
+        all[i] = (struct pollfd){.fd = waiting[i].pipe, .events = POLLIN};
+    if (poll(all, ONLOOKERS, -1) < 0)
         return 0;
-    if (read(w->at.fd, &byte, 1) == 1) {
-        w->can = true;
-        return 0;
+    for (size_t i = 0; i < ONLOOKERS; i++) {
+        if (!all[i].revents)
+            continue;
+        if (read(waiting[i].pipe, &byte, 1) == 1) {
+            ready = waiting[i].said_ready = true;
+            continue;
+        }
+        failed += !waiting[i].said_ready;
+        scope_close(&waiting[i].pipe);
     }
-    scope_close(&w->at.fd);
-    return w->can ? 0 : -ECHILD;
+    return ready ? -1 : failed;
 }
 
 int files_asleep(int jobs)
 {
     const struct timespec pause = {.tv_nsec = PAUSE_NS};
     struct waiting waiting[ONLOOKERS];
-    struct pollfd all[ONLOOKERS];
-    int r = 0;
+    int failed = 0;
 
     (void)prctl(PR_SET_NAME, "carrel-asleep", 0, 0, 0); /* for people who look at processes */
     (void)signal(SIGCHLD, SIG_IGN);
     for (size_t i = 0; i < ONLOOKERS; i++)
-        waiting[i].at.fd = -1;
-    while (r == 0) {
-        for (size_t i = 0; i < ONLOOKERS; i++) {
-            if (waiting[i].at.fd < 0)
-                waiting[i] = (struct waiting){{add_onlooker(jobs), POLLIN, 0}, false};
-            if (waiting[i].at.fd < 0)
-                return waiting[i].at.fd;
-            all[i] = waiting[i].at;
-        }
-        if (poll(all, ONLOOKERS, -1) < 0)
-            continue;
-        for (size_t i = 0; i < ONLOOKERS && r == 0; i++) {
-            waiting[i].at.revents = all[i].revents;
-            r = hear(&waiting[i]);
-        }
-        (void)nanosleep(&pause, NULL); /* not while somebody waits for an answer */
+        waiting[i].pipe = -1;
+    while (failed < MOST_FAILED) {
+        int r = fill(waiting, jobs);
+        int worse = r < 0 ? 1 : hear(waiting);
+        failed = worse < 0 ? 0 : failed + worse;
+        if (worse > 0)
+            (void)poll(NULL, 0, AGAIN_MS);
+        else
+            (void)nanosleep(&pause, NULL);
     }
-    return r;
+    return -ECHILD;
 }

@@ -3,9 +3,10 @@
  * no mount on the way, is the same seen from outside: an onlooker, a process whose root is the tree
  * and who may change nothing, reads it as the tree's owner. Whatever it cannot answer well it
  * passes on (FILES_ELSEWHERE), and the workspace is woken for that: so it never answers anything
- * else than the sandbox's own file server would.
+ * else than the sandbox's own file server would, if that could be had.
  *
  *   broker --a job--> one of the onlookers that wait --(enters the tree)--> calls, until none come
+ *                                                                           or the leash is pulled
  */
 #pragma once
 
@@ -14,14 +15,20 @@
 
 struct files_message;
 
-/* A job. Descriptors with it: the tree, and the socket that calls come by. */
+/* A job. Descriptors with it: the tree, the socket that calls come by, and the leash: a byte on it,
+ * or its end, ends the onlooker at once, whatever it is doing; the other end hears when it has
+ * gone. */
 struct asleep_job {
     uint32_t uid; /* of the tree's owner */
     uint32_t gid;
     uint32_t has_ids; /* 0: whoever started all this is the owner, and has no other ids to give */
 };
 
-/* Keeps onlookers waiting for jobs on that socket until they cannot be made. Returns -errno. */
+enum {
+    ASLEEP_FDS = 3
+};
+
+/* Keeps onlookers waiting for jobs on that socket, while any can be made. Returns -errno. */
 int files_asleep(int jobs);
 /* Whether this can be answered from the tree alone. */
 bool files_asleep_can(const struct files_message *m);

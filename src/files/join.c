@@ -102,15 +102,16 @@ static int wall_in(void)
 }
 
 /* All calls together: none of it is counted to the sandbox. What is not there is told as ENOMEM. */
-int files_bound_memory(void)
+int files_bound_memory(size_t bytes)
 {
-#ifndef __SANITIZE_ADDRESS__ /* whose shadow is larger than any bound */
-    const struct rlimit memory = {JOIN_MEMORY, JOIN_MEMORY};
-
-    if (setrlimit(RLIMIT_DATA, &memory) < 0)
-        return -errno;
-#endif
+#ifdef __SANITIZE_ADDRESS__ /* whose shadow is larger than any bound */
+    (void)bytes;
     return 0;
+#else
+    const struct rlimit memory = {bytes, bytes};
+
+    return setrlimit(RLIMIT_DATA, &memory) < 0 ? -errno : 0;
+#endif
 }
 
 static int enter(struct files_join *join, int pidfd)
@@ -133,7 +134,7 @@ static int enter(struct files_join *join, int pidfd)
         return -errno;
     r = wall_in();
     if (r == 0)
-        r = files_bound_memory();
+        r = files_bound_memory(JOIN_MEMORY);
     return r < 0 ? r : filter_calls(join);
 }
 

@@ -4,6 +4,7 @@
  * hidden directory. Answered by one int: 0 or an errno. */
 #pragma once
 
+#include <stddef.h>
 #include <stdint.h>
 
 enum {
@@ -33,4 +34,4 @@ struct files_activity {
  * sandbox see, and has no more rights than they. 0 or -errno. */
 int files_join(int socket, int *ret_hidden, struct files_activity **ret_activity);
 /* 0 or -errno. */
-int files_bound_memory(void);
+int files_bound_memory(size_t bytes);

@@ -10,6 +10,11 @@ static void put(struct buf *b, const char *text)
     pack_text(b, text ? text : "");
 }
 
+bool files_reads_one(enum files_op op)
+{
+    return op == FILES_READ || op == FILES_TEXT || op == FILES_STAT || op == FILES_LIST;
+}
+
 void files_pack(struct buf *b, const struct files_message *m)
 {
     pack_u64(b, m->op);

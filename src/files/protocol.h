@@ -86,6 +86,8 @@ struct files_message {
     uint64_t mode; /* FILES_MOST: the usual */
 };
 
+/* It looks at one file or directory, and changes nothing. */
+bool files_reads_one(enum files_op op);
 void files_pack(struct buf *b, const struct files_message *m);
 /* Points into the message, lists are in `arena`. False for anything but one whole, sane message. */
 bool files_unpack(char *bytes, size_t n, struct arena *arena, struct files_message *ret);

@@ -32,7 +32,6 @@ struct server {
     int hidden;
     struct files_activity *activity;
     bool asleep;
-    atomic_int maker; /* of onlookers: hears when this one has a job */
     atomic_int idle;
     atomic_int all;
     atomic_bool is_ending; /* the front and the broker have let go of the socket */
@@ -130,10 +129,10 @@ static bool add_thread(struct server *server)
     return false;
 }
 
-static void refuse(int stream)
+static void refuse(const struct server *server, int stream)
 {
     const struct files_message m = {.path = "/"};
-    struct files_call call = {.m = &m, .stream = stream, .hidden = -1};
+    struct files_call call = {.m = &m, .stream = stream, .hidden = -1, .asleep = server->asleep};
 
     answer_error(&call, 503, "unavailable",
                  "too many calls on this workspace's files are under way; try again");
@@ -162,11 +161,11 @@ static bool was_active(const struct files_activity *activity, uint64_t *seen)
     return active;
 }
 
-static void leave_maker(struct server *server)
+/* Nobody has asked for a while. What has come in this moment is still answered; then each thread
+ * reads the end. */
+static void close_up(const struct server *server)
 {
-    int maker = server->asleep ? atomic_exchange(&server->maker, -1) : -1;
-
-    scope_close(&maker);
+    (void)shutdown(server->socket, SHUT_RDWR);
 }
 
 static void *work(void *context)
@@ -181,22 +180,25 @@ static void *work(void *context)
         atomic_fetch_sub(&server->idle, 1);
     while (idle) {
         ssize_t n = receive(server->socket, bytes, &stream);
-        if (n < 0 && was_active(server->activity, &seen))
+        if (n < 0) {
+            if (!was_active(server->activity, &seen))
+                close_up(server);
             continue;
-        if (n <= 0) {
+        }
+        if (n == 0) {
             server->is_ending = true;
             break;
         }
         bool last = atomic_fetch_sub(&server->idle, 1) == 1 && !add_thread(server);
         atomic_fetch_add(&server->activity->begun, 1);
+        /* Who is to take the next call, and say so, if this one took long? */
         if (stream >= 0 && last)
-            refuse(stream); /* who is to take the next call, and say so, if this one took long? */
+            refuse(server, stream);
         else if (stream >= 0)
             handle(server, bytes, (size_t)n, stream);
         scope_close(&stream);
         atomic_fetch_add(&server->activity->ended, 1);
-        leave_maker(server);
-        idle = stays(server) && !server->is_ending;
+        idle = !server->is_ending && stays(server);
     }
     free(bytes);
     /* Nobody asks any more. Calls under way are finished, also one that was taken a moment ago and
@@ -222,24 +224,23 @@ int files_serve(int socket, int hidden, struct files_activity *activity)
         (void)pause();
 }
 
-int files_serve_asleep(int socket, int maker)
+/* This thread does nothing but wait for the leash. */
+int files_serve_asleep(int socket, int leash)
 {
     static struct files_activity activity;
     const struct timeval patience = {.tv_sec = ASLEEP_IDLE_S};
+    char byte;
 
-    the_server = (struct server){.socket = socket,
-                                 .hidden = -1,
-                                 .activity = &activity,
-                                 .asleep = true,
-                                 .maker = maker,
-                                 .idle = 1,
-                                 .all = 1};
+    the_server =
+        (struct server){.socket = socket, .hidden = -1, .activity = &activity, .asleep = true};
     if (setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience)) < 0)
         return -errno;
+    if (!add_thread(&the_server))
+        return -ENOMEM;
     (void)add_thread(&the_server);
-    (void)work(&the_server);
-    for (;;) /* others may still be at it */
-        (void)pause();
+    while (recv(leash, &byte, 1, 0) < 0 && errno == EINTR)
+        ;
+    _exit(0);
 }
 
 static void *rehearse(void *context)

@@ -5,9 +5,9 @@
  * only -errno. */
 struct files_activity;
 int files_serve(int socket, int hidden, struct files_activity *activity);
-/* The same for a tree without its sandbox (asleep.h); ends also when no calls come for a while.
- * `maker` is closed with the first answer. */
-int files_serve_asleep(int socket, int maker);
+/* The same for a tree without its sandbox (asleep.h); ends the process also when no calls come for
+ * a while, and at once when the leash says so. */
+int files_serve_asleep(int socket, int leash);
 /* Goes through a call for nobody: what a new process meets for the first time takes its time. */
 void files_serve_rehearse(void);
 /* The same in this thread alone, for one client: when that has gone, what it left is cleared up

@@ -7,12 +7,12 @@
 #include "broker/protocol.h"
 #include "files/protocol.h"
 
-/* Whether two paths, with or without a slash before them, begin with the same name. An empty one
+/* Whether two paths, with or without slashes before them, begin with the same name. An empty one
  * names nothing. */
 static bool same_top(const char *path, const char *other)
 {
-    path += *path == '/';
-    other += *other == '/';
+    path += strspn(path, "/");
+    other += strspn(other, "/");
     size_t n = strcspn(path, "/");
 
     return n > 0 && n == strcspn(other, "/") && memcmp(path, other, n) == 0;
@@ -36,14 +36,13 @@ static bool is_carrels(const char *path, bool on_template)
     return false;
 }
 
-bool asleep_may_answer(const struct files_message *m, const struct boundary_message *b)
+bool asleep_may_answer(const struct files_message *m, const struct exec_message *wake)
 {
-    bool reads =
-        m->op == FILES_READ || m->op == FILES_TEXT || m->op == FILES_STAT || m->op == FILES_LIST;
+    const struct boundary_message *b = &wake->boundary;
     const char *const links[] = {b->skills_at, b->ticket_at, b->places[LINK_SYSTEM],
                                  b->places[LINK_USER], b->places[LINK_TICKET]};
 
-    if (!reads || m->path[1] == '\0' || b->limits.disk_image ||
+    if (!files_reads_one(m->op) || *wake->plan || m->path[1] == '\0' || b->limits.disk_image ||
         is_carrels(m->path, *b->template != '\0'))
         return false;
     for (size_t i = 0; i < sizeof(links) / sizeof(links[0]); i++) {

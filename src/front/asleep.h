@@ -4,9 +4,9 @@
 
 #include <stdbool.h>
 
-struct boundary_message;
+struct exec_message;
 struct files_message;
 
 /* Reads something that is in the tree itself, as far as names tell: nothing is mounted there when
  * the workspace is awake. */
-bool asleep_may_answer(const struct files_message *m, const struct boundary_message *boundary);
+bool asleep_may_answer(const struct files_message *m, const struct exec_message *wake);

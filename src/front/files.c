@@ -242,14 +242,19 @@ static void add_server(struct files_server *server)
     server->front->file_servers = server;
 }
 
+static struct quota_wish wish_of(const struct files_stream *s)
+{
+    return (struct quota_wish){.workspace = s->workspace,
+                               .owner = s->owner_name,
+                               .memory_bytes = s->memory_bytes,
+                               .pids = s->pids};
+}
+
 /* Asks the broker, which wakes the workspace. */
 static struct files_server *ask(struct files_stream *s)
 {
     struct front *front = s->front;
-    const struct quota_wish wish = {.workspace = s->workspace,
-                                    .owner = s->owner_name,
-                                    .memory_bytes = s->memory_bytes,
-                                    .pids = s->pids};
+    const struct quota_wish wish = wish_of(s);
     struct files_server *server = new_server(s, false);
     struct awake *waking = server ? quota_wake(front, &wish) : NULL;
     uint64_t tag = waking ? link_expect(front->link, heard, server) : 0;
@@ -296,41 +301,6 @@ static void onlooker_ended(struct watch *watch, uint32_t what)
         (struct files_server *)(void *)((char *)watch - offsetof(struct files_server, watch)));
 }
 
-static void heard_asleep(void *context, struct answer *answer)
-{
-    struct files_server *server = context;
-    struct files_stream *waiting = take_waiting(server);
-
-    if (answer->kind == ANSWER_FILES && answer->fd_count == 1) {
-        server->socket = take_fd(&answer->fds[0]);
-        server->watch.ready = onlooker_ended;
-    }
-    if (server->socket < 0 ||
-        events_watch(server->front->events, &server->watch, server->socket, 0) < 0) {
-        drop_server(server);
-        for (struct files_stream *s = waiting; s; s = s->next)
-            s->may_sleep = false;
-    }
-    start_all(waiting);
-}
-
-static struct files_server *ask_asleep(const struct files_stream *s)
-{
-    struct files_server *server = new_server(s, true);
-    uint64_t tag = server ? link_expect(s->front->link, heard_asleep, server) : 0;
-    struct buf b;
-
-    if (!tag) {
-        free(server);
-        return NULL;
-    }
-    add_server(server);
-    buf_init(&b, MESSAGE_MAX);
-    protocol_pack_plain(&b, tag, &(struct plain_message){.texts = {s->bucket, s->workspace}});
-    link_send(s->front->link, REQUEST_FILES_ASLEEP, &b);
-    return server;
-}
-
 /* A server that has died since is asked for again. */
 static void begin_call(struct files_stream *s, int socket)
 {
@@ -352,11 +322,27 @@ static void begin_call(struct files_stream *s, int socket)
         s->calls->room(s->owner);
 }
 
+/* Calls that may be answered without a sandbox were let in without asking whether there may be one
+ * more. False: it is told that there may not. */
+static bool may_wake(const struct files_stream *s)
+{
+    const struct quota_wish wish = wish_of(s);
+    struct quota_answer quota;
+
+    quota_check_sandbox(s->front, &wish, &quota);
+    if (quota.wait != QUOTA_NOTHING)
+        s->calls->over_quota(s->owner, &quota);
+    return quota.wait == QUOTA_NOTHING;
+}
+
 static int start_awake(struct files_stream *s)
 {
     struct files_server *server = find(s->front, s->workspace, false);
+    bool unchecked = s->may_sleep;
 
     s->may_sleep = false;
+    if (!server && unchecked && !may_wake(s))
+        return 0;
     if (!server || server->socket < 0)
         return wait_for(s, server);
     begin_call(s, server->socket);
@@ -371,12 +357,59 @@ static int wake_instead(struct files_stream *s)
     return start_awake(s);
 }
 
+static void wake_all(struct files_stream *waiting)
+{
+    while (waiting) {
+        struct files_stream *s = waiting;
+        waiting = s->next;
+        int r = start_awake(s);
+        if (r < 0)
+            fail(s, -r);
+    }
+}
+
+static void heard_asleep(void *context, struct answer *answer)
+{
+    struct files_server *server = context;
+    struct files_stream *waiting = take_waiting(server);
+
+    if (answer->kind == ANSWER_FILES && answer->fd_count == 1) {
+        server->socket = take_fd(&answer->fds[0]);
+        server->watch.ready = onlooker_ended;
+    }
+    if (server->socket < 0 ||
+        events_watch(server->front->events, &server->watch, server->socket, 0) < 0) {
+        drop_server(server);
+        wake_all(waiting);
+        return;
+    }
+    start_all(waiting);
+}
+
+static struct files_server *ask_asleep(const struct files_stream *s)
+{
+    struct files_server *server = new_server(s, true);
+    uint64_t tag = server ? link_expect(s->front->link, heard_asleep, server) : 0;
+    struct buf b;
+
+    if (!tag) {
+        free(server);
+        return NULL;
+    }
+    add_server(server);
+    buf_init(&b, MESSAGE_MAX);
+    protocol_pack_plain(&b, tag, &(struct plain_message){.texts = {s->bucket, s->workspace}});
+    link_send(s->front->link, REQUEST_FILES_ASLEEP, &b);
+    return server;
+}
+
 static void begin_asleep(struct files_stream *s, struct files_server *server)
 {
     int r = send_call(s, server->socket);
 
     if (r < 0) {
-        drop_server(server);
+        if (r == -EPIPE || r == -ECONNRESET)
+            drop_server(server);
         r = wake_instead(s);
     } else {
         push_body(s);
@@ -584,7 +617,7 @@ struct files_stream *files_begin(struct front *front, const struct quota_wish *w
     s->calls = calls;
     s->owner = owner;
     s->only_reads = only_reads(m);
-    s->may_sleep = !*wake->plan && asleep_may_answer(m, &wake->boundary);
+    s->may_sleep = asleep_may_answer(m, wake);
     s->lasts = m->op == FILES_WATCH;
     s->older = front->file_streams;
     if (s->older)

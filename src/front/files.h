@@ -16,6 +16,7 @@
 #include "front/front.h"
 
 struct files_stream;
+struct quota_answer;
 struct quota_wish;
 
 struct files_calls {
@@ -23,6 +24,9 @@ struct files_calls {
     void (*answered)(void *owner, const struct files_head *head);
     /* The server cannot be reached, or died with the call: nothing was answered. */
     void (*failed)(void *owner, const struct err *err);
+    /* Only for what may be answered without waking the workspace (asleep.h): it has to be woken,
+     * and its owner may have no more sandboxes. May be NULL for others. */
+    void (*over_quota)(void *owner, const struct quota_answer *quota);
     /* There is room for more of the body; or more of the answer can be pulled. */
     void (*room)(void *owner);
     void (*more)(void *owner);

@@ -26,7 +26,7 @@ PATHS = ["/d", "/d/text", "/d/zeros", "/d/empty", "/d/binary", "/d/deep", "/d/de
          "/d/missing", "/missing", "/closed", "/closed/in", "/unsearchable", "/unsearchable/in", "/.bashrc", "/data", "/data/top",
          "/data/in", "/odd names", b"/odd names/a\nb\xff", "/" + "n" * 255, "/" + "n" * 256]
 OUTSIDE = ["/", "/d/root", "/d/tmp", "/d/root/etc/hostname", "/usr", "/etc/passwd", "/tmp", "/proc/version", "/dev/null"]  # new with each start
-QUERIES = ["", "?stat=1", "?stat=1&follow=1", "?list=1", "?list=1&depth=5", "?list=1&depth=2&limit=3", "?text=1&offset=1&limit=1"]
+QUERIES = ["", "?stat=1", "?stat=1&follow=1", "?list=1", "?list=1&brief=1", "?list=1&depth=5", "?list=1&depth=2&limit=3", "?text=1&offset=1&limit=1"]
 PLAIN = ["/d/text", "/d/zeros", "/d/empty", "/d/binary", "/d/deep/er/x", "/d/large", "/.bashrc", b"/odd names/a\nb\xff"]
 TREES = ["/d", "/d/deep", "/odd names", "/unsearchable"]
 UNLIKE = {"date", "x-request-id", "request-id"}
@@ -107,37 +107,81 @@ class Asleep(FilesTest):
         self.assertEqual("awake", self.state())
 
     def test_mounts_are_seen_as_inside(self):
-        """What a policy mounts hides what lies below; a list of the directory it is in shows it."""
+        """What a policy mounts hides what lies below, and a list of the directory it is in shows it; however it is spelled."""
         source = self.path("mounted")
         os.mkdir(source)
-        with open(f"{source}/shown", "w", encoding="ascii") as file:
-            file.write("mounted")
+        for place, text in ((source, "mounted"), (f"{self.host}/data/in", "hidden")):
+            with open(f"{place}/shown", "w", encoding="ascii") as file:
+                file.write(text)
         os.chmod(source, 0o755)
         self.daemon.stop()
         self.daemon.options = ("--set", f"mount_roots={source}")
         self.daemon.start()
-        changed = self.daemon.request("PATCH", f"/v1/workspaces/{self.space}", {"policy": {"mounts": [
-            {"source": source, "target": "/data/in"}]}})
-        self.assertEqual(200, changed.status, changed.bytes)
-        self.sleep()
-        self.assertEqual(b"mounted", self.files.get("/data/in/shown").bytes)
+        for target in ("/data/in", "//data//in"):
+            changed = self.daemon.request("PATCH", f"/v1/workspaces/{self.space}", {"policy": {"mounts": [
+                {"source": source, "target": target}]}})
+            self.assertEqual(200, changed.status, changed.bytes)
+            self.sleep()
+            self.assertEqual(b"mounted", self.files.get("/data/in/shown").bytes, target)
+            self.sleep()
+            listed = self.files.get("/data", "?list=1&depth=2").json["entries"]
+            self.assertEqual([7], [one["size"] for one in listed if one["path"] == "/data/in/shown"], target)
+
+    def busy(self):
+        """Onlookers that have a job."""
+        return {pid for pid in self.onlookers()[1] if len(self.tasks(pid)) > 1}
+
+    def tasks(self, pid):
+        try:
+            return os.listdir(f"/proc/{pid}/task")
+        except OSError:
+            return []
 
     def test_nothing_of_it_stays(self):
         self.sleep()
         self.assertEqual(b"x", self.files.get("/d/deep/er/x").bytes)
-        makers, before = self.onlookers()
-        self.assertEqual(1, len(makers))
-        busy = {pid for pid in before if len(os.listdir(f"/proc/{pid}/task")) > 1}
-        self.assertTrue(busy, "one has answered")
-        self.until(lambda: not busy & self.onlookers()[1], "an onlooker stays though nobody asks")
+        self.assertEqual(1, len(self.onlookers()[0]))
+        self.assertEqual(1, len(self.busy()))
+        self.until(lambda: not self.busy(), "an onlooker stays though nobody asks")
+        self.assertEqual("asleep", self.state())
 
-    def test_sleep_and_changes_of_the_whole_tree_end_it(self):
-        self.sleep()
-        self.assertEqual(b"x", self.files.get("/d/deep/er/x").bytes)
-        self.sleep()
-        self.assertEqual(b"x", self.files.get("/d/deep/er/x").bytes)
+    def slow(self, workspace=None, path="/d/large"):
+        """Somebody who does not read what he has asked for."""
+        return self.daemon.stream("GET", f"/v1/workspaces/{workspace or self.space}/files{path}")
+
+    def grow(self, workspace):
+        with open(f"{self.host_path(workspace)}/large", "wb") as file:
+            file.truncate(64 << 20)
+
+    def test_sleep_and_deletion_end_it_at_once(self):
+        self.grow(self.space)
+        for _ in range(3):
+            self.sleep()
+            slow = self.slow(path="/large")
+            self.assertEqual(1, len(self.busy()))
+            self.sleep()
+            self.until(lambda: not self.busy(), "it goes on in a workspace that was put to sleep", 2)
+            slow.keep.close()
+        slow = self.slow(path="/large")
         self.assertIn(self.daemon.request("DELETE", f"/v1/workspaces/{self.space}").status, (200, 202, 204))
+        self.until(lambda: not self.busy(), "it goes on in a workspace that was deleted", 2)
         self.assertIn(self.files.get("/d/deep/er/x").status, (404, 409))
+        slow.keep.close()
+
+    def test_a_plan_has_the_tree_alone(self):
+        self.grow(self.space)
+        self.sleep()
+        slow = self.slow(path="/large")
+        self.assertEqual(1, len(self.busy()))
+        made = self.daemon.post(f"/v1/workspaces/{self.space}/plans", {"creations": [{"path": "/d/planned", "content": "p"}]})
+        self.assertIn(made.status, (200, 201), made.bytes)
+        plan = f"/v1/workspaces/{self.space}/plans/{made.json['id']}"
+        applied = self.daemon.post(f"{plan}/apply?wait=1")
+        self.assertLess(applied.status, 300, applied.bytes)
+        self.until(lambda: self.daemon.get(plan).json["state"] == "applied", "the plan is not applied")
+        self.assertEqual(set(), self.busy(), "a reader from before is still there")
+        slow.keep.close()
+        self.assertEqual(b"p", self.files.get("/d/planned").bytes)
 
     def test_a_killed_one_is_replaced(self):
         self.sleep()
@@ -146,12 +190,45 @@ class Asleep(FilesTest):
         for pid in lookers:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        self.until(lambda: len(self.onlookers()[1] - lookers) >= 4, "no others are made")
+        self.sleep()
         self.assertEqual(b"x", self.files.get("/d/deep/er/x").bytes)
+        self.assertEqual("asleep", self.state())
+        self.grow(self.space)
+        slow = self.slow(path="/large")
         for pid in makers:
             os.kill(pid, signal.SIGKILL)
+        self.assertEqual(64 << 20, len(slow.read()), "who has begun does not end with its maker")
+        slow.keep.close()
         self.sleep()
-        for path in PLAIN:
+        for path in PLAIN:  # woken for it: no others are made for a minute
             self.assertEqual(200, self.files.get(path).status)
+
+    def test_no_more_sandboxes_than_the_owner_may_have(self):
+        self.daemon.stop()
+        self.daemon.options = ("--set", "owner_sandboxes=2")
+        self.daemon.start()
+        key = self.daemon.key("somebody")
+        spaces = [self.daemon.post("/v1/workspaces", {}, key=key).json["id"] for _ in range(6)]
+        answers = []
+
+        def ask(space):
+            with contextlib.closing(Files(self.daemon, space, key)) as files:
+                answers.append(files.get("/missing").status)
+        self.at_once(ask, spaces)
+        self.assertEqual({404, 429}, set(answers), answers)
+        awake = [space for space in spaces if self.daemon.get(f"/v1/workspaces/{space}").json["state"] == "awake"]
+        self.assertLessEqual(len(awake), 2)
+        asleep = [space for space in spaces if space not in awake][0]
+        with contextlib.closing(Files(self.daemon, asleep, key)) as files:
+            self.assertEqual(200, files.get("/.bashrc").status, "which needs no sandbox")
+
+    def at_once(self, function, arguments):
+        threads = [threading.Thread(target=function, args=(argument,)) for argument in arguments]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
 
     def test_many_workspaces_at_once(self):
         spaces = [self.space] + [self.workspace() for _ in range(11)]
@@ -167,26 +244,32 @@ class Asleep(FilesTest):
                 if files.get("/mine").bytes != space.encode():
                     wrong.append(space)
             files.close()
-        threads = [threading.Thread(target=read, args=(space,)) for space in spaces[1:]]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        self.at_once(read, spaces[1:])
         self.assertEqual([], wrong)
+        self.assertEqual({"asleep"}, {self.daemon.get(f"/v1/workspaces/{space}").json["state"] for space in spaces[1:]})
 
-    def test_a_slow_reader_holds_up_nobody(self):
-        """A stream that is not read, longer than the patience of who serves it."""
-        with open(f"{self.host}/d/large", "r+b") as file:
-            file.truncate(64 << 20)
+    def test_slow_readers_hold_up_nobody(self):
+        """More of them than onlookers wait, each the first to ask; and one beside whom others ask the same onlooker."""
+        spaces = [self.workspace() for _ in range(6)]
+        for space in spaces:
+            self.grow(space)
+        slow = [self.slow(space, "/large") for space in spaces]
         self.sleep()
-        answer = self.daemon.stream("GET", self.files.url + "/d/large")
+        self.grow(self.space)
+        self.assertEqual(b"x", self.files.get("/d/deep/er/x").bytes)
+        time.sleep(1.5)
+        self.assertEqual(b"x", self.files.get("/d/deep/er/x").bytes)
+        time.sleep(1.6)  # threads of the onlooker have given up waiting by now
+        slow.append(self.slow(path="/large"))
         for _ in range(4):
-            time.sleep(1)
             begun = time.monotonic()
             self.assertEqual(b"x", self.files.get("/d/deep/er/x").bytes)
             self.assertLess(time.monotonic() - begun, 5)
-        self.assertEqual(64 << 20, len(answer.read()))
-        answer.keep.close()
+            time.sleep(0.7)
+        self.assertEqual("asleep", self.state())
+        for one in slow:
+            self.assertEqual(64 << 20, len(one.read()))
+            one.keep.close()
 
     def test_a_link_swapped_in_leads_nowhere_else(self):
         """Attack 52, with the host's files for a prize: the one who swaps acts from outside, as while it sleeps nobody can inside."""

@@ -6,7 +6,8 @@
 #include "files/protocol.h"
 #include "front/asleep.h"
 
-static const char *const mounts[] = {"/srv/data", "/data/in", "ro", NULL};
+static const char *const mounts[] = {"/srv/data",    "/data/in", "ro", "/srv/more",
+                                     "//slashes/in", "ro",       NULL};
 
 static const struct boundary_message plain = {.skills_user = "",
                                               .skills_at = ".solven/skills",
@@ -18,7 +19,9 @@ static const struct boundary_message plain = {.skills_user = "",
 
 static bool may(enum files_op op, const char *path, const struct boundary_message *boundary)
 {
-    return asleep_may_answer(&(struct files_message){.op = op, .path = path}, boundary);
+    const struct exec_message wake = {.plan = "", .boundary = *boundary};
+
+    return asleep_may_answer(&(struct files_message){.op = op, .path = path}, &wake);
 }
 
 TEST(names_tell_what_lies_in_the_tree_itself)
@@ -52,6 +55,7 @@ TEST(names_tell_what_lies_in_the_tree_itself)
         {"/data", false}, /* something is mounted in it, which a list would show */
         {"/data/in/a", false},
         {"/data2/in/a", true},
+        {"/slashes/in", false},
     };
 
     for (size_t i = 0; i < LENGTH(rows); i++)
