@@ -12,7 +12,7 @@ TITLE = "Files over HTTP"
 ABOUT = """\
 - Requests over TCP on loopback by clients that keep their connection, in turns with what they are compared with.
   The file that is read has 4 KiB, the directory that is listed 100 entries. Reads come from the page cache.
-- ls: names and types (`brief=1`), as ls(1) without options. ls -l: all facts, for which each entry is looked at.
+- ls: names and types (`brief=1`), as ls(1) without options; all facts, as with -l, for which each entry is looked at.
 - asleep: whatever serves the workspace, a sandbox or an onlooker, is ended by `POST .../sleep` before each request,
   outside the measured time; each request is the first one.
 - A durable write is answered when content, name and its line in the audit record are on the disk. Bare: a new file,
@@ -43,8 +43,8 @@ def calls(bench, place, daemon):
     laps, count, slow = (1, 4, 3) if bench.quick else (10 * bench.scale, 200, 20)
     run_inside(place, daemon, "head -c 4096 /dev/zero > /four; mkdir /hundred && cd /hundred && seq 100 | xargs touch")
     asked = {"read": ("read of 4 KiB", "GET " + url("/four")), "stat": ("stat", "GET " + url("/four?stat=1")),
-             "ls": ("ls of 100 entries", "GET " + url("/hundred?list=1&brief=1")),
-             "ls-long": ("ls -l of 100 entries", "GET " + url("/hundred?list=1"))}
+             "ls-brief": ("ls of 100 entries, names and types", "GET " + url("/hundred?list=1&brief=1")),
+             "ls": ("ls of 100 entries, all facts", "GET " + url("/hundred?list=1"))}
     wall = {"bare": [], **{name + state: [] for state in ("", "-asleep") for name in asked}}
     blocks = []
     for lap in range(laps):

@@ -90,9 +90,9 @@ MARKS = [
     Mark("raw stream of a command's output to a client against a plain pipe", "≥ 0.5 ×", "daemon", "{}-stream", "raw",
          "vs_pipe", least=0.5, why=TWO_COPIES),
     *(Mark(f"{what} through HTTP against a bare spawn", "≤ 0.3 ×", "filesapi", "{}-calls", row, "vs_bare", most=0.3,
-           why={"ls": NAMES, "ls-long": STAT_EACH}.get(row, ""))
-      for row, what in (("read", "4 KiB of a file"), ("stat", "stat of a file"), ("ls", "list of 100 entries, names and types,"),
-                        ("ls-long", "list of 100 entries, all facts,"))),
+           why={"ls-brief": NAMES, "ls": STAT_EACH}.get(row, ""))
+      for row, what in (("read", "4 KiB of a file"), ("stat", "stat of a file"), ("ls-brief", "list of 100 entries, names and types,"),
+                        ("ls", "list of 100 entries, all facts,"))),
     Mark("4 KiB of a file of a sleeping workspace through HTTP against a bare spawn", "≤ 1 ×", "filesapi", "{}-calls",
          "read-asleep", "vs_bare", most=1.0, why=WHOLE_START),
     Mark("durable write of 4 KiB through HTTP against write, fsync, rename and fsync of the directory", "≤ 1.5 ×", "filesapi",

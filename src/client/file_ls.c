@@ -134,6 +134,11 @@ static int each_page(struct listing *l, const struct place *place, uint64_t dept
         if (files_ask(&l->f, place, &m, NULL, &page, err) < 0)
             return -1;
         const char *next = client_text(page, "next");
+        if (next && *cursor && strcmp(next, cursor) == 0) {
+            json_decref(page);
+            return err_set(err, ERR_IO, 0, "the list of '%s' does not go on; try again",
+                           place->path);
+        }
         snprintf(cursor, sizeof(cursor), "%s", next ? next : "");
         status = show(l, place, json_object_get(page, "entries"), context);
         json_decref(page);

@@ -190,13 +190,13 @@ enum {
 /* "2026-01-02", once for all times of that day. */
 static bool name_day(struct emit *e, int64_t day)
 {
-    time_t seconds = day * DAY;
+    time_t seconds;
     struct tm parts;
 
     if (e->day_n > 0 && e->day == day)
         return true;
     e->day = day;
-    e->day_n = gmtime_r(&seconds, &parts)
+    e->day_n = !__builtin_mul_overflow(day, DAY, &seconds) && gmtime_r(&seconds, &parts)
                    ? strftime(e->day_name, sizeof(e->day_name), "%Y-%m-%d", &parts)
                    : 0;
     return e->day_n > 0;
@@ -205,8 +205,8 @@ static bool name_day(struct emit *e, int64_t day)
 /* In quotes; "null" in a year that has no name. Returns where it ends. */
 static char *put_time(struct emit *e, char *at, const struct timespec *t)
 {
-    int64_t day = (t->tv_sec >= 0 ? t->tv_sec : t->tv_sec - DAY + 1) / DAY;
-    uint64_t second = (uint64_t)(t->tv_sec - day * DAY);
+    int64_t day = t->tv_sec / DAY - (t->tv_sec % DAY < 0); /* also of the first second there is */
+    uint64_t second = (uint64_t)t->tv_sec - (uint64_t)day * DAY;
     char clock[] = "T00:00:00.000000000Z\"";
 
     if (!name_day(e, day))

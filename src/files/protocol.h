@@ -52,7 +52,7 @@ enum files_flag {
     FILES_HASH = 1 << 7,
     FILES_ZIP = 1 << 8,
     FILES_RANGE = 1 << 9,  /* from..to was asked for: answered with 206, or 416 */
-    FILES_BRIEF = 1 << 10, /* names and types, as a directory has them: nothing is looked at */
+    FILES_BRIEF = 1 << 10, /* names and types, as a directory has them: without a look */
     FILES_FLAGS_ = (1 << 11) - 1,
 };
 
