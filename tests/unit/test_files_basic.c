@@ -999,7 +999,8 @@ static struct {
     int type; /* -1: as it is */
 } odd = {.type = -1};
 
-ssize_t getdents64(int fd, void *bytes, size_t size) /* instead of the library's */
+/* Instead of the library's. NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name) */
+ssize_t getdents64(int fd, void *bytes, size_t size)
 {
     ssize_t n = syscall(SYS_getdents64, fd, bytes, odd.twice ? size / 2 : size);
 
