@@ -87,8 +87,9 @@ void talk_close_files(struct message *message);
 /* One pass over the children of this process: kills each, and `group` where the kernel lists none.
  */
 void keeper_kill_children(pid_t group);
-/* All signals default and blocked; children unblock. Returns a descriptor that tells of ended
- * children, or -1. */
-int keeper_take_over_signals(void);
+/* All signals default and blocked; children unblock. */
+void keeper_take_over_signals(void);
+/* A descriptor that tells of ended children, or -1. */
+int keeper_watch_children(void);
 /* Serves commands on the socket until its end; in a process of its own. */
 _Noreturn void keeper_serve(int socket);

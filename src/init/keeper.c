@@ -38,10 +38,9 @@ struct keeper {
     struct reply usage;
 };
 
-int keeper_take_over_signals(void)
+void keeper_take_over_signals(void)
 {
     sigset_t all;
-    sigset_t child;
 
     /* Ignored ones would survive exec. The kernel's struct, all zero: default. By number, for a C
      * library keeps some to itself. */
@@ -51,6 +50,12 @@ int keeper_take_over_signals(void)
                        8)); /* SIGKILL, SIGSTOP: cannot be set */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, NULL);
+}
+
+int keeper_watch_children(void)
+{
+    sigset_t child;
+
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
     return signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
@@ -153,6 +158,18 @@ static void start(struct keeper *k, struct message *message)
         answer(k, REPLY_STARTED, 0, NULL);
 }
 
+/* Of a command that was sent ahead: whether it is still to be started. */
+static bool may_start(struct message *message)
+{
+    uint64_t permit;
+    bool is_ours = message->head.fd_count > 0 &&
+                   read(message->fds[message->head.fd_count - 1], &permit, sizeof(permit)) > 0;
+
+    if (is_ours)
+        (void)close(message->fds[--message->head.fd_count]);
+    return is_ours;
+}
+
 /* The engine is done with it: nothing it kept may stay behind. */
 static _Noreturn void leave(struct keeper *k)
 {
@@ -177,6 +194,11 @@ static void serve_message(struct keeper *k)
     if (!talk_receive(k->socket, &message))
         leave(k);
     switch (message.head.kind) {
+    case MESSAGE_AHEAD:
+        if (k->busy || !may_start(&message))
+            leave(k);
+        start(k, &message);
+        break;
     case MESSAGE_COMMAND:
         if (k->busy)
             leave(k);
@@ -208,7 +230,7 @@ _Noreturn void keeper_serve(int socket)
         process_close_from(KEEPER_SOCKET + 1, CLOSE_NOW) < 0 ||
         prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) < 0)
         _exit(1);
-    int signals = keeper_take_over_signals();
+    int signals = keeper_watch_children(); /* all are blocked and by default: as pid 1 has them */
     if (signals < 0)
         _exit(1);
     answer(&k, REPLY_READY, 0, NULL);

@@ -300,6 +300,7 @@ int main(int argc, char **argv)
 
     box.socket = ENGINE_SOCKET;
     (void)fcntl(box.socket, F_SETFD, FD_CLOEXEC);
+    keeper_take_over_signals(); /* now: a pool has it done ahead */
     if (namespaces && unshare((int)namespaces) < 0) {
         err_set(&err, ERR_KERNEL, errno, "make namespaces (0x%lx)", namespaces);
         die(&err);
@@ -307,7 +308,7 @@ int main(int argc, char **argv)
     do
         serve_message(); /* the setup, which the engine still prepares */
     while (progress != BUILT);
-    int signals = keeper_take_over_signals();
+    int signals = keeper_watch_children();
     if (signals < 0) {
         err_set(&err, ERR_LIMIT, errno, "watch for the command's end");
         die(&err);

@@ -242,6 +242,27 @@ void exec_fail(struct exec *exec, int status, const struct err *err)
     exec->failure = *err;
 }
 
+/* Of a command that is with its keeper, and has been killed. */
+static void end_tree(struct exec *exec)
+{
+    struct keeper *k = exec->keeper;
+
+    exec->due_ms = exec->deadline_ms = 0;
+    if (exec->state < EXEC_LEFTOVER && k->pid > 0)
+        ignore(census_take(k->pid, COUNTED_AT_KILL, &exec->at_kill) == 0); /* then it is less */
+    if (exec->at_kill.tasks > 0 && exec->at_kill.tasks <= COUNTED_AT_KILL)
+        exec->left = exec->at_kill.tasks;
+    if (keeper_has_group(k)) {
+        exec->left = group_count(k->group);
+        (void)group_kill(k->group);
+        exec->pass_ms = exec->kill_ms + FIRST_LOOK_MS;
+    } else {
+        (void)keeper_send(k, MESSAGE_KILL, NULL, 0, NULL, 0);
+        if (k->pid > 0) /* the command may have stopped it */
+            (void)syscall(SYS_pidfd_send_signal, k->pidfd, SIGCONT, NULL, 0);
+    }
+}
+
 /* While the command starts: what the kernel has killed for lack of memory before it. */
 static void look_at_memory(struct session *session)
 {
@@ -267,11 +288,48 @@ static void hand_over(struct exec *exec)
     exec->session->calls.started(exec->owner, exec, fds);
 }
 
+/* Its message is on its way. */
+static void note_sent(struct exec *exec)
+{
+    free(exec->message);
+    exec->message = NULL;
+    for (int i = 0; i < 3; i++)
+        scope_close(&exec->command_fds[i]);
+    look_at_memory(exec->session);
+    exec->oom_before = exec->session->oom_kills;
+}
+
+static void note_told(struct exec *exec)
+{
+    exec->keeper->state = KEEPER_BUSY;
+    exec->state = EXEC_ASKED;
+    exec->due_ms = now_ms() + ANSWER_WITHIN_MS;
+}
+
+bool exec_give_ahead(struct exec *exec, struct keeper *k)
+{
+    if (!keeper_send_ahead(k, exec))
+        return false;
+    k->exec = exec;
+    exec->keeper = k;
+    note_sent(exec);
+    return true;
+}
+
+void exec_meet_keeper(struct exec *exec)
+{
+    scope_close(&exec->keeper->permit);
+    note_told(exec);
+    if (!exec->tty)
+        hand_over(exec);
+    if (exec->killed)
+        end_tree(exec);
+}
+
 void exec_give(struct exec *exec, struct keeper *k)
 {
     struct session *session = exec->session;
 
-    k->state = KEEPER_BUSY;
     k->exec = exec;
     exec->keeper = k;
     if (!keeper_send(k, MESSAGE_COMMAND, exec->message, exec->message_size, exec->command_fds,
@@ -286,16 +344,10 @@ void exec_give(struct exec *exec, struct keeper *k)
         }
         return;
     }
-    exec->state = EXEC_ASKED;
-    exec->due_ms = now_ms() + ANSWER_WITHIN_MS;
-    free(exec->message);
-    exec->message = NULL;
-    for (int i = 0; i < 3; i++)
-        scope_close(&exec->command_fds[i]);
+    note_told(exec);
+    note_sent(exec);
     if (exec->limited && k->group)
         (void)source_set(session, &exec->memory, group_oom_fd(k->group), EPOLLIN);
-    look_at_memory(session);
-    exec->oom_before = session->oom_kills;
     if (!exec->tty)
         hand_over(exec);
 }
@@ -406,21 +458,8 @@ void exec_kill(struct exec *exec, enum carrel_reason reason)
     exec->kill_ms = exec->grace_ms = now_ms();
     exec->left = SIZE_MAX;
     exec->due_ms = exec->deadline_ms = 0;
-    if (exec->state == EXEC_QUEUED || !k)
-        return; /* exec_attend */
-    if (exec->state < EXEC_LEFTOVER && k->pid > 0)
-        ignore(census_take(k->pid, COUNTED_AT_KILL, &exec->at_kill) == 0); /* then it is less */
-    if (exec->at_kill.tasks > 0 && exec->at_kill.tasks <= COUNTED_AT_KILL)
-        exec->left = exec->at_kill.tasks;
-    if (keeper_has_group(k)) {
-        exec->left = group_count(k->group);
-        (void)group_kill(k->group);
-        exec->pass_ms = exec->kill_ms + FIRST_LOOK_MS;
-    } else {
-        (void)keeper_send(k, MESSAGE_KILL, NULL, 0, NULL, 0);
-        if (k->pid > 0) /* the command may have stopped it */
-            (void)syscall(SYS_pidfd_send_signal, k->pidfd, SIGCONT, NULL, 0);
-    }
+    if (exec->state != EXEC_QUEUED && k)
+        end_tree(exec); /* else exec_attend */
 }
 
 /* A command can kill its keeper. What it kept must end all the same: with its group, or else with
@@ -494,6 +533,8 @@ void exec_attend(struct exec *exec, uint64_t now)
     if (!exec->killed)
         return;
     if (exec->state == EXEC_QUEUED) {
+        if (exec->keeper && !keeper_take_back(exec->keeper))
+            return; /* its keeper's hello is there to be heard */
         if (exec->keeper)
             keeper_lose(exec->keeper);
         exec_finish(exec);

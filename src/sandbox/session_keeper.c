@@ -3,12 +3,27 @@
  *
  *   asked --(hello)--> idle --(a command)--> busy --(nothing left of it)--> idle
  *     any --(its socket ends, or we end it)--> lost
+ *
+ * A command that waits is sent right behind the request for its keeper, with a permit that is read
+ * once: by the keeper, after its hello and before the start, or by us, to take the command back.
+ * Until the hello is heard the command is EXEC_QUEUED, as if it had not been sent:
+ *
+ *   what happens meanwhile      permit is there            permit was read by the keeper
+ *   hello                       busy; the command is told  the same
+ *   a signal for the command    nobody to take it          the same
+ *   kill, deadline              taken back: ends at once,  hello is on its way: ended behind it, as
+ *                               was never started          one that is about to start
+ *   no keeper could be made     fails                      (the hello comes first)
+ *   killed by its own command   -                          after the hello, or instead of it where
+ *                                                          its pid is gone: exec_lose_keeper
+ *   pid 1 or the sandbox ends   told with the end of all   the same
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -18,12 +33,18 @@
 #include "base/fd.h"
 #include "sandbox/session_parts.h"
 
-static unsigned count(const struct session *session, enum keeper_state state, bool reserved)
+enum {
+    AHEAD_BYTES = 16384, /* at most, in one piece: all of it is sent, or nothing */
+    MOST_FDS = 4         /* of a message: standard files, and a permit */
+};
+
+/* Those that are for whoever comes. */
+static unsigned count(const struct session *session, enum keeper_state state)
 {
     unsigned n = 0;
 
     for (const struct keeper *k = session->keepers; k; k = k->next)
-        n += k->state == state && k->reserved == reserved;
+        n += k->state == state && !k->reserved && !k->exec;
     return n;
 }
 
@@ -50,7 +71,7 @@ bool keeper_ask(struct session *session, struct exec *exec)
     }
     k->session = session;
     k->socket = pair[0];
-    k->pid = k->pidfd = -1;
+    k->pid = k->pidfd = k->permit = -1;
     k->source = (struct source){.kind = SOURCE_KEEPER, .fd = -1, .of = k};
     k->due_ms = now_ms() + ANSWER_WITHIN_MS;
     k->next = session->keepers;
@@ -81,6 +102,7 @@ void keeper_lose(struct keeper *k)
         return;
     (void)source_set(session, &k->source, -1, 0);
     scope_close(&k->socket);
+    scope_close(&k->permit);
     k->state = KEEPER_LOST;
     for (struct keeper **at = &session->keepers; *at; at = &(*at)->next) {
         if (*at == k) {
@@ -144,11 +166,11 @@ static bool send_unsent(struct keeper *k)
 }
 
 static ssize_t send_now(int socket, const struct message_head *head, const void *bytes,
-                        const int fds[3])
+                        const int *fds)
 {
     union {
         struct cmsghdr align;
-        char room[CMSG_SPACE(3 * sizeof(int))];
+        char room[CMSG_SPACE(MOST_FDS * sizeof(int))];
     } control = {0};
     struct iovec parts[2] = {{(void *)(uintptr_t)head, sizeof(*head)},
                              {(void *)(uintptr_t)bytes, head->length}};
@@ -189,6 +211,30 @@ bool keeper_send(struct keeper *k, uint32_t kind, const void *bytes, size_t size
     }
     done -= sizeof(head);
     return done == size || keep_unsent(k, (const char *)bytes + done, size - done);
+}
+
+bool keeper_send_ahead(struct keeper *k, const struct exec *exec)
+{
+    size_t files = exec->tty ? 0 : 3;
+    struct message_head head = {MESSAGE_AHEAD, (uint32_t)exec->message_size, (uint32_t)files + 1};
+    int fds[MOST_FDS];
+
+    if (exec->message_size > AHEAD_BYTES)
+        return false;
+    k->permit = eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);
+    memcpy(fds, exec->command_fds, files * sizeof(int));
+    fds[files] = k->permit;
+    if (k->permit >= 0 && send_now(k->socket, &head, exec->message, fds) > 0)
+        return true;
+    scope_close(&k->permit);
+    return false;
+}
+
+bool keeper_take_back(const struct keeper *k)
+{
+    uint64_t permit;
+
+    return k->permit < 0 || read(k->permit, &permit, sizeof(permit)) > 0;
 }
 
 /* --- hearing --- */
@@ -244,6 +290,8 @@ static void greet(struct keeper *k)
         k->group = group_make(&session->home, k->pid, k->pidfd, &k->exec->limits);
         return; /* its command comes when it is under its limits */
     }
+    if (k->exec)
+        exec_meet_keeper(k->exec);
     keepers_dispatch(session);
     put_aside(k);
 }
@@ -255,7 +303,8 @@ static struct exec *find_waiting(struct session *session, unsigned *ret_count)
 
     *ret_count = 0;
     for (struct exec *exec = session->execs; exec; exec = exec->next) {
-        if (exec->state != EXEC_QUEUED || exec->limited || exec->killed || exec->failed)
+        if (exec->state != EXEC_QUEUED || exec->keeper || exec->limited || exec->killed ||
+            exec->failed)
             continue;
         oldest = exec;
         (*ret_count)++;
@@ -268,7 +317,9 @@ static struct exec *find_unlucky(const struct keeper *k)
 {
     unsigned waiting;
 
-    return k->reserved ? k->exec : find_waiting(k->session, &waiting);
+    if (k->exec || k->reserved)
+        return k->exec && !k->exec->killed ? k->exec : NULL;
+    return find_waiting(k->session, &waiting);
 }
 
 /* The command may have killed it, or there was no process left for it. */
@@ -279,6 +330,8 @@ static void mourn(struct keeper *k)
     bool unborn = k->state == KEEPER_ASKED;
     struct err err = {0};
 
+    if (unborn && exec && !keeper_take_back(k))
+        exec_meet_keeper(exec); /* it has been there */
     keeper_lose(k);
     if (!exec || !exec->killed) /* not our doing */
         session->ahead_ms = now_ms() + PAUSE_MS;
@@ -333,7 +386,7 @@ void keeper_rest(struct keeper *k)
     if (k->state != KEEPER_BUSY)
         return;
     k->state = KEEPER_IDLE;
-    if (k->reserved || count(k->session, KEEPER_IDLE, false) > IDLE_KEEPERS) {
+    if (k->reserved || count(k->session, KEEPER_IDLE) > IDLE_KEEPERS) {
         keeper_lose(k);
         return;
     }
@@ -361,6 +414,18 @@ static struct keeper *find_idle(struct session *session)
         without->group = NULL;
     }
     return without;
+}
+
+/* The oldest, too. */
+static struct keeper *find_unborn(struct session *session)
+{
+    struct keeper *oldest = NULL;
+
+    for (struct keeper *k = session->keepers; k; k = k->next) {
+        if (k->state == KEEPER_ASKED && !k->reserved && !k->exec)
+            oldest = k;
+    }
+    return oldest;
 }
 
 /* One of those that have a keeper of their own; false: there is nothing to do for any. */
@@ -404,9 +469,12 @@ void keepers_dispatch(struct session *session)
         exec_give(exec, k);
     (void)find_waiting(session, &waiting);
     /* One for each that waits, and one ahead; but none for a command that kills them all. */
-    bool ahead = count(session, KEEPER_IDLE, false) == 0 && now_ms() >= session->ahead_ms;
-    for (unsigned n = count(session, KEEPER_ASKED, false); n < waiting + ahead; n++) {
+    bool ahead = count(session, KEEPER_IDLE) == 0 && now_ms() >= session->ahead_ms;
+    for (unsigned n = count(session, KEEPER_ASKED); n < waiting + ahead; n++) {
         if (!keeper_ask(session, NULL))
-            return;
+            break;
     }
+    while ((exec = find_waiting(session, &waiting)) && (k = find_unborn(session)) &&
+           exec_give_ahead(exec, k))
+        ;
 }

@@ -58,6 +58,7 @@ struct keeper {
     int socket;
     pid_t pid; /* on this side, by the kernel's word */
     int pidfd;
+    int permit;          /* KEEPER_ASKED: of the command that was sent ahead; or -1 */
     uint64_t due_ms;     /* KEEPER_ASKED: until then */
     struct exec *exec;   /* its command, or the one it was asked for */
     bool reserved;       /* for a command with limits of its own: never used again */
@@ -70,7 +71,7 @@ struct keeper {
 };
 
 enum exec_state {
-    EXEC_QUEUED, /* for a keeper */
+    EXEC_QUEUED, /* for a keeper; with one: sent ahead, or to come when it is in its group */
     EXEC_ASKED,  /* it has been told to its keeper */
     EXEC_RUNNING,
     EXEC_LEFTOVER, /* ended; others of its tree may run */
@@ -204,6 +205,11 @@ void keeper_rest(struct keeper *keeper);
 /* The message is sent now or later; false: the keeper is lost. */
 bool keeper_send(struct keeper *keeper, uint32_t kind, const void *bytes, size_t size,
                  const int fds[3], size_t fd_count);
+/* The command to a keeper that is yet to be made; false: it is to wait for it. */
+bool keeper_send_ahead(struct keeper *keeper, const struct exec *exec);
+/* Of what was sent ahead, if anything: true: it has not been read, and never will be. Else the
+ * keeper has said hello before it. */
+bool keeper_take_back(const struct keeper *keeper);
 /* Gives waiting commands to keepers that can take them, and sees to it that there are some. */
 void keepers_dispatch(struct session *session);
 
@@ -211,6 +217,10 @@ void keepers_dispatch(struct session *session);
 
 /* Tells the command to its keeper; where that fails the keeper is lost, and it waits again. */
 void exec_give(struct exec *exec, struct keeper *keeper);
+/* ... to one that is yet to be made; false: it goes on waiting. */
+bool exec_give_ahead(struct exec *exec, struct keeper *keeper);
+/* The keeper that it was sent to ahead is there. */
+void exec_meet_keeper(struct exec *exec);
 /* What its keeper says. */
 void exec_hear(struct exec *exec, const struct reply *reply, int *fds, size_t *fd_count);
 /* Its keeper has gone, without having been asked to. */

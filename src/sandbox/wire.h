@@ -17,6 +17,9 @@ enum message_kind {
     MESSAGE_SIGNAL,    /* uint32: forwarded to the command's process group */
     MESSAGE_KEEPER,    /* + a socket: start a keeper that serves commands on it, one at a time */
     MESSAGE_KILL,      /* to a keeper: end all that its command has started */
+    MESSAGE_AHEAD,     /* to a keeper that is yet to be made: MESSAGE_COMMAND, + a permit, last: an
+                          eventfd. Who reads it first decides: the keeper starts the command, or the
+                          engine has taken it back */
 };
 
 enum reply_kind {

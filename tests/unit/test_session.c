@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/fsuid.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -757,6 +758,95 @@ TEST(a_first_process_that_is_killed_while_it_makes_a_keeper_is_not_taken_for_a_k
             forget(&place, &more[n]);
         session_free(place.session);
     }
+    return 0;
+}
+
+/* Whether it is there, within our patience. */
+static bool appears(const char *path)
+{
+    uint64_t until = now_ms() + PATIENCE_MS;
+    struct stat st;
+
+    while (lstat(path, &st) < 0 && now_ms() < until)
+        (void)poll(NULL, 0, 5);
+    return lstat(path, &st) == 0;
+}
+
+TEST(what_waits_for_its_keeper_ends_at_once_and_is_never_started)
+{
+    struct carrel_spec spec = spec_of("session-u");
+    struct place place;
+    struct heard killed;
+    struct heard late;
+    struct heard after;
+
+    CHECK(open_place(&place, &spec));
+    CHECK(kill(session_pid(place.session), SIGSTOP) == 0); /* nothing is made there */
+    CHECK(ask(&place, &killed, "touch killed; sleep 1000", 0));
+    CHECK(ask(&place, &late, "touch late; sleep 1000", 50));
+    exec_signal(killed.exec, SIGTERM);
+    exec_kill(killed.exec, CARREL_ENDED_SIGNAL);
+    CHECK(becomes(&place, &killed.gone) && !killed.started);
+    CHECK(killed.result.reason == CARREL_ENDED_SIGNAL && killed.result.exit_code == 137);
+    CHECK(becomes(&place, &late.gone) && !late.started);
+    CHECK(late.result.reason == CARREL_ENDED_TIMEOUT && late.result.exit_code == 124);
+    CHECK(late.result.duration_ms < 5000 && session_execs(place.session) == 0);
+    forget(&place, &killed);
+    forget(&place, &late);
+    CHECK(kill(session_pid(place.session), SIGCONT) == 0);
+    CHECK(run(&place, &after, "sleep 0.2; ls; cat /proc/[0-9]*/comm"));
+    CHECK(!strstr(after.out, "killed") && !strstr(after.out, "late"));
+    CHECK(!strstr(after.out, "sleep") && !place.over);
+    session_free(place.session);
+    return 0;
+}
+
+TEST(what_its_keeper_has_begun_before_it_was_heard_of_is_ended_whole)
+{
+    struct carrel_spec spec = spec_of("session-v");
+    struct place place;
+    struct heard heard;
+    struct heard after;
+
+    CHECK(open_place(&place, &spec));
+    CHECK(ask(&place, &heard, "echo on; sleep 1000 & touch begun; sleep 1000", 0));
+    CHECK(appears("session-v/begun"));
+    exec_kill(heard.exec, CARREL_ENDED_TIMEOUT);
+    CHECK(becomes(&place, &heard.gone) && heard.started && strstr(heard.out, "on"));
+    CHECK(heard.result.reason == CARREL_ENDED_TIMEOUT && heard.result.exit_code == 124);
+    forget(&place, &heard);
+    CHECK(run(&place, &after, "cat /proc/[0-9]*/comm"));
+    CHECK(!strstr(after.out, "sleep") && !place.over);
+    session_free(place.session);
+    /* Its keeper is gone before a word of it was heard, and what it has left is not. */
+    CHECK(open_place(&place, &spec));
+    CHECK(ask(&place, &heard, "echo on; kill -9 $PPID; touch killer; sleep 1000", 0));
+    CHECK(appears("session-v/killer"));
+    CHECK(becomes(&place, &heard.gone) && heard.started && strstr(heard.out, "on"));
+    CHECK(heard.result.signal == SIGKILL && becomes(&place, &place.over));
+    forget(&place, &heard);
+    session_free(place.session);
+    return 0;
+}
+
+TEST(a_command_fails_whose_keeper_cannot_be_made_and_is_not_started_later)
+{
+    struct carrel_spec spec = spec_of("session-w");
+    struct place place;
+    struct heard heard;
+    struct heard after;
+
+    CHECK(open_place(&place, &spec));
+    CHECK(kill(session_pid(place.session), SIGSTOP) == 0);
+    CHECK(ask(&place, &heard, "touch made; sleep 1000", 0));
+    CHECK(heard.exec->keeper && shutdown(heard.exec->keeper->socket, SHUT_RDWR) == 0);
+    CHECK(becomes(&place, &heard.gone) && !heard.started && heard.result.exit_code == 125);
+    CHECK(strstr(heard.result.note, "no process is left") && !place.over);
+    forget(&place, &heard);
+    CHECK(kill(session_pid(place.session), SIGCONT) == 0);
+    CHECK(run(&place, &after, "sleep 0.2; ls; cat /proc/[0-9]*/comm"));
+    CHECK(!strstr(after.out, "made") && !strstr(after.out, "sleep"));
+    session_free(place.session);
     return 0;
 }
 
