@@ -300,3 +300,59 @@ TEST(what_is_held_back_comes_before_what_was_written_later)
     end(&s);
     return 0;
 }
+
+struct told {
+    struct follower follower; /* first: they are the same thing */
+    const struct job *job;
+    unsigned ended;
+    unsigned drained;
+    uint64_t ended_at;
+};
+
+static void hear_ended(struct follower *follower)
+{
+    struct told *told = (struct told *)follower;
+
+    told->ended++;
+    told->ended_at = job_output_end(told->job);
+}
+
+static void hear_drained(struct follower *follower)
+{
+    ((struct told *)follower)->drained++;
+}
+
+/* A keeper holds it open beyond the command's end, and what the command has left may write on. */
+TEST(an_end_is_told_before_its_record_is_on_the_disk_and_needs_no_end_of_the_output)
+{
+    struct told told = {
+        .follower = {
+            .started = hear_start, .output = hear, .ended = hear_ended, .drained = hear_drained}};
+    struct scene s;
+
+    for (int held = 0; held < 2; held++) {
+        CHECK(begin(&s, held ? "held" : "open"));
+        told.job = s.job;
+        told.ended = told.drained = 0;
+        job_follow(s.job, &told.follower);
+        CHECK(write(s.out, "a", 1) == 1);
+        s.job->held = held;
+        job_end(s.job, &(struct ended_message){0});
+        CHECK(told.ended == !held && told.drained == 0); /* not where the end is not all of it */
+        CHECK(held || told.ended_at == sizeof(much) + 1);
+        CHECK(write(s.out, "b", 1) == 1);
+        turn_once_more(&s);
+        job_settle(s.job, 0);
+        CHECK(told.drained == !held);
+        CHECK(held || s.job->final == sizeof(much) + 2);
+        job_let_go(s.job);
+        CHECK(told.drained == 1 && told.ended == !held);
+        job_unfollow(s.job, &told.follower);
+        job_unfollow(s.job, &s.follower);
+        job_gone(s.job);
+        (void)close(s.out);
+        (void)close(s.err);
+        end(&s);
+    }
+    return 0;
+}
