@@ -12,6 +12,9 @@
  *
  *   exec_start --> asked --started--> running --ended--> leftover --gone--> freed
  *                    |--ended (could not be started)-----------------^
+ *
+ * What is asked may be on its way to a keeper that is yet to be made (the table of
+ * session_keeper.c): killed or too late by then, it ends at once, and is never started.
  */
 #pragma once
 
