@@ -539,7 +539,7 @@ class Property(FilesTest):
             self.assertEqual(one[:2], theirs[path][:2], f"{path!r} {words}")
             self.assertTrue(one[2] == theirs[path][2], f"the contents of {path!r} {words}")
 
-    def run_seed(self, seed, count, space):
+    def run_seed(self, seed, count, space, sleeps=False):
         twin = self.twin_of(space)
         files = Files(self.daemon, space)
         served, dice, done = Served(files), Dice(seed, twin), []
@@ -549,6 +549,8 @@ class Property(FilesTest):
                 dice.look()
                 name, *arguments = dice.operation()
                 expected = twin.outcome(getattr(twin, name), *arguments)
+            if sleeps and number % 3 == 0:
+                self.daemon.post(f"/v1/workspaces/{space}/sleep")
             got = getattr(served, name)(*arguments)
             done = [*done[-7:], f"{name} {[a if not isinstance(a, bytes) else a[-80:] for a in arguments]!r:.300}"]
             words = (f"in operation {number} of seed {seed} (add it to {os.path.basename(SEEDS)}): {expected!r:.300} by system "
@@ -561,6 +563,9 @@ class Property(FilesTest):
     def test_the_api_does_what_plain_system_calls_do(self):
         for seed, count in self.seeds():
             self.run_seed(seed, count, self.workspace())
+
+    def test_the_same_in_a_workspace_that_sleeps_again_and_again(self):
+        self.run_seed(int.from_bytes(os.urandom(4)), OPERATIONS // 5, self.workspace(), sleeps=True)
 
     def test_the_same_beside_a_writer_who_is_busy_elsewhere(self):
         one = self.begin(CHURN, "/churn")
