@@ -3,9 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/audit.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -17,13 +14,8 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "sys/calls.h"
 #include "sys/uapi.h"
-
-#if defined(__x86_64__)
-#define OUR_ARCH AUDIT_ARCH_X86_64
-#elif defined(__aarch64__)
-#define OUR_ARCH AUDIT_ARCH_AARCH64
-#endif
 
 #define READS (LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR)
 #define WRITES                                                                                     \
@@ -119,65 +111,26 @@ static const int allowed[] = {
 #endif
 };
 
-enum {
-    ALLOWED = sizeof(allowed) / sizeof(allowed[0]),
-    CHECKED = 40, /* instructions around them */
-};
-
 /* No code can be made: mmap and mprotect without PROT_EXEC. ioctl sets the size of terminals and
  * asks how much is in a pipe. */
 static int confine_calls(struct err *err)
 {
-    struct sock_filter code[2 * ALLOWED + CHECKED];
-    size_t n = 0;
-    const uint32_t number = offsetof(struct seccomp_data, nr);
-    const uint32_t third = offsetof(struct seccomp_data, args[2]);
-    const uint32_t second = offsetof(struct seccomp_data, args[1]);
-    const uint32_t fourth = offsetof(struct seccomp_data, args[3]);
+    static const uint32_t directions[] = {SHUT_WR};
+    static const uint32_t requests[] = {TIOCSWINSZ, FIONREAD};
+    struct calls calls;
 
-#define STATEMENT(c, v)  code[n++] = (struct sock_filter)BPF_STMT(c, v)
-#define JUMP(c, v, t, f) code[n++] = (struct sock_filter)BPF_JUMP(c, v, t, f)
-    STATEMENT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch));
-    JUMP(BPF_JMP | BPF_JEQ | BPF_K, OUR_ARCH, 1, 0);
-    STATEMENT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
-    STATEMENT(BPF_LD | BPF_W | BPF_ABS, number);
-    for (size_t i = 0; i < ALLOWED; i++) {
-        JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)allowed[i], 0, 1);
-        STATEMENT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
-    }
+    calls_begin(&calls);
+    calls_allow(&calls, allowed, sizeof(allowed) / sizeof(allowed[0]));
     /* Not as a way to connect. */
-    JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_sendmsg, 0, 3);
-    STATEMENT(BPF_LD | BPF_W | BPF_ABS, third);
-    JUMP(BPF_JMP | BPF_JSET | BPF_K, MSG_FASTOPEN, 5, 0);
-    STATEMENT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
-    JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_sendto, 0, 4);
-    STATEMENT(BPF_LD | BPF_W | BPF_ABS, fourth);
-    JUMP(BPF_JMP | BPF_JSET | BPF_K, MSG_FASTOPEN, 1, 0);
-    STATEMENT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
-    STATEMENT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM);
+    calls_allow_without(&calls, SYS_sendmsg, 2, MSG_FASTOPEN);
+    calls_allow_without(&calls, SYS_sendto, 3, MSG_FASTOPEN);
     /* The listening sockets are the next front's, too. */
-    JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_shutdown, 0, 4);
-    STATEMENT(BPF_LD | BPF_W | BPF_ABS, second);
-    JUMP(BPF_JMP | BPF_JEQ | BPF_K, SHUT_WR, 0, 1);
-    STATEMENT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
-    STATEMENT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM);
-    JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_ioctl, 0, 4);
-    STATEMENT(BPF_LD | BPF_W | BPF_ABS, second);
-    JUMP(BPF_JMP | BPF_JEQ | BPF_K, TIOCSWINSZ, 6, 0);
-    JUMP(BPF_JMP | BPF_JEQ | BPF_K, FIONREAD, 5, 0);
-    STATEMENT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM);
-    JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mmap, 1, 0);
-    JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mprotect, 0, 3);
-    STATEMENT(BPF_LD | BPF_W | BPF_ABS, third);
-    JUMP(BPF_JMP | BPF_JSET | BPF_K, PROT_EXEC, 1, 0);
-    STATEMENT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
-    STATEMENT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM);
-#undef STATEMENT
-#undef JUMP
-    struct sock_fprog program = {.len = (unsigned short)n, .filter = code};
-    if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) < 0)
-        return err_set(err, ERR_KERNEL, errno, "filter the front's system calls");
-    return 0;
+    calls_allow_values(&calls, SYS_shutdown, 1, directions, 1);
+    calls_allow_values(&calls, SYS_ioctl, 1, requests, sizeof(requests) / sizeof(requests[0]));
+    calls_allow_without(&calls, SYS_mmap, 2, PROT_EXEC);
+    calls_allow_without(&calls, SYS_mprotect, 2, PROT_EXEC);
+    int r = calls_enter(&calls);
+    return r < 0 ? err_set(err, ERR_KERNEL, -r, "filter the front's system calls") : 0;
 }
 
 int confine_front(bool shares_user, struct err *err)

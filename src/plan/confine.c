@@ -3,10 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/audit.h>
 #include <linux/capability.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <sched.h>
 #include <signal.h>
 #include <stddef.h>
@@ -17,13 +14,8 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "sys/calls.h"
 #include "sys/uapi.h"
-
-#if defined(__x86_64__)
-#define OUR_ARCH AUDIT_ARCH_X86_64
-#elif defined(__aarch64__)
-#define OUR_ARCH AUDIT_ARCH_AARCH64
-#endif
 
 #ifndef SYS_fchmodat2
 #define SYS_fchmodat2 452
@@ -263,12 +255,6 @@ static const int allowed[] = {
 #endif
 };
 
-enum {
-    ALLOWED = sizeof(allowed) / sizeof(allowed[0]),
-    MORE = sizeof(leaves[0].calls) / sizeof(leaves[0].calls[0]),
-    CHECKED = 20, /* instructions around them */
-};
-
 /* In the first argument of clone. */
 #define CLONE_NEW_ANY                                                                              \
     (CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID |  \
@@ -278,44 +264,20 @@ enum {
  * makes processes and no namespaces. */
 static int confine_calls(const struct leave *leave, struct err *err)
 {
-    struct sock_filter code[2 * (ALLOWED + MORE) + CHECKED];
-    size_t n = 0;
-    const uint32_t first = offsetof(struct seccomp_data, args[0]);
-    const uint32_t third = offsetof(struct seccomp_data, args[2]);
+    struct calls calls;
+    size_t more = 0;
 
-#define STATEMENT(c, v)  code[n++] = (struct sock_filter)BPF_STMT(c, v)
-#define JUMP(c, v, t, f) code[n++] = (struct sock_filter)BPF_JUMP(c, v, t, f)
-    STATEMENT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch));
-    JUMP(BPF_JMP | BPF_JEQ | BPF_K, OUR_ARCH, 1, 0);
-    STATEMENT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
-    STATEMENT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
-    for (size_t i = 0; i < ALLOWED; i++) {
-        JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)allowed[i], 0, 1);
-        STATEMENT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
-    }
-    for (size_t i = 0; i < MORE && leave->calls[i]; i++) {
-        JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)leave->calls[i], 0, 1);
-        STATEMENT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
-    }
-    if (leave->runs_diff) {
-        JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone, 0, 4);
-        STATEMENT(BPF_LD | BPF_W | BPF_ABS, first);
-        JUMP(BPF_JMP | BPF_JSET | BPF_K, CLONE_NEW_ANY, 1, 0);
-        STATEMENT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
-        STATEMENT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM);
-    }
-    JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mmap, 1, 0);
-    JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mprotect, 0, 3);
-    STATEMENT(BPF_LD | BPF_W | BPF_ABS, third);
-    JUMP(BPF_JMP | BPF_JSET | BPF_K, PROT_EXEC, 1, 0);
-    STATEMENT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
-    STATEMENT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM);
-#undef STATEMENT
-#undef JUMP
-    struct sock_fprog program = {.len = (unsigned short)n, .filter = code};
-    if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) < 0)
-        return err_set(err, ERR_KERNEL, errno, "filter the system calls of a plan");
-    return 0;
+    while (more < sizeof(leave->calls) / sizeof(leave->calls[0]) && leave->calls[more])
+        more++;
+    calls_begin(&calls);
+    calls_allow(&calls, allowed, sizeof(allowed) / sizeof(allowed[0]));
+    calls_allow(&calls, leave->calls, more);
+    if (leave->runs_diff)
+        calls_allow_without(&calls, SYS_clone, 0, CLONE_NEW_ANY);
+    calls_allow_without(&calls, SYS_mmap, 2, PROT_EXEC);
+    calls_allow_without(&calls, SYS_mprotect, 2, PROT_EXEC);
+    int r = calls_enter(&calls);
+    return r < 0 ? err_set(err, ERR_KERNEL, -r, "filter the system calls of a plan") : 0;
 }
 
 int plan_confine(enum plan_confinement how, int tree, int dir, bool *ret_within, struct err *err)

@@ -81,6 +81,10 @@ void calls_allow_with(struct calls *c, int number, unsigned argument, uint32_t b
 void calls_allow_values(struct calls *c, int number, unsigned argument, const uint32_t *values,
                         size_t count)
 {
+    if (count > CALLS_VALUES) {
+        c->n = CALLS_ROOM + 1;
+        return;
+    }
     jump_if(c, BPF_JEQ, (uint32_t)number, 0, (uint8_t)(2 * count + 2));
     load(c, offset_of(argument));
     for (size_t i = 0; i < count; i++) {

@@ -9,12 +9,13 @@
 #include <stdint.h>
 
 enum {
-    CALLS_ROOM = 384 /* instructions */
+    CALLS_ROOM = 384,  /* instructions */
+    CALLS_VALUES = 126 /* of one argument, at most: a jump passes over 255 instructions */
 };
 
 struct calls {
     struct sock_filter code[CALLS_ROOM];
-    size_t n; /* more than there is room for: calls_enter fails */
+    size_t n; /* more than there is room for: calls_enter fails with -E2BIG */
 };
 
 /* In this order: begin, any of the next in the order in which calls are looked for, enter. An
