@@ -59,11 +59,6 @@ void call_reply(struct call *call, int status, const char *type, const char *hea
         http_reply(call->x, status, type, own_headers(call, more, text, sizeof(text)), bytes, n);
 }
 
-char *call_json_text(const json_t *object)
-{
-    return object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(6)) : NULL;
-}
-
 void call_json(struct call *call, int status, json_t *object)
 {
     void (*refused)(struct call *, int, json_t *) = status >= 400 ? call->refused : NULL;
@@ -73,7 +68,7 @@ void call_json(struct call *call, int status, json_t *object)
         refused(call, status, object);
         return;
     }
-    char *text = call_json_text(object);
+    char *text = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(6)) : NULL;
     static const char failed[] =
         "{\"error\":{\"code\":\"internal\",\"message\":\"out of memory\"}}";
 

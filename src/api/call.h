@@ -49,8 +49,6 @@ struct call {
 /* Whether this actor may know of what this owner has. The one place that decides it. */
 bool actor_may_see(const struct actor *actor, const char *owner);
 
-/* As it is answered; the caller's. NULL: out of memory. */
-char *call_json_text(const json_t *object);
 /* Answers; the call may be gone afterwards. */
 void call_json(struct call *call, int status, json_t *object);
 void call_empty(struct call *call);

@@ -2,7 +2,6 @@
 /* /v1/workspaces/{ws}/exec: asks the broker for a command, and answers in one of three ways: the
  * whole result when it is over, a stream, or at once. */
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "api/call.h"
@@ -32,8 +31,6 @@ struct asking {
     const char *const *argv;    /* of execs_own and execs_background */
     bool of_nobody;             /* the latter */
     struct exec_script script;  /* of execs_script */
-    char *ready;                /* a plain answer, made ready while its record went to the disk */
-    uint64_t ready_to;          /* ... with the output up to there */
     struct exec_wish wish;
 };
 
@@ -52,7 +49,7 @@ static json_t *running_json(const struct job *job)
 
 /* Both streams as they are in the spool, apart, as far as one answer goes. *ret_cut: there is more.
  */
-static int collect(struct job *job, uint64_t end, struct buf *out, struct buf *err, bool *ret_cut)
+static int collect(struct job *job, struct buf *out, struct buf *err, bool *ret_cut)
 {
     struct spool_reader reader;
     char bytes[32768];
@@ -66,22 +63,22 @@ static int collect(struct job *job, uint64_t end, struct buf *out, struct buf *e
     int r = spool_reader_add(&job->spool, &reader, job->spool.first, false);
     if (r < 0)
         return r;
-    while (n > 0 && left > 0 && reader.at < end) {
+    while (n > 0 && left > 0 && reader.at < job->final) {
         size_t most = left < sizeof(bytes) ? (size_t)left : sizeof(bytes);
-        if (most > end - reader.at)
-            most = (size_t)(end - reader.at);
+        if (most > job->final - reader.at)
+            most = (size_t)(job->final - reader.at);
         n = spool_read(&job->spool, &reader, bytes, most, &stream);
         if (n > 0) {
             buf_add(stream == SPOOL_ERR ? err : out, bytes, (size_t)n);
             left -= (uint64_t)n;
         }
     }
-    *ret_cut = reader.at < end || job->spool.first > 0;
+    *ret_cut = reader.at < job->final || job->spool.first > 0;
     spool_reader_drop(&job->spool, &reader);
     return n > 0 ? 0 : -EIO;
 }
 
-static json_t *whole_result(struct job *job, uint64_t end)
+static json_t *whole_result(struct job *job)
 {
     scoped_buf struct buf out;
     scoped_buf struct buf err;
@@ -89,7 +86,7 @@ static json_t *whole_result(struct job *job, uint64_t end)
 
     buf_init(&out, 2UL * ANSWER_OUTPUT);
     buf_init(&err, 2UL * ANSWER_OUTPUT);
-    if (collect(job, end, &out, &err, &cut) < 0 || buf_done(&out) < 0 || buf_done(&err) < 0)
+    if (collect(job, &out, &err, &cut) < 0 || buf_done(&out) < 0 || buf_done(&err) < 0)
         return NULL;
     struct carrel_result result = job->result;
     result.truncated = cut || job->over_output;
@@ -116,31 +113,8 @@ static void let_go(struct asking *asking)
     asking->call->abandoned = NULL;
     json_decref(asking->wish.shown);
     asking->wish.shown = NULL;
-    free(asking->ready);
-    asking->ready = NULL;
     if (job)
         job_unfollow(job, &asking->follower);
-}
-
-static void plain_ended(struct follower *follower)
-{
-    struct asking *asking = (struct asking *)follower;
-
-    asking->ready_to = job_output_end(asking->job);
-    json_t *object = whole_result(asking->job, asking->ready_to);
-    asking->ready = call_json_text(object);
-    json_decref(object);
-}
-
-/* Unless something it had left behind has written since. */
-static char *take_ready(struct asking *asking)
-{
-    char *ready = asking->ready;
-
-    if (asking->job->unrecorded || asking->ready_to != asking->job->final)
-        return NULL;
-    asking->ready = NULL;
-    return ready;
 }
 
 static void plain_drained(struct follower *follower)
@@ -148,15 +122,11 @@ static void plain_drained(struct follower *follower)
     struct asking *asking = (struct asking *)follower;
     struct call *call = asking->call;
     int unrecorded = asking->job->unrecorded;
-    char *ready = take_ready(asking);
-    json_t *object = unrecorded || ready ? NULL : whole_result(asking->job, asking->job->final);
+    json_t *object = unrecorded ? NULL : whole_result(asking->job);
     struct err err;
 
     let_go(asking);
-    if (ready) {
-        call_bytes(call, "application/json", ready, strlen(ready));
-        free(ready);
-    } else if (unrecorded) {
+    if (unrecorded) {
         err_set(&err, ERR_IO, unrecorded,
                 "the start could not be recorded in the audit, so the command was ended");
         call_fail(call, &err);
@@ -555,10 +525,8 @@ void execs_create(struct call *call)
     }
     if (!may_start(call) || !exec_wish_read(call, &asking->wish))
         return;
-    asking->follower = (struct follower){.started = exec_started,
-                                         .output = no_output,
-                                         .ended = plain_ended,
-                                         .drained = plain_drained};
+    asking->follower =
+        (struct follower){.started = exec_started, .output = no_output, .drained = plain_drained};
     asking->call = call;
     start_or_wait(asking);
 }

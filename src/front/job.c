@@ -275,14 +275,10 @@ static void tell_output(struct job *job)
     }
 }
 
-uint64_t job_output_end(const struct job *job)
+static bool is_drained(const struct job *job)
 {
-    return job->has_spool ? job->spool.end : 0;
-}
-
-static bool has_all(const struct job *job)
-{
-    return !job->held && (job->out.fd < 0 || job->out.empty) && (job->err.fd < 0 || job->err.empty);
+    return job->settled && !job->held && (job->out.fd < 0 || job->out.empty) &&
+           (job->err.fd < 0 || job->err.empty);
 }
 
 static void check_drained(struct job *job)
@@ -290,10 +286,10 @@ static void check_drained(struct job *job)
     struct follower *next;
     bool gone = job->gone;
 
-    if (job->drained || !job->settled || !has_all(job))
+    if (job->drained || !is_drained(job))
         return;
     job->drained = true;
-    job->final = job_output_end(job);
+    job->final = job->has_spool ? job->spool.end : 0;
     job->gone = false; /* the last who is told and leaves does not free it */
     for (struct follower *f = job->followers; f; f = next) {
         next = f->next;
@@ -501,10 +497,6 @@ void job_end(struct job *job, const struct ended_message *ended)
     /* What it wrote before it ended is still in the pipes. */
     drain(&job->out);
     drain(&job->err);
-    for (struct follower *f = has_all(job) ? job->followers : NULL; f; f = f->next) {
-        if (f->ended)
-            f->ended(f);
-    }
 }
 
 /* The client first, its record is on disk; then the row, then the broker may forget it: between the

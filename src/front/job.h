@@ -88,17 +88,12 @@ struct follower {
     struct follower *next;
     void (*started)(struct follower *f, const struct err *failed); /* NULL: it runs */
     void (*output)(struct follower *f);                            /* there is more in the spool */
-    /* It has ended and all it wrote is in the spool, but its record is not on the disk yet: what
-     * can be made ready meanwhile. Not always told; may be NULL. */
-    void (*ended)(struct follower *f);
     void (*drained)(struct follower *f); /* the end, with job->result_json */
 };
 
 struct job *job_new(struct front *front, const char *id, const char *workspace, const char *owner);
 struct job *job_find(const struct front *front, const char *id);
 void job_free(struct job *job);
-/* Where its output ends, as of now. */
-uint64_t job_output_end(const struct job *job);
 
 /* After a restart: goes on with what the last front has written. */
 void job_resume(struct job *job);
