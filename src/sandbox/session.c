@@ -456,8 +456,10 @@ static void attend_due(struct session *session)
         next = exec->next;
         exec_attend(exec, now);
     }
-    if (session->ahead_due && now >= session->ahead_ms)
-        keepers_get_ahead(session);
+    if (session->ahead_due && now >= session->ahead_ms) {
+        session->ahead_due = false;
+        keepers_dispatch(session);
+    }
     for (const struct keeper *k = session->keepers; k; k = k->next) {
         if (k->state != KEEPER_ASKED || now < k->due_ms)
             continue;

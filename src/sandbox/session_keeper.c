@@ -273,11 +273,10 @@ static int read_hello(struct keeper *k, struct reply *reply)
     return reply->kind == REPLY_READY && k->pidfd >= 0 ? 1 : -EPROTO;
 }
 
-/* Into a group of its own, while nobody waits for it: neither for it nor, where the sandbox has
- * just been woken, for the answer to what it was woken for. */
+/* Into a group of its own, while nobody waits for it. */
 static void put_aside(struct keeper *k)
 {
-    if (!k->group && k->state == KEEPER_IDLE && !k->reserved && !k->session->ahead_due)
+    if (!k->group && k->state == KEEPER_IDLE && !k->reserved)
         k->group = group_make(&k->session->home, k->pid, k->pidfd, NULL);
 }
 
@@ -454,14 +453,6 @@ static bool give_limited(struct session *session)
         return true;
     }
     return false;
-}
-
-void keepers_get_ahead(struct session *session)
-{
-    session->ahead_due = false;
-    keepers_dispatch(session);
-    for (struct keeper *k = session->keepers; k; k = k->next)
-        put_aside(k);
 }
 
 void keepers_dispatch(struct session *session)

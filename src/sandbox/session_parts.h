@@ -212,8 +212,6 @@ bool keeper_send_ahead(struct keeper *keeper, const struct exec *exec);
 bool keeper_take_back(const struct keeper *keeper);
 /* Gives waiting commands to keepers that can take them, and sees to it that there are some. */
 void keepers_dispatch(struct session *session);
-/* What a sandbox that was woken has left for later. */
-void keepers_get_ahead(struct session *session);
 
 /* --- session_exec.c --- */
 
