@@ -2,7 +2,8 @@
 /* A keeper: child of pid 1, parent of one command at a time and of all that the command leaves
  * behind.
  *
- *   waiting --MESSAGE_COMMAND--> busy --(nobody left to wait for)--> waiting
+ *   waiting --MESSAGE_COMMAND, or the permit of MESSAGE_AHEAD--> busy --(nobody left to wait
+ * for)--> waiting
  *
  * All signals are blocked, so that of those inside nobody can do more to it than kill it; the
  * engine then takes care of what it kept. */

@@ -460,6 +460,8 @@ void exec_kill(struct exec *exec, enum carrel_reason reason)
     exec->due_ms = exec->deadline_ms = 0;
     if (exec->state != EXEC_QUEUED && k)
         end_tree(exec); /* else exec_attend */
+    else if (k && k->permit >= 0 && keeper_take_back(k))
+        keeper_lose(k); /* now: its hello may be heard before anybody attends to this */
 }
 
 /* A command can kill its keeper. What it kept must end all the same: with its group, or else with

@@ -34,7 +34,7 @@
 #include "sandbox/session_parts.h"
 
 enum {
-    AHEAD_BYTES = 16384, /* at most, in one piece: all of it is sent, or nothing */
+    AHEAD_BYTES = 16384, /* at most: mostly in one piece */
     MOST_FDS = 4         /* of a message: standard files, and a permit */
 };
 
@@ -224,10 +224,16 @@ bool keeper_send_ahead(struct keeper *k, const struct exec *exec)
     k->permit = eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);
     memcpy(fds, exec->command_fds, files * sizeof(int));
     fds[files] = k->permit;
-    if (k->permit >= 0 && send_now(k->socket, &head, exec->message, fds) > 0)
-        return true;
-    scope_close(&k->permit);
-    return false;
+    ssize_t sent = k->permit < 0 ? -1 : send_now(k->socket, &head, exec->message, fds);
+    if (sent <= 0) {
+        scope_close(&k->permit);
+        return false;
+    }
+    size_t done = (size_t)sent - sizeof(head); /* never only a part of so few bytes */
+    if (done < exec->message_size &&
+        !keep_unsent(k, (const char *)exec->message + done, exec->message_size - done))
+        (void)shutdown(k->socket, SHUT_RDWR); /* half of it is of no use to anybody: it is lost */
+    return true;
 }
 
 bool keeper_take_back(const struct keeper *k)
@@ -268,15 +274,15 @@ static int read_hello(struct keeper *k, struct reply *reply)
     if (r < 0)
         return r;
     (void)setsockopt(k->socket, SOL_SOCKET, SO_PASSCRED, &off, sizeof(off));
-    k->pid = who.pid;
-    k->pidfd = (int)syscall(SYS_pidfd_open, k->pid, 0);
+    k->pidfd = (int)syscall(SYS_pidfd_open, who.pid, 0);
+    k->pid = k->pidfd < 0 ? -1 : who.pid; /* it may have gone again */
     return reply->kind == REPLY_READY && k->pidfd >= 0 ? 1 : -EPROTO;
 }
 
 /* Into a group of its own, while nobody waits for it. */
 static void put_aside(struct keeper *k)
 {
-    if (!k->group && k->state == KEEPER_IDLE && !k->reserved)
+    if (!k->group && k->state == KEEPER_IDLE && !k->reserved && k->pidfd >= 0)
         k->group = group_make(&k->session->home, k->pid, k->pidfd, NULL);
 }
 
@@ -330,8 +336,11 @@ static void mourn(struct keeper *k)
     bool unborn = k->state == KEEPER_ASKED;
     struct err err = {0};
 
-    if (unborn && exec && !keeper_take_back(k))
-        exec_meet_keeper(exec); /* it has been there */
+    if (unborn && exec && !keeper_take_back(k)) {
+        session_stands(session); /* it has been there: what it said is heard, then its end again */
+        exec_meet_keeper(exec);
+        return;
+    }
     keeper_lose(k);
     if (!exec || !exec->killed) /* not our doing */
         session->ahead_ms = now_ms() + PAUSE_MS;

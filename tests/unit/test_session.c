@@ -11,6 +11,8 @@
 #include <sys/fsuid.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -797,6 +799,62 @@ TEST(what_waits_for_its_keeper_ends_at_once_and_is_never_started)
     CHECK(run(&place, &after, "sleep 0.2; ls; cat /proc/[0-9]*/comm"));
     CHECK(!strstr(after.out, "killed") && !strstr(after.out, "late"));
     CHECK(!strstr(after.out, "sleep") && !place.over);
+    session_free(place.session);
+    return 0;
+}
+
+TEST(what_was_killed_is_not_started_by_a_keeper_that_was_heard_first)
+{
+    struct carrel_spec spec = spec_of("session-x");
+    struct place place;
+    struct heard killed;
+    struct heard after;
+
+    CHECK(open_place(&place, &spec));
+    CHECK(kill(session_pid(place.session), SIGSTOP) == 0);
+    CHECK(ask(&place, &killed, "touch killed; sleep 1000", 0));
+    exec_kill(killed.exec, CARREL_ENDED_SIGNAL);
+    CHECK(kill(session_pid(place.session), SIGCONT) == 0);
+    (void)poll(NULL, 0, 200); /* its keeper has said hello, and nobody has listened */
+    CHECK(becomes(&place, &killed.gone) && !killed.started);
+    forget(&place, &killed);
+    CHECK(run(&place, &after, "sleep 0.2; ls; cat /proc/[0-9]*/comm"));
+    CHECK(!strstr(after.out, "killed") && !strstr(after.out, "sleep") && !place.over);
+    session_free(place.session);
+    return 0;
+}
+
+/* As where sockets have little room: of what is longer only the beginning is taken. */
+static bool takes_little;
+
+/* Instead of the library's. NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name) */
+ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
+{
+    struct msghdr less = *message;
+    struct iovec parts[2];
+
+    if (takes_little && message->msg_iovlen == 2 && message->msg_iov[1].iov_len > 4096) {
+        memcpy(parts, message->msg_iov, sizeof(parts));
+        parts[1].iov_len = 4096;
+        less.msg_iov = parts;
+    }
+    return syscall(SYS_sendmsg, fd, &less, flags);
+}
+
+TEST(a_long_command_is_whole_when_it_is_sent_ahead)
+{
+    struct carrel_spec spec = spec_of("session-y");
+    static char line[12000];
+    struct place place;
+    struct heard heard;
+
+    memset(line, ' ', sizeof(line) - 1);
+    memcpy(line + sizeof(line) - 9, "echo all", 8);
+    CHECK(open_place(&place, &spec));
+    takes_little = true;
+    bool ran = run(&place, &heard, line);
+    takes_little = false;
+    CHECK(ran && strcmp(heard.out, "all\n") == 0);
     session_free(place.session);
     return 0;
 }
