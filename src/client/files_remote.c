@@ -39,6 +39,15 @@ static void add_number(struct buf *b, const char *name, uint64_t value)
     buf_printf(b, "&%s=%llu", name, (unsigned long long)value);
 }
 
+static void add_page(struct buf *b, const struct files_message *m)
+{
+    buf_str(b, m->flags & FILES_BRIEF ? "list=1&brief=1" : "list=1");
+    add_number(b, "depth", m->depth);
+    add_number(b, "limit", m->limit);
+    buf_str(b, m->cursor && *m->cursor ? "&cursor=" : "");
+    text_url(b, m->cursor ? m->cursor : "");
+}
+
 /* "/v1/workspaces/WS/files/PATH" and its query, or where else such a call goes. */
 static void add_target(struct buf *b, const struct place *place, const struct files_message *m)
 {
@@ -52,11 +61,7 @@ static void add_target(struct buf *b, const struct place *place, const struct fi
     if (!by_query)
         buf_str(b, "?");
     if (m->op == FILES_LIST) {
-        buf_str(b, m->flags & FILES_BRIEF ? "list=1&brief=1" : "list=1");
-        add_number(b, "depth", m->depth);
-        add_number(b, "limit", m->limit);
-        buf_str(b, m->cursor && *m->cursor ? "&cursor=" : "");
-        text_url(b, m->cursor ? m->cursor : "");
+        add_page(b, m);
     } else if (m->op == FILES_TEXT) {
         buf_str(b, "format=text");
         add_number(b, "offset", m->offset);
