@@ -887,6 +887,24 @@ TEST(what_its_keeper_has_begun_before_it_was_heard_of_is_ended_whole)
     return 0;
 }
 
+TEST(what_a_keeper_said_is_heard_when_it_is_gone_before_its_hello_was)
+{
+    char *const argv[] = {"sh", "-c", "echo on; kill -9 $PPID; touch typed; sleep 1000", NULL};
+    struct exec_request request = {.argv = argv, .tty = true, .rows = 24, .columns = 80};
+    struct carrel_spec spec = spec_of("session-z");
+    struct err err = {0};
+    struct place place;
+    struct heard heard;
+
+    CHECK(open_place(&place, &spec));
+    CHECK(ask_for(&place, &heard, request, &err) == 0);
+    CHECK(appears("session-z/typed"));
+    CHECK(becomes(&place, &heard.gone) && heard.started && strstr(heard.out, "on"));
+    forget(&place, &heard);
+    session_free(place.session);
+    return 0;
+}
+
 TEST(a_command_fails_whose_keeper_cannot_be_made_and_is_not_started_later)
 {
     struct carrel_spec spec = spec_of("session-w");
