@@ -32,7 +32,7 @@ CLI     := $(addprefix src/cli/,main.c run.c options.c common.c) src/policy/unit
 FULL    := $(addprefix src/cli/,full.c run.c options.c common.c doctor.c plan.c) $(addprefix src/client/,plan_state.c plan_tool.c) $(JSON)
 LIB     := $(BASE) $(SYS) $(POLICY) $(SANDBOX)
 SMALL   := $(filter-out %/events.c %/pack.c %/state_dir.c,$(BASE))
-LEAN    := $(SMALL) $(filter-out %/landlock.c,$(SYS)) $(filter-out %/explain.c %/doctor.c src/sandbox/session%,$(SANDBOX)) $(CLI)
+LEAN    := $(SMALL) $(filter-out %/landlock.c %/calls.c,$(SYS)) $(filter-out %/explain.c %/doctor.c src/sandbox/session%,$(SANDBOX)) $(CLI)
 INIT    := $(wildcard src/init/*.c) src/sandbox/wire.c $(SMALL) $(addprefix src/sys/,message.c mount.c path.c)
 # The daemon: carrel-serve is the broker and has neither HTTP nor JSON; carrel-front has no privileges.
 SERVE   := $(wildcard src/broker/*.c) $(AUDIT)

@@ -88,7 +88,7 @@ bool asleep_is_read(const struct broker *b, const char *workspace)
 static void end_maker(struct asleep *a)
 {
     events_forget(a->broker->events, &a->gone);
-    (void)kill(a->maker.pid, SIGKILL); /* and with it all that it has made */
+    (void)kill(a->maker.pid, SIGKILL); /* those that wait go with it; others have a leash */
     (void)waitpid(a->maker.pid, NULL, 0);
     scope_close(&a->maker.pidfd);
     scope_close(&a->maker.socket);

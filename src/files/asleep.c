@@ -39,14 +39,10 @@ enum {
 /* Names on which the sandbox has mounts, whoever asks. */
 static bool is_reserved(const char *path)
 {
+    const char *rest = path + 1;
     char top[256];
-    size_t n = strcspn(path + 1, "/");
 
-    if (n == 0 || n >= sizeof(top))
-        return true;
-    memcpy(top, path + 1, n);
-    top[n] = '\0';
-    return files_is_reserved_name(top);
+    return files_next_name(&rest, top) < 0 || top[0] == '\0' || files_is_reserved_name(top);
 }
 
 /* What is at the path, opened name by name; -errno, also where a link is on the way. */
@@ -55,13 +51,9 @@ static int reach(const char *path)
     scoped_fd int at = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
     char name[256];
 
-    for (const char *part = path + 1; at >= 0 && *part;) {
-        size_t n = strcspn(part, "/");
-        if (n >= sizeof(name))
+    for (const char *rest = path + 1; at >= 0 && *rest;) {
+        if (files_next_name(&rest, name) < 0)
             return -ENAMETOOLONG;
-        memcpy(name, part, n);
-        name[n] = '\0';
-        part += n + (part[n] == '/');
         int next = openat(at, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
         scope_close(&at);
         at = next;

@@ -86,19 +86,27 @@ static int make_dir(int at, const char *name, bool sync)
     return sync ? files_sync_dir(at) : 0;
 }
 
+int files_next_name(const char **rest, char name[256])
+{
+    size_t n = strcspn(*rest, "/");
+
+    if (n >= 256)
+        return -ENAMETOOLONG;
+    memcpy(name, *rest, n);
+    name[n] = '\0';
+    *rest += n + ((*rest)[n] == '/');
+    return 0;
+}
+
 /* Every directory of `path`, one by one; the last is handed out. */
 static int open_parents(const char *path, bool sync)
 {
     scoped_fd int at = open_dir(AT_FDCWD, "/");
     char name[256];
 
-    for (const char *part = path + 1; at >= 0 && *part;) {
-        size_t n = strcspn(part, "/");
-        if (n >= sizeof(name))
+    for (const char *rest = path + 1; at >= 0 && *rest;) {
+        if (files_next_name(&rest, name) < 0)
             return -ENAMETOOLONG;
-        memcpy(name, part, n);
-        name[n] = '\0';
-        part += n + (part[n] == '/');
         int next = open_dir(at, name);
         if (next == -ENOENT) {
             int r = make_dir(at, name, sync);

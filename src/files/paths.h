@@ -29,6 +29,8 @@ int place_check_reserved(const struct place *place);
 bool files_is_root(int dir);
 /* A name that Carrel provides, at the top. */
 bool files_is_reserved_name(const char *name);
+/* The first name of the rest of a path, which goes on behind it. 0 or -ENAMETOOLONG. */
+int files_next_name(const char **rest, char name[256]);
 /* What one can be renamed to from the other. */
 bool files_same_mount(int one, int two);
 /* A name nobody guesses, for what is not whole yet; they all begin like this. */

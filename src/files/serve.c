@@ -161,13 +161,6 @@ static bool was_active(const struct files_activity *activity, uint64_t *seen)
     return active;
 }
 
-/* Nobody has asked for a while. What has come in this moment is still answered; then each thread
- * reads the end. */
-static void close_up(const struct server *server)
-{
-    (void)shutdown(server->socket, SHUT_RDWR);
-}
-
 static void *work(void *context)
 {
     struct server *server = context;
@@ -181,8 +174,10 @@ static void *work(void *context)
     while (idle) {
         ssize_t n = receive(server->socket, bytes, &stream);
         if (n < 0) {
+            /* Nobody has asked for a while: what comes in this moment is still answered, and then
+             * each thread reads the end. */
             if (!was_active(server->activity, &seen))
-                close_up(server);
+                (void)shutdown(server->socket, SHUT_RDWR);
             continue;
         }
         if (n == 0) {

@@ -287,20 +287,6 @@ static int wait_for(struct files_stream *s, struct files_server *server)
     return 0;
 }
 
-static int wait_for_server(struct files_stream *s)
-{
-    return wait_for(s, find(s->front, s->workspace, false));
-}
-
-/* --- without waking it --- */
-
-static void onlooker_ended(struct watch *watch, uint32_t what)
-{
-    (void)what;
-    drop_server(
-        (struct files_server *)(void *)((char *)watch - offsetof(struct files_server, watch)));
-}
-
 /* A server that has died since is asked for again. */
 static void begin_call(struct files_stream *s, int socket)
 {
@@ -308,7 +294,7 @@ static void begin_call(struct files_stream *s, int socket)
 
     if (r == -EPIPE || r == -ECONNRESET || r == -ECONNREFUSED || r == -ENOTCONN) {
         files_forget(s->front, s->workspace);
-        r = ++s->tries < TRIES ? wait_for_server(s) : r;
+        r = ++s->tries < TRIES ? wait_for(s, find(s->front, s->workspace, false)) : r;
         if (r == 0)
             return;
     }
@@ -321,6 +307,8 @@ static void begin_call(struct files_stream *s, int socket)
     if (s->body.n == 0 && !s->body_ends)
         s->calls->room(s->owner);
 }
+
+/* --- without waking it, where that does --- */
 
 /* Calls that may be answered without a sandbox were let in without asking whether there may be one
  * more. False: it is told that there may not. */
@@ -366,6 +354,13 @@ static void wake_all(struct files_stream *waiting)
         if (r < 0)
             fail(s, -r);
     }
+}
+
+static void onlooker_ended(struct watch *watch, uint32_t what)
+{
+    (void)what;
+    drop_server(
+        (struct files_server *)(void *)((char *)watch - offsetof(struct files_server, watch)));
 }
 
 static void heard_asleep(void *context, struct answer *answer)
