@@ -45,9 +45,20 @@ class Terminal:
         self.seen += os.read(self.master, 65536)
         return True
 
-    def expect(self, pattern):
-        """Reads until the pattern has come; returns the match and forgets all up to its end."""
+    def press_until(self, key, pattern):
+        """Presses a key until the pattern comes: a shell shows a job before the terminal is that job's."""
         deadline = time.monotonic() + PATIENCE
+        while True:
+            self.type(key)
+            try:
+                return self.expect(pattern, patience=1)
+            except AssertionError:
+                if time.monotonic() > deadline:
+                    raise
+
+    def expect(self, pattern, patience=PATIENCE):
+        """Reads until the pattern has come; returns the match and forgets all up to its end."""
+        deadline = time.monotonic() + patience
         while not (match := re.search(pattern, self.seen, re.S)):
             if not self.read_some(deadline):
                 raise AssertionError(f"{pattern!r} did not come; seen: {self.seen!r}")
@@ -155,17 +166,14 @@ class TerminalTest(CarrelTest):
         self.assertNotIn(b"no job control", term.expect(rb".*ready> ")[0])
         term.type("sleep 100\n")
         term.expect(rb"sleep 100\r\n")
-        time.sleep(0.3)
-        term.type("\x1a")
-        term.expect(rb"Stopped +sleep 100")
+        term.press_until("\x1a", rb"Stopped +sleep 100")
         term.type("bg\n")
         term.expect(rb"\[1\]\+ sleep 100 &")
         term.type("jobs\n")
         term.expect(rb"Running +sleep 100")
         term.type("fg\n")
         term.expect(rb"fg\r\n.*sleep 100\r\n")
-        term.type("\x03")
-        term.expect(rb"ready> ")
+        term.press_until("\x03", rb"ready> ")
         term.type("echo status=$?; exit 11\n")
         term.expect(rb"status=130")
         self.assertEqual(11, term.finish()[0])
