@@ -102,14 +102,16 @@ $(1)/obj/%.o: %.c $(5)
 	$$(Q)$(2) $$(CPPFLAGS_ALL) $(3) $(4) -c $$< -o $$@
 endef
 $(eval $(call flavour,$(BUILD),$$(CC),$$(CFLAGS_ALL),$(FORTIFY) -fPIE,))
-$(eval $(call flavour,$(BUILD)/lean,$$(LEAN_CC),$$(LEAN_CFLAGS),$(LEAN_FLAGS),| $(LEAN_INCLUDE)))
+$(eval $(call flavour,$(BUILD)/lean,$$(LEAN_CC),$$(LEAN_CFLAGS),$(LEAN_FLAGS),$(BUILD)/.lean | $(LEAN_INCLUDE)))
 $(eval $(call flavour,$(BUILD)/weak,$$(CC),$$(CFLAGS_ALL),$(FORTIFY) -fPIE -DCARREL_WEAK,))
 $(eval $(call flavour,$(BUILD)/asan,$$(CC),$$(CFLAGS_ALL),$(SANITIZE),))
 
-# The place of carrel-init is compiled in: another PREFIX, another object.
-$(BUILD)/.prefix: FORCE
+# The place of carrel-init is compiled in: another PREFIX, another object. And objects of two C libraries do not link.
+$(BUILD)/.prefix: SAYS = $(PREFIX)
+$(BUILD)/.lean: SAYS = $(LEAN_CC)
+$(BUILD)/.prefix $(BUILD)/.lean: FORCE
 	@mkdir -p $(@D)
-	@echo '$(PREFIX)' | cmp -s - $@ || echo '$(PREFIX)' >$@
+	@echo '$(SAYS)' | cmp -s - $@ || echo '$(SAYS)' >$@
 FORCE:
 $(foreach at,$(BUILD) $(BUILD)/lean $(BUILD)/weak $(BUILD)/asan,$(at)/obj/src/sandbox/start.o): $(BUILD)/.prefix
 # So is the description of the HTTP interface.
@@ -219,10 +221,11 @@ $(BUILD)/coverage/obj/%.o: %.c
 	@mkdir -p $(@D)
 	@echo "  CC $@"
 	$(Q)$(COUNTED) -fsanitize=fuzzer-no-link $(DEPS) -c $< -o $@
-.SECONDARY: $(TESTED:%.c=$(BUILD)/coverage/obj/%.o)
-$(BUILD)/coverage/%: tests/fuzz/%.c $(TESTED:%.c=$(BUILD)/coverage/obj/%.o)
+$(BUILD)/coverage/obj/libtested.a: $(TESTED:%.c=$(BUILD)/coverage/obj/%.o)
+	$(Q)rm -f $@ && $(AR) rcs $@ $^
+$(BUILD)/coverage/%: tests/fuzz/%.c $(BUILD)/coverage/obj/libtested.a
 	@echo "  LD $@"
-	$(Q)$(COUNTED) -fsanitize=fuzzer $(DEPS) $< $(filter %.o,$^) $(TESTED_LIBS) -o $@
+	$(Q)$(COUNTED) -fsanitize=fuzzer $(DEPS) $< $(BUILD)/coverage/obj/libtested.a $(TESTED_LIBS) -o $@
 
 test-build: compile $(addprefix $(BUILD)/weak/,carrel carrel-full carrel-init) \
   $(addprefix $(BUILD)/asan/,carrel carrel-full carrel-init carrel-serve carrel-front carrel-files carrel-client carrel-plan carrel-sink carrel-export) $(PROBES) $(UNIT) $(BUILD)/tests/newroot $(if $(shell command -v clang),$(FUZZ))
