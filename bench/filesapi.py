@@ -52,6 +52,7 @@ def calls(bench, place, daemon):
         wall["bare"] += times
         blocks += rest
         for name, (_, path) in asked.items():
+            run_inside(place, daemon, "true")  # wakes it: what reads would not
             wall[name] += bench_lines(place, 1, count, 0, daemon.http(path, ""), SEED + lap)[0]
             words = daemon.http(path, "", before="/v1/workspaces/w0/sleep")
             wall[name + "-asleep"] += bench_lines(place, 1, slow, 0, words, SEED + lap)[0]

@@ -29,6 +29,7 @@ struct call {
     const struct route *route;
     char *params[3];                  /* decoded path parameters, in order */
     const char *rest;                 /* of the path, still encoded, where the route ends in {*} */
+    struct tenant *tenant;            /* who pays for its body; NULL: it has none to keep */
     struct store_workspace workspace; /* of routes that name one: checked to be the actor's */
     json_t *body;                     /* of routes with a JSON body: an object */
     void *context;                    /* the handler's own */
@@ -149,6 +150,7 @@ void file_get(struct call *call);
 void file_put(struct call *call);
 void file_delete(struct call *call);
 void file_action(struct call *call);
+void file_upload(struct call *call);
 void file_unpack(struct call *call);
 void file_watch(struct call *call);
 void env_get(struct call *call);

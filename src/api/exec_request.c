@@ -17,11 +17,6 @@ enum {
 
 #define MAX_TIMEOUT_MS (1000ULL * 86400 * 365)
 
-static char *copy(struct call *call, const char *text)
-{
-    return arena_copy(&call->arena, text, strlen(text));
-}
-
 static bool out_of_memory(struct call *call)
 {
     call_error(call, 413, "too_large", "the request is too large");
@@ -329,15 +324,20 @@ bool exec_wish_read(struct call *call, struct exec_wish *ret)
     return true;
 }
 
-bool exec_wish_own(struct call *call, const char *const *argv, struct exec_wish *ret)
+bool exec_wish_wake(struct call *call, const char *const *argv, struct exec_wish *ret)
 {
     struct carrel_spec spec = {0};
 
     *ret = (struct exec_wish){.message = {.cwd = "/", .argv = argv}, .streamed = true};
     ret->message.env = arena_alloc(&call->arena, sizeof(char *));
-    if (!apply_policy(call, &spec, ret))
+    return apply_policy(call, &spec, ret);
+}
+
+bool exec_wish_own(struct call *call, const char *const *argv, struct exec_wish *ret)
+{
+    if (!exec_wish_wake(call, argv, ret))
         return false;
-    ret->shown = json_pack("{s:s}", "command", copy(call, argv[0]));
+    ret->shown = json_pack("{s:s}", "command", argv[0]);
     return true;
 }
 

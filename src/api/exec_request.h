@@ -27,5 +27,7 @@ struct exec_wish {
 bool exec_wish_read(struct call *call, struct exec_wish *ret);
 /* One that Carrel itself makes: this command, nothing else of the body. */
 bool exec_wish_own(struct call *call, const char *const *argv, struct exec_wish *ret);
+/* Likewise for whoever needs no more than its sandbox: no command is run, so nothing is shown. */
+bool exec_wish_wake(struct call *call, const char *const *argv, struct exec_wish *ret);
 /* What its sandbox counts for. */
 struct quota_wish exec_wish_quota(const struct call *call, const struct exec_wish *wish);

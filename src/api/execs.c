@@ -219,8 +219,9 @@ static void exec_started(struct follower *follower, const struct err *failed)
     } else {
         call_drop_body(call);
         call->front->count.execs_started++;
-        front_announce(call->front, "exec.start", job->workspace, job->owner,
-                       json_pack("{s:s}", "exec_id", job->id));
+        if (call->front->listeners)
+            front_announce(call->front, "exec.start", job->workspace, job->owner,
+                           json_pack("{s:s}", "exec_id", job->id));
         answer_started(asking);
     }
     call_release(call);

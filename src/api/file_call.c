@@ -91,7 +91,6 @@ static void end(struct file_call *f)
         files_free(f->stream);
     drop_body(f);
     buf_clear(&f->small);
-    json_decref(f->wish.shown);
     json_decref(f->paths);
     free(f);
 }
@@ -453,7 +452,7 @@ bool file_call_begin(struct call *call, const struct files_message *m, const cha
         call_error(call, 409, "conflict", "the workspace is in the trash; undelete it first");
         return false;
     }
-    if ((operation && plan_locks_base(call)) || !exec_wish_own(call, argv, &f->wish)) {
+    if ((operation && plan_locks_base(call)) || !exec_wish_wake(call, argv, &f->wish)) {
         free(f);
         return false;
     }
@@ -467,7 +466,6 @@ bool file_call_begin(struct call *call, const struct files_message *m, const cha
     if (quota.wait == QUOTA_NOTHING)
         f->stream = files_begin(call->front, &whose, &f->m, &f->wish.message, &calls, f);
     if (!f->stream) {
-        json_decref(f->wish.shown);
         free(f);
         if (quota.wait != QUOTA_NOTHING)
             call_quota(call, quota.setting, "%s", quota.why);

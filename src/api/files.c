@@ -9,6 +9,7 @@
 #include "api/call.h"
 #include "api/file_call.h"
 #include "api/router.h"
+#include "http/multipart.h"
 
 enum {
     LINES_DEFAULT = 2000,
@@ -18,6 +19,7 @@ enum {
     GREP_DEFAULT = 1000,
     CONTEXT_MAX = 100,
     DEPTH_MAX = 4096,
+    PARTS_MAX = 10000, /* of a form, which is read while all others wait */
 };
 
 /* --- paths --- */
@@ -29,31 +31,13 @@ static bool bad_path(struct call *call)
     return false;
 }
 
-/* Each part is decoded by itself, once: a slash or a NUL in a name cannot be. */
 static bool decode_path(struct call *call, const char **ret)
 {
-    const char *from = call->rest;
-    size_t n = strlen(from);
-    char *path = arena_alloc(&call->arena, n + 2);
-    size_t at = 0;
+    char *path = arena_alloc(&call->arena, strlen(call->rest) + 2);
 
-    if (!path)
-        return bad_path(call);
-    while (*from == '/' && from[1]) {
-        size_t part = strcspn(++from, "/");
-        path[at] = '/';
-        memcpy(path + at + 1, from, part);
-        path[at + 1 + part] = '\0';
-        if (!http_decode(path + at + 1) || strchr(path + at + 1, '/'))
-            return bad_path(call);
-        at += strlen(path + at);
-        from += part;
-    }
-    if (at == 0)
-        path[at++] = '/';
-    path[at] = '\0';
     *ret = path;
-    return files_path_is_valid(path) || bad_path(call);
+    return (path && http_decode_path(call->rest, path) && files_path_is_valid(path)) ||
+           bad_path(call);
 }
 
 /* NAME as text, or NAME_b64: any bytes. Into `scratch` if they had to be decoded. 1 there is one, 0
@@ -116,48 +100,17 @@ static bool field_path(struct call *call, const json_t *object, const char *name
 
 /* --- GET, PUT, DELETE --- */
 
-/* A number of a range, FILES_MOST for all that are too large for a file. False: none. */
-static bool range_number(const char **text, uint64_t *ret)
-{
-    const char *at = *text;
-
-    *ret = 0;
-    for (; *at >= '0' && *at <= '9'; at++) {
-        if (__builtin_mul_overflow(*ret, 10, ret) ||
-            __builtin_add_overflow(*ret, (uint64_t)(*at - '0'), ret) || *ret > FILES_MOST)
-            *ret = FILES_MOST;
-    }
-    if (at == *text)
-        return false;
-    *text = at;
-    return true;
-}
-
-/* "bytes=A-B", "bytes=A-", "bytes=-N", one of them; others are ignored, as HTTP allows. */
 static void read_range(struct call *call, struct files_message *m)
 {
     const char *text = http_header(http_request_of(call->x), "range");
-    uint64_t from;
-    uint64_t to;
+    struct http_range range;
 
-    m->to = FILES_MOST;
-    if (!text || strncmp(text, "bytes=", 6) != 0)
-        return;
-    text += 6;
-    bool first = range_number(&text, &from);
-    if (*text++ != '-')
-        return;
-    bool last = range_number(&text, &to);
-    if (*text != '\0' || (!first && !last) || (first && last && to < from))
+    _Static_assert(HTTP_RANGE_MOST == FILES_MOST, "the same number for the same");
+    if (!text || !http_read_range(text, &range))
         return;
     m->flags |= FILES_RANGE;
-    m->from = first ? from : FILES_MOST;
-    if (!first)
-        m->to = to;
-    else if (from == FILES_MOST)
-        m->to = 0; /* behind the end of any file: as the last none of it */
-    else if (last && to < FILES_MOST)
-        m->to = to + 1;
+    m->from = range.from;
+    m->to = range.to;
 }
 
 /* A condition that cannot be understood is never taken for none. */
@@ -547,6 +500,17 @@ static bool body_paths(struct call *call)
     return true;
 }
 
+static void put_content(struct call *call, const char *path, uint64_t mode, const char *bytes,
+                        size_t n)
+{
+    file_call_path(call, path);
+    put_length(call, strlen(path));
+    put_length(call, n);
+    put_length(call, mode);
+    file_call_body(call, path, strlen(path));
+    file_call_body(call, bytes, n);
+}
+
 static bool put_file(struct call *call, const json_t *item)
 {
     static const char *const known[] = {"path", "path_b64", "content", "content_b64", "mode", NULL};
@@ -563,13 +527,15 @@ static bool put_file(struct call *call, const json_t *item)
         !read_mode(call, text, &mode) ||
         field_bytes(call, item, "content", &scratch, &bytes, &n) < 0)
         return false;
-    file_call_path(call, path);
-    put_length(call, strlen(path));
-    put_length(call, n);
-    put_length(call, mode);
-    file_call_body(call, path, strlen(path));
-    file_call_body(call, bytes, n);
+    put_content(call, path, mode, bytes, n);
     return true;
+}
+
+static bool too_many(struct call *call, unsigned most)
+{
+    call_error(call, 413, "too_large", "more than %u files, or too much of paths, for one call",
+               most);
+    return false;
 }
 
 static bool body_files(struct call *call)
@@ -582,6 +548,8 @@ static bool body_files(struct call *call)
         call_bad_field(call, "files", "a list of {\"path\", \"content\"}");
         return false;
     }
+    if (json_array_size(list) > FILES_BATCH)
+        return too_many(call, FILES_BATCH);
     json_array_foreach(list, i, item)
     {
         if (put_file(call, item))
@@ -675,6 +643,76 @@ void file_action(struct call *call)
             file_call_drop(call);
             return;
         }
+    }
+    call_drop_body(call);
+    file_call_go(call, false);
+}
+
+/* --- POST …/files-upload, of a form --- */
+
+static bool put_part(struct call *call, const char *below, const struct http_part *part)
+{
+    const char *name = part->filename ? part->filename : "";
+    size_t n = strlen(below) + strlen(name) + 2;
+    char *path = arena_alloc(&call->arena, n);
+
+    if (!part->filename) {
+        call_error(call, 400, "invalid_request",
+                   "the part \"%.100s\" has no filename: only files can be sent here", part->name);
+        return false;
+    }
+    if (!path)
+        return too_many(call, PARTS_MAX);
+    snprintf(path, n, "%s/%s", strcmp(below, "/") == 0 ? "" : below, name);
+    if (!*name || !files_path_is_valid(path)) /* "" would be the directory itself */
+        return bad_path(call);
+    put_content(call, path, FILES_MOST, part->bytes, part->n);
+    return true;
+}
+
+/* Each file is called as the form says, below `path`. False: answered. */
+static bool put_form(struct call *call, const char *below)
+{
+    const char *type = http_header(http_request_of(call->x), "content-type");
+    struct http_multipart *form = arena_alloc(&call->arena, sizeof(*form));
+    const char *why = "it is too large";
+    unsigned count = 0;
+    struct http_part part;
+    size_t n;
+    const char *bytes = http_body(call->x, &n);
+
+    int r = form ? http_multipart_begin(form, type, bytes, n, &why) : -1;
+    while (r == 0 && (r = http_multipart_next(form, &part, &why)) == 1) {
+        if (++count > PARTS_MAX)
+            return too_many(call, PARTS_MAX);
+        if (!put_part(call, below, &part))
+            return false;
+        r = 0;
+    }
+    if (r == 0)
+        return true;
+    call_error(call, 400, "invalid_request", "the form cannot be read: %s", why);
+    return false;
+}
+
+void file_upload(struct call *call)
+{
+    struct files_message m = {
+        .op = FILES_BATCH_WRITE, .path = "/", .to = FILES_MOST, .mode = FILES_MOST};
+    const char *below = NULL;
+
+    if (!call_text(call, "path", &below))
+        return;
+    if (below && !files_path_is_valid(below)) {
+        bad_path(call);
+        return;
+    }
+    if (!file_call_begin(call, &m, "file.write_many"))
+        return;
+    file_call_body(call, "", 0);
+    if (!put_form(call, below ? below : "/")) {
+        file_call_drop(call);
+        return;
     }
     call_drop_body(call);
     file_call_go(call, false);

@@ -121,7 +121,10 @@ static ssize_t read_piece(struct following *f, char *bytes, size_t size,
         return 0;
     if (end - f->reader.at < size)
         size = (size_t)(end - f->reader.at);
+    uint64_t at = f->reader.at;
     ssize_t n = spool_read(f->source, &f->reader, bytes, size, ret_stream);
+    if (n > 0 && !f->job && !spool_keeps(f->source, at))
+        return -ESPIPE; /* an owner's newer output took its place: these were zeroes */
     if (n > 0 && f->request.format != FOLLOW_RAW) {
         size_t keep = whole(bytes, (size_t)n);
         f->reader.at -= (uint64_t)n - keep; /* the rest comes with what follows */

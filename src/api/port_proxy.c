@@ -110,7 +110,6 @@ static void left(struct call *call)
     if (p->next)
         p->next->at = p->at;
     buf_clear(&p->refusal);
-    json_decref(p->wish.shown);
     free(p);
 }
 
@@ -545,7 +544,7 @@ static void begin(struct call *call, const struct store_port *port, bool keeps_a
         call_error(call, 503, "unavailable", "out of memory");
         return;
     }
-    if (!exec_wish_own(call, argv, &p->wish))
+    if (!exec_wish_wake(call, argv, &p->wish))
         return;
     if (p->wish.message.boundary.net == CARREL_NET_HOST) {
         call_error(call, 409, "unsupported", "the workspace has the host's network by now");

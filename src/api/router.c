@@ -6,16 +6,17 @@
 #include <string.h>
 #include <time.h>
 
+#include "api/parser.h"
 #include "api/plans.h"
 #include "api/ports.h"
 #include "broker/protocol.h"
+#include "front/quota.h"
 
 #define ARENA_BYTES (16UL << 20)
 #define BODY_SMALL  (256UL << 10)
 #define BODY_EXEC   (6UL << 20)
 #define BODY_FILES  (64UL << 20)
 #define BODY_INPUT  (1UL << 20)
-#define MOST_VALUES 500000 /* of JSON: 100,000 files with a name, a content and a mode each */
 #define ANYONE      (SCOPE_ADMIN | SCOPE_USER)
 
 #define EXEC  "/v1/workspaces/{ws}/exec"
@@ -71,6 +72,7 @@ const struct route routes[] = {
     {HTTP_POST, FILES "-read", ANYONE, BODY_EXEC, false, file_action},
     {HTTP_POST, FILES "-write", ANYONE, BODY_FILES, false, file_action},
     {HTTP_POST, FILES "-repair", ANYONE, BODY_SMALL, false, file_action},
+    {HTTP_POST, FILES "-upload", ANYONE, BODY_FILES, true, file_upload},
     {HTTP_POST, FILES "-unpack", ANYONE, HTTP_BODY_STREAM, true, file_unpack},
     {HTTP_GET, FILES "-watch", ANYONE, 0, false, file_watch},
     {HTTP_GET, ENV, ANYONE, 0, false, env_get},
@@ -111,6 +113,8 @@ static uint64_t now_us(void)
 void router_free(struct call *call)
 {
     json_decref(call->body);
+    if (call->tenant)
+        tenant_drop(call->front, call->tenant);
     arena_clear(&call->arena);
     free(call);
 }
@@ -296,6 +300,21 @@ static void on_refusal(void *owner, struct exchange *x, char *headers, size_t si
     snprintf(headers, size, "X-Request-Id: %s\r\n", call ? call->id : id);
 }
 
+/* False: answered. */
+static bool open_account(struct call *call)
+{
+    const char *owner = call->workspace.owner ? call->workspace.owner : call->actor.owner;
+
+    if (!call->route->body || call->route->body == HTTP_BODY_STREAM)
+        return true;
+    call->tenant = tenant_use(call->front, owner);
+    if (call->tenant)
+        http_set_account(call->x, &call->tenant->bodies);
+    else
+        call_error(call, 503, "unavailable", "out of memory");
+    return call->tenant != NULL;
+}
+
 static int64_t on_head(void *owner, struct exchange *x)
 {
     struct call *call = calloc(1, sizeof(*call));
@@ -314,7 +333,7 @@ static int64_t on_head(void *owner, struct exchange *x)
     arena_init(&call->arena, ARENA_BYTES);
     make_id('r', call->id);
     http_set_data(x, call);
-    if (!admit(call))
+    if (!admit(call) || !open_account(call))
         return 0;
     int64_t body = call->route->body;
     if (body == HTTP_BODY_STREAM)
@@ -322,58 +341,58 @@ static int64_t on_head(void *owner, struct exchange *x)
     return body;
 }
 
-/* How many values there can be at most. A value of two bytes takes a hundred once it is parsed, and
- * everybody waits for that. */
-static size_t count_values(const char *bytes, size_t n)
+/* Whether it is an object; else that is answered. */
+static bool take_json(struct call *call, const struct parsed *parsed)
 {
-    const char *end = bytes + n;
-    size_t count = 0;
-
-    for (const char *at = bytes; at < end; at++) {
-        if (*at == ',' || *at == '[' || *at == '{')
-            count++;
-        if (*at != '"')
-            continue;
-        for (at++; (at = memchr(at, '"', (size_t)(end - at))) != NULL; at++) {
-            size_t escapes = 0;
-            while (at[-1 - (ptrdiff_t)escapes] == '\\')
-                escapes++;
-            if (escapes % 2 == 0)
-                break;
-        }
-        if (!at)
-            break; /* a string without an end: the parser says so */
-    }
-    return count;
-}
-
-static bool parse_body(struct call *call, const char *bytes, size_t n)
-{
-    json_error_t error;
-
-    if (n == 0) {
-        call->body = json_object();
-        return true;
-    }
-    if (n > MOST_VALUES && count_values(bytes, n) > MOST_VALUES) {
-        call_error(call, 413, "too_large", "the body has more than %d values", MOST_VALUES);
-        return false;
-    }
-    call->body = json_loadb(bytes, n, JSON_REJECT_DUPLICATES, &error);
-    if (!call->body)
+    call->body = parsed->json;
+    if (parsed->has_too_many)
+        call_error(call, 413, "too_large", "the body has more than %d values", PARSER_MOST_VALUES);
+    else if (!parsed->json)
         call_error(call, 400, "invalid_request", "the body is not proper JSON: %s (line %d)",
-                   error.text, error.line);
-    else if (!json_is_object(call->body))
+                   parsed->error.text, parsed->error.line);
+    else if (!json_is_object(parsed->json))
         call_error(call, 400, "invalid_request", "the body must be a JSON object");
     else
         return true;
     return false;
 }
 
+/* The body may have taken its time: keys are revoked meanwhile, and workspaces deleted. */
+static bool still_may(struct call *call)
+{
+    return !call->route->body || !call->route->scopes || router_recheck(call);
+}
+
+static void heard_json(struct call *call, const struct parsed *parsed)
+{
+    if (!call->x || !still_may(call))
+        json_decref(parsed->json);
+    else if (take_json(call, parsed))
+        call->route->handle(call);
+}
+
+static void parse_body(struct call *call)
+{
+    struct parsed parsed = {0};
+    size_t n;
+    const char *bytes = http_body(call->x, &n);
+
+    if (n > PARSER_AT_ONCE) {
+        if (!parser_give(call->front->parser, call, heard_json))
+            call_error(call, 503, "unavailable", "out of memory");
+        return;
+    }
+    if (n == 0)
+        parsed.json = json_object();
+    else
+        parse_json(bytes, n, &parsed);
+    if (take_json(call, &parsed))
+        call->route->handle(call);
+}
+
 static void on_request(void *owner, struct exchange *x)
 {
     struct call *call = http_data(x);
-    size_t n;
 
     (void)owner;
     if (!call || !call->route)
@@ -385,13 +404,12 @@ static void on_request(void *owner, struct exchange *x)
     }
     if (call->status)
         return; /* likewise */
-    /* The body may have taken its time: keys are revoked meanwhile, and workspaces deleted. */
-    if (call->route->body && call->route->scopes && !router_recheck(call))
+    if (!still_may(call))
         return;
-    const char *bytes = http_body(x, &n);
-    if (call->route->body && !call->route->raw && !parse_body(call, bytes, n))
-        return;
-    call->route->handle(call);
+    if (call->route->body && !call->route->raw)
+        parse_body(call);
+    else
+        call->route->handle(call);
 }
 
 static size_t on_body(void *owner, struct exchange *x, const char *bytes, size_t n)

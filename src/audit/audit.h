@@ -51,10 +51,12 @@ void audit_write_here(struct audit *audit);
 void audit_rotate(struct audit *audit);
 /* The number of the newest segment. */
 uint32_t audit_segment(struct audit *audit);
-/* Readable whenever more has become durable, or writing failed; audit_synced empties it. */
+/* Readable whenever more has become durable, or writing failed, until audit_hear. */
 int audit_fd(const struct audit *audit);
 /* Everything up to this sequence number is on disk. Many records share one sync. */
 uint64_t audit_synced(struct audit *audit);
+/* The same, and empties the descriptor: only for who then tells all that wait for it. */
+uint64_t audit_hear(struct audit *audit);
 /* Whether a write has failed. From then on nothing can be added, until audit_open. */
 bool audit_has_failed(struct audit *audit, struct err *err);
 

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <openssl/evp.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -297,12 +298,22 @@ bool audit_parse(const char *line, size_t n, struct audit_line *ret)
     return take_hash(&s) && take_text(&s, "\"}") && s.p == s.end;
 }
 
+/* Looked up once: that takes longer than to hash a line. */
+static EVP_MD *sha256;
+
+static void fetch_sha256(void)
+{
+    sha256 = EVP_MD_fetch(NULL, "SHA256", NULL);
+}
+
 int audit_hash(const char *line, size_t n, char ret_hex[AUDIT_HEX])
 {
     unsigned char hash[EVP_MAX_MD_SIZE];
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     unsigned size = 0;
 
-    if (!EVP_Digest(line, n, hash, &size, EVP_sha256(), NULL) || size != (AUDIT_HEX - 1) / 2)
+    if (pthread_once(&once, fetch_sha256) || !sha256 ||
+        !EVP_Digest(line, n, hash, &size, sha256, NULL) || size != (AUDIT_HEX - 1) / 2)
         return -1;
     for (size_t i = 0; i < size; i++) {
         ret_hex[2 * i] = "0123456789abcdef"[hash[i] >> 4];

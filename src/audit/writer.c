@@ -58,6 +58,7 @@ struct audit {
     bool is_rotating; /* the next line begins a segment */
     bool is_writing;
     bool is_ending;
+    bool is_told; /* the event is not empty */
     bool has_failed;
     struct err err;
 };
@@ -147,10 +148,12 @@ static void empty(struct buf *b)
     b->n = 0;
 }
 
-static void tell(const struct audit *audit)
+/* With the lock. */
+static void tell(struct audit *audit)
 {
     uint64_t one = 1;
 
+    audit->is_told = true;
     ignore(write(audit->event, &one, sizeof(one))); /* full: then it is readable all the same */
 }
 
@@ -418,12 +421,11 @@ static bool write_here(struct audit *audit, bool sync)
                (!sync || audit->took_ns < FAST_NS);
     if (may)
         write_queue(audit, sync);
-    bool failed = may && audit->has_failed;
-    pthread_mutex_unlock(&audit->lock);
-    if (failed) {
-        pthread_cond_signal(&audit->wake); /* the thread ends */
+    if (may && (audit->has_failed || audit->is_pushed))
+        pthread_cond_signal(&audit->wake); /* the thread ends, or found us at it and waits again */
+    if (may && audit->has_failed)
         tell(audit);
-    }
+    pthread_mutex_unlock(&audit->lock);
     return may;
 }
 
@@ -457,10 +459,20 @@ int audit_fd(const struct audit *audit)
 
 uint64_t audit_synced(struct audit *audit)
 {
+    pthread_mutex_lock(&audit->lock);
+    uint64_t synced = audit->synced;
+    pthread_mutex_unlock(&audit->lock);
+    return synced;
+}
+
+uint64_t audit_hear(struct audit *audit)
+{
     uint64_t count;
 
-    ignore(read(audit->event, &count, sizeof(count))); /* empty: nothing new, the answer says it */
     pthread_mutex_lock(&audit->lock);
+    if (audit->is_told)
+        ignore(read(audit->event, &count, sizeof(count))); /* never waits */
+    audit->is_told = false;
     uint64_t synced = audit->synced;
     pthread_mutex_unlock(&audit->lock);
     return synced;

@@ -61,18 +61,21 @@ void buf_printf(struct buf *b, const char *format, ...)
 {
     va_list args;
     va_list again;
+    char *at = buf_room(b, 0);
+    size_t room = at ? b->cap - b->n : 0;
 
     va_start(args, format);
     va_copy(again, args);
-    int n = vsnprintf(NULL, 0, format, args);
+    int n = vsnprintf(at, room, format, args); /* mostly it fits */
     va_end(args);
-    char *at = n >= 0 ? buf_room(b, (size_t)n) : NULL;
-    if (at) {
+    at = n >= 0 ? buf_room(b, (size_t)n) : NULL;
+    if (at && (size_t)n >= room)
         vsnprintf(at, (size_t)n + 1, format, again);
+    if (at)
         b->n += (size_t)n;
-    } else {
-        b->failed = true;
-    }
+    else if (room)
+        b->p[b->n] = '\0'; /* a buffer that refuses keeps what it has */
+    b->failed |= !at;
     va_end(again);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One loop over descriptors and timers, for a process with one thread. Watches and timers are
+/* One loop over descriptors and timers, for one thread. Watches and timers are
  * embedded in what they belong to; taking one away while the loop hands out events is safe. */
 #pragma once
 

@@ -370,6 +370,9 @@ struct desk *desk_find_any(const struct broker *broker, const char *workspace);
 int desk_find_or_start(struct broker *broker, uint32_t kind, const struct exec_message *m,
                        uint64_t tag, struct desk **ret, struct err *err);
 void desk_end(struct desk *desk, const char *why);
+/* The same where nothing is to be done to its tree: calls on files that are under way may finish.
+ */
+void desk_put_to_sleep(struct desk *desk, const char *why);
 /* ANSWER_SANDBOX or EVENT_SANDBOX_LIVE. */
 void desk_tell(const struct desk *desk, uint32_t kind, uint64_t tag);
 /* ANSWER_OK to this tag when it is over. */

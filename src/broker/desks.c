@@ -251,7 +251,7 @@ int desk_find_or_start(struct broker *b, uint32_t kind, const struct exec_messag
             return err_set(err, ERR_CONFLICT, 0,
                            "the workspace's sandbox lives with another policy, and commands run in "
                            "it; let it sleep first");
-        desk_end(d, "the policy changed");
+        desk_put_to_sleep(d, "the policy changed");
         return defer(d, kind, m, tag, err);
     }
     if (boundary_check_room(b, kind, m, d == NULL, err) < 0)
@@ -272,6 +272,14 @@ void desk_end(struct desk *d, const char *why)
     d->ending = true;
     session_end(d->session, d->why);
     desk_rearm(d);
+}
+
+void desk_put_to_sleep(struct desk *d, const char *why)
+{
+    if (d->ending || d->over)
+        return;
+    files_end(d); /* first: while nothing is said to end, calls on files may finish */
+    desk_end(d, why);
 }
 
 int desk_await_end(struct desk *d, uint64_t tag, struct err *err)

@@ -29,6 +29,7 @@
 enum {
     SPARE_AFTER_MS = 2, /* not while somebody waits for the one before */
     LEAVE_MS = 60000,   /* to finish what is under way */
+    MOST_FINISH = 4,    /* ... of one workspace */
     REAP_MS = 1000,     /* at the very end, for those that were killed */
 };
 
@@ -280,7 +281,7 @@ bool files_are_leaving(const struct broker *b, const char *workspace)
     return false;
 }
 
-static int send_join(struct files *f, const struct session_join *join)
+static int send_join(struct files *f, const struct session_join *join, bool sweeps)
 {
     static struct files_join message;
 
@@ -307,7 +308,8 @@ static int send_join(struct files *f, const struct session_join *join)
                                   .gid = join->gid,
                                   .filter_length = (uint32_t)join->filter_length,
                                   .has_lease = join->lease >= 0,
-                                  .has_hidden = join->hidden >= 0};
+                                  .has_hidden = join->hidden >= 0,
+                                  .sweeps = sweeps};
     if (join->lease >= 0)
         fds[count++] = join->lease;
     if (join->hidden >= 0)
@@ -366,6 +368,7 @@ static void died(struct watch *watch, uint32_t what)
     (void)what;
     log_warning("files_died", "workspace", d->workspace, "then", "the next call starts another",
                 NULL);
+    d->files_joined = false; /* it finishes nothing any more */
     files_end(d);
 }
 
@@ -421,23 +424,34 @@ static void bound_the_wait(struct desk *d)
         log_error("timer_failed", "workspace", d->workspace, NULL);
 }
 
+/* Those that leave and are still at something. */
+static unsigned count_finishing(const struct broker *b, const char *workspace)
+{
+    unsigned count = 0;
+
+    for (const struct files *f = b->files_leaving; f; f = f->next)
+        count += f->late.due_ms && strcmp(f->workspace, workspace) == 0;
+    return count;
+}
+
 static int begin(struct desk *d, const struct session_join *join, struct err *err)
 {
     struct broker *b = d->broker;
+    bool sweeps = count_finishing(b, d->workspace) == 0;
     int r = -EPIPE;
 
     d->files = b->files_spare;
     b->files_spare = NULL;
     files_prepare(b);
     if (d->files)
-        r = send_join(d->files, join);
+        r = send_join(d->files, join, sweeps);
     if (r == -EPIPE) { /* there was none, or it has died meanwhile */
         if (d->files)
             let_go(b, d->files, false);
         d->files = start_server(b);
         if (!d->files)
             return err_set(err, ERR_IO, errno, "start a file server");
-        r = send_join(d->files, join);
+        r = send_join(d->files, join, sweeps);
     }
     d->files_watch.ready = joined;
     if (r == 0)
@@ -461,6 +475,14 @@ void files_sandbox_lives(struct desk *d)
         answer_all(d, &err);
 }
 
+/* Beside it another sandbox may come to stand: not where the two would have the same image or the
+ * same layer mounted. */
+static bool may_finish(const struct desk *d)
+{
+    return d->files_joined && !d->ending && !d->has_image && !*d->plan && !*d->template &&
+           !d->cache && count_finishing(d->broker, d->workspace) < MOST_FINISH;
+}
+
 void files_end(struct desk *d)
 {
     struct err err;
@@ -469,7 +491,7 @@ void files_end(struct desk *d)
     if (d->files) {
         memcpy(d->files->workspace, d->workspace, sizeof(d->workspace));
         memcpy(d->files->ticket, d->ticket, sizeof(d->ticket));
-        let_go(d->broker, d->files, d->files_joined && !d->ending && !d->has_image);
+        let_go(d->broker, d->files, may_finish(d));
     }
     d->files = NULL;
     d->files_joined = false;

@@ -56,7 +56,7 @@ static void look(struct timer *timer)
     if (is_busy(d))
         d->busy_ms = now_ms();
     if (now_ms() - d->busy_ms >= idle_ms)
-        desk_end(d, "idle");
+        desk_put_to_sleep(d, "idle");
     else
         idle_watch(d);
 }

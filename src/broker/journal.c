@@ -31,7 +31,7 @@ static void look(struct broker *b)
     struct err err;
 
     while (b->audit) {
-        uint64_t synced = audit_synced(b->audit);
+        uint64_t synced = audit_hear(b->audit);
         bool failed = audit_has_failed(b->audit, &err);
         struct waiter *waiter = b->first_waiter;
         if (!waiter || (!failed && waiter->seq > synced))

@@ -331,6 +331,12 @@ void protocol_pack_ended(struct buf *b, const struct ended_message *m)
     put(b, m->why);
 }
 
+void protocol_pack_ended_flags(struct buf *b, uint64_t flags, int unrecorded)
+{
+    pack_u64(b, flags);
+    pack_u64(b, (uint64_t)unrecorded);
+}
+
 bool protocol_unpack_ended(char *bytes, size_t n, struct arena *arena, struct ended_message *ret)
 {
     struct unpack u = {.at = bytes, .end = bytes + n};
@@ -355,6 +361,8 @@ bool protocol_unpack_ended(char *bytes, size_t n, struct arena *arena, struct en
     get_into(&u, r->note, sizeof(r->note));
     ret->ended_at_ms = unpack_u64(&u);
     ret->why = get(&u, PROTOCOL_TEXT);
+    ret->flags = unpack_upto(&u, ENDED_SETTLED | ENDED_GONE);
+    ret->unrecorded = (int)unpack_upto(&u, INT32_MAX);
     return unpack_done(&u);
 }
 

@@ -85,8 +85,8 @@ enum answer_kind {
     ANSWER_ERROR,   /* struct err: code, errno, text */
     ANSWER_SANDBOX, /* workspace, memory, pids: what its policy allows, as numbers; since_ms */
     /* workspace, exec; number: enum exec_state and flags; + descriptors as in ANSWER_STARTED, with
-     * what is still in them. Of one that has ended, EVENT_ENDED, _SETTLED and _GONE follow at once,
-     * as far as they have happened. */
+     * what is still in them. Of one that has ended EVENT_ENDED follows: at once, or if nobody was
+     * told of its start, when its record is on disk. */
     ANSWER_EXEC,
     ANSWER_RESUMED, /* SHA-256 of the admin key, in hex */
     /* exec; number: flags; + stdin, its backlog, stdout, stderr (4 descriptors); stdout, stderr
@@ -104,7 +104,9 @@ enum answer_kind {
     ANSWER_PLAN_ENDED,
     ANSWER_TEMPLATE, /* template, bytes, files: both as numbers */
     /* Without being asked, tag 0. */
-    EVENT_ENDED,         /* struct ended_message; not to be told to anybody before EVENT_SETTLED */
+    /* struct ended_message; not to be told to anybody before EVENT_SETTLED. That, and EVENT_GONE,
+     * are told with it if they have happened, and else on their own. */
+    EVENT_ENDED,
     EVENT_SETTLED,       /* exec; number: 0: what is to be on record is on disk. Else an errno: the
                             record of its start could not be written, and so it was ended */
     EVENT_GONE,          /* exec: nothing of it is left */
@@ -203,12 +205,20 @@ struct exec_message {
     struct carrel_limits limits;
 };
 
+enum ended_flags {
+    ENDED_SETTLED = 1,
+    ENDED_GONE = 2,
+    ENDED_FLAGS_BYTES = 16, /* of protocol_pack_ended_flags */
+};
+
 struct ended_message {
     const char *exec;
     const char *workspace;
     struct carrel_result result; /* without output */
     uint64_t ended_at_ms;        /* of the clock on the wall */
     const char *why;             /* "exit", "signal", "timeout", ..., "broker ended" */
+    uint64_t flags;
+    int unrecorded; /* as the number of EVENT_SETTLED */
 };
 
 struct record_message {
@@ -227,7 +237,9 @@ bool protocol_unpack_exec(char *bytes, size_t n, struct arena *arena, uint64_t *
                           struct exec_message *ret);
 void protocol_pack_plan(struct buf *b, uint64_t tag, const struct plan_message *m);
 bool protocol_unpack_plan(char *bytes, size_t n, uint64_t *ret_tag, struct plan_message *ret);
+/* In two pieces: the second is of now. */
 void protocol_pack_ended(struct buf *b, const struct ended_message *m);
+void protocol_pack_ended_flags(struct buf *b, uint64_t flags, int unrecorded);
 /* result.denials is in `arena`. */
 bool protocol_unpack_ended(char *bytes, size_t n, struct arena *arena, struct ended_message *ret);
 void protocol_pack_record(struct buf *b, uint64_t tag, const struct record_message *m);

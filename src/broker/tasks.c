@@ -6,7 +6,8 @@
  *                --task_gone--> EVENT_GONE --task_forget--> freed
  *
  * A quiet one is answered before its start is on disk: nobody hears of it before EVENT_SETTLED,
- * and until then the front can get ready.
+ * and until then the front can get ready. Of its end the front is told then, all in one: to wake it
+ * before would take longer than what it could do meanwhile.
  *
  * The broker keeps a copy of every descriptor that it hands out, for the next front. */
 #include <errno.h>
@@ -166,26 +167,41 @@ static bool is_heard(const struct task *t)
     return t->broker->resumed && !t->unwanted;
 }
 
+/* With what has happened since. */
+static void send_end(struct task *t)
+{
+    uint64_t flags = (t->settled ? ENDED_SETTLED : 0U) | (t->settled && !t->exec ? ENDED_GONE : 0U);
+    size_t n = t->end.n;
+
+    protocol_pack_ended_flags(&t->end, flags, t->unrecorded);
+    link_send(t->broker, EVENT_ENDED, &t->end, NULL, 0);
+    t->end.n = n;
+}
+
 /* As soon as its start is told. */
 static void tell_end(struct task *t)
 {
     if (!t->ended || t->end_told || task_is_starting(t))
         return;
-    t->end_told = true;
     scope_close(&t->backlog); /* nobody is left whose input it is */
+    if (t->quiet && !t->settled)
+        return;
+    t->end_told = true;
     if (is_heard(t))
-        link_send(t->broker, EVENT_ENDED, &t->end, NULL, 0);
+        send_end(t);
 }
 
 static void settle_if_written(struct task *t)
 {
+    bool end_told = t->end_told;
+
     if (!t->ended || t->start_pending || t->end_pending || t->settled)
         return;
-    tell_end(t);
     t->settled = true;
-    if (is_heard(t))
+    tell_end(t);
+    if (end_told && is_heard(t))
         send_event(t, EVENT_SETTLED, t->unrecorded);
-    if (is_heard(t) && !t->exec)
+    if (end_told && is_heard(t) && !t->exec)
         send_event(t, EVENT_GONE, 0);
 }
 
@@ -363,6 +379,7 @@ void task_ended(void *owner, struct exec *exec, const struct carrel_result *resu
                               .why = why};
     buf_init(&t->end, MESSAGE_MAX_BYTES);
     protocol_pack_ended(&t->end, &m);
+    (void)buf_room(&t->end, ENDED_FLAGS_BYTES); /* sending it needs no memory then */
     has_ended(t);
     t->desk->running--;
     t->desk->busy_ms = now_ms();
@@ -413,11 +430,7 @@ void task_tell(struct task *t, uint64_t resume_tag)
         m.number = t->exec ? EXEC_STATE_ENDED : EXEC_STATE_GONE;
     send_with_fds(t, ANSWER_EXEC, resume_tag, &m);
     if (t->end_told)
-        link_send(t->broker, EVENT_ENDED, &t->end, NULL, 0);
-    if (t->settled)
-        send_event(t, EVENT_SETTLED, t->unrecorded);
-    if (t->settled && !t->exec)
-        send_event(t, EVENT_GONE, 0);
+        send_end(t);
 }
 
 static struct task *new_task(struct broker *b, uint64_t tag, const struct exec_message *m)

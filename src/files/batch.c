@@ -10,7 +10,6 @@
 #include "files/paths.h"
 
 enum {
-    ITEMS = 100000,
     PATHS = 16 << 20,    /* bytes of all paths of one call */
     ONE_FILE = 16 << 20, /* read at most ... */
     ALL_FILES = 64 << 20,
@@ -112,7 +111,7 @@ static void answer_bad_body(struct files_call *call, int error)
         answer_error(call, 400, "invalid_request", "the list of files is malformed");
     else if (error == -E2BIG)
         answer_error(call, 413, "too_large", "more than %d files in one call, or too long paths",
-                     ITEMS);
+                     FILES_BATCH);
     else if (error == -EPIPE)
         answer_error(call, 400, "incomplete_body", "the body ended early");
     else
@@ -223,7 +222,7 @@ static int write_all(struct files_call *call, struct emit *e, struct dirty *dirs
     int r;
 
     for (unsigned count = 0; (r = next_item(call, sizes)) > 0; count++) {
-        if (count == ITEMS)
+        if (count == FILES_BATCH)
             return -E2BIG;
         r = write_item(call, e, sizes, dirs);
         if (r < 0)

@@ -21,6 +21,8 @@ struct files_call {
     int stream;
     int hidden;    /* a directory on the mount of the root that nobody inside sees, for files that
                       are not whole yet; -1: there is none */
+    int replaced;  /* holds a file that another took the place of: the file system frees it when the
+                      answer is out; -1 */
     bool asleep;   /* there is no sandbox: what fails here is passed on, see asleep.h */
     bool answered; /* the head has been sent */
     bool pieces;   /* ... and the body has no size */
@@ -139,6 +141,7 @@ struct files_new {
     char temp[48];   /* ... and its name there; "": none yet */
     bool replaces;   /* something, when it was begun: */
     struct stat old; /* that */
+    int held;        /* ... while its place is taken; -1 */
     /* "" or as in a request; to be set before the commit, which fails with -ECANCELED. */
     const char *if_match;
     const char *if_none_match;

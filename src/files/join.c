@@ -148,20 +148,21 @@ static int map_activity(int fd, struct files_activity **ret)
     return 0;
 }
 
-int files_join(int socket, int *ret_hidden, struct files_activity **ret_activity)
+int files_join(int socket, struct files_joined *ret)
 {
     static struct files_join join;
     int fds[4] = {-1, -1, -1, -1};
     int r = receive(socket, &join, fds);
 
     if (r == 0)
-        r = map_activity(fds[1], ret_activity);
+        r = map_activity(fds[1], &ret->activity);
     if (r == 0)
         r = enter(&join, fds[0]);
     scope_close(&fds[0]);
     scope_close(&fds[1]);
     /* The lease stays open: nobody else is given these uids while this process lives. */
-    *ret_hidden = join.has_hidden ? fds[join.has_lease ? 3 : 2] : -1;
+    ret->hidden = join.has_hidden ? fds[join.has_lease ? 3 : 2] : -1;
+    ret->sweeps = join.sweeps;
     int answer = -r;
     if (r != -EPIPE && send(socket, &answer, sizeof(answer), MSG_NOSIGNAL) < 0)
         return -errno;

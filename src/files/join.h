@@ -4,6 +4,7 @@
  * hidden directory. Answered by one int: 0 or an errno. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -20,7 +21,7 @@ struct files_join {
     uint32_t filter_length;
     uint32_t has_lease;
     uint32_t has_hidden;
-    uint32_t unused;
+    uint32_t sweeps; /* nobody else writes to the hidden directory: what lies there is left over */
     uint64_t filter[JOIN_MOST_FILTER]; /* struct sock_filter */
 };
 
@@ -30,8 +31,14 @@ struct files_activity {
     _Atomic uint64_t ended;
 };
 
+struct files_joined {
+    int hidden; /* -1: none */
+    bool sweeps;
+    struct files_activity *activity;
+};
+
 /* join.c: takes the place of a message; on success this process sees what the commands of the
  * sandbox see, and has no more rights than they. 0 or -errno. */
-int files_join(int socket, int *ret_hidden, struct files_activity **ret_activity);
+int files_join(int socket, struct files_joined *ret);
 /* 0 or -errno. */
 int files_bound_memory(size_t bytes);

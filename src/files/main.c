@@ -15,8 +15,7 @@
 
 int main(int argc, char **argv)
 {
-    struct files_activity *activity = NULL;
-    int hidden = -1;
+    struct files_joined joined;
 
     (void)signal(SIGPIPE, SIG_IGN);
     (void)signal(SIGXFSZ, SIG_IGN);
@@ -29,7 +28,7 @@ int main(int argc, char **argv)
         return files_serve_one_by_one(JOIN_SOCKET) < 0 ? 1 : 0;
     if (argc == 2 && strcmp(argv[1], "--asleep") == 0)
         return files_asleep(JOIN_SOCKET) < 0 ? 1 : 0;
-    if (files_join(JOIN_SOCKET, &hidden, &activity) < 0)
+    if (files_join(JOIN_SOCKET, &joined) < 0)
         return 1;
-    return files_serve(JOIN_SOCKET, hidden, activity) < 0 ? 1 : 0;
+    return files_serve(JOIN_SOCKET, &joined) < 0 ? 1 : 0;
 }

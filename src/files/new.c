@@ -23,7 +23,9 @@
 
 enum {
     LOCKS = 1024,
-    MOST_SWAPS = 64, /* against one inside who does nothing else */
+    MOST_SWAPS = 64,      /* against one inside who does nothing else */
+    HELD_BLOCKS = 128,    /* of 512 bytes */
+    HELD_ROOM = 64 << 20, /* bytes that are free */
 };
 
 /* Whether a file without a name could be given one. Asked with a directory that is none: which of
@@ -85,7 +87,8 @@ int files_new_begin(struct files_call *call, const char *path, uint64_t mode, bo
     scoped_place struct place place = {.dir = -1};
     int r;
 
-    *ret = (struct files_new){.fd = -1, .dir = -1, .at = -1, .if_match = "", .if_none_match = ""};
+    *ret = (struct files_new){
+        .fd = -1, .dir = -1, .at = -1, .held = -1, .if_match = "", .if_none_match = ""};
     r = path[1] == '\0' ? -EISDIR : place_open(path, parents, true, &place);
     if (r == 0)
         r = check_old(ret, &place);
@@ -107,6 +110,7 @@ void files_new_abort(struct files_new *new)
         ignore(unlinkat(new->at, new->temp, 0)); /* nothing more can be done about it */
     new->temp[0] = '\0';
     scope_close(&new->fd);
+    scope_close(&new->held);
     scope_close(&new->dir);
 }
 
@@ -299,9 +303,25 @@ static bool may_wait(const struct files_new *new)
            (fs.f_type == EXT4_SUPER_MAGIC || fs.f_type == TMPFS_MAGIC);
 }
 
+/* To free a file's blocks takes as long as a sync where the disk is told of each (mount option
+ * discard): the client need not wait for it. Not of a large one, and not where room is scarce: who
+ * writes again at once must not find the disk full for what is to be freed. */
+static void hold_old(const struct files_call *call, struct files_new *new)
+{
+    struct stat st;
+    struct statfs fs;
+
+    if (!new->replaces || call->replaced >= 0 || fstatfs(new->fd, &fs) < 0 || fs.f_bsize <= 0 ||
+        fs.f_bavail < HELD_ROOM / (uint64_t)fs.f_bsize)
+        return;
+    new->held = openat(new->dir, new->name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    if (new->held >= 0 &&
+        (fstat(new->held, &st) < 0 || !S_ISREG(st.st_mode) || st.st_blocks > HELD_BLOCKS))
+        scope_close(&new->held);
+}
+
 int files_new_commit(struct files_call *call, struct files_new *new, struct dirty *dirs)
 {
-    (void)call;
     bool later = dirs && remember(dirs, new->fd);
     int r = 0;
 
@@ -311,6 +331,8 @@ int files_new_commit(struct files_call *call, struct files_new *new, struct dirt
         r = give_name(new);
     if (r == 0) {
         pthread_mutex_t *lock = lock_of(new);
+        if (!dirs)
+            hold_old(call, new);
         (void)pthread_mutex_lock(lock);
         r = put_in_place(new);
         (void)pthread_mutex_unlock(lock);
@@ -319,6 +341,8 @@ int files_new_commit(struct files_call *call, struct files_new *new, struct dirt
         r = files_sync_dir(new->dir);
     if (r == 0 && fstat(new->fd, &new->st) < 0)
         r = -errno;
+    if (r == 0 && new->held >= 0)
+        call->replaced = take_fd(&new->held);
     files_new_abort(new); /* what is left over: nothing, or what came out */
     return r;
 }

@@ -61,7 +61,8 @@ enum {
     FILES_PATTERN = 32768,   /* likewise */
     FILES_MESSAGE = 1 << 17, /* most bytes of one message: a packet of the socket */
     FILES_ETAG = 80,
-    FILES_CURSOR = 6144, /* a path in base64 */
+    FILES_CURSOR = 6144,  /* a path in base64 */
+    FILES_BATCH = 100000, /* files in one call */
     FILES_GLOBS = 64,
 };
 

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -69,8 +70,11 @@ static void handle(const struct server *server, char *bytes, size_t n, int strea
     struct arena arena;
 
     arena_init(&arena, ARENA_BYTES);
-    struct files_call call = {
-        .m = &m, .stream = stream, .hidden = server->hidden, .asleep = server->asleep};
+    struct files_call call = {.m = &m,
+                              .stream = stream,
+                              .hidden = server->hidden,
+                              .replaced = -1,
+                              .asleep = server->asleep};
     if (files_unpack(bytes, n, &arena, &m)) {
         if (!call.asleep || files_asleep_can(&m))
             operations[m.op](&call);
@@ -78,6 +82,10 @@ static void handle(const struct server *server, char *bytes, size_t n, int strea
             answer_errno(&call, EIO, m.path);
     }
     arena_clear(&arena);
+    if (call.replaced >= 0) {
+        (void)sched_yield(); /* to who passes the answer on: freeing takes as long as all of it */
+        scope_close(&call.replaced);
+    }
 }
 
 /* One message and its stream. 0: the front and the broker have gone; -1: none came for a while. */
@@ -132,7 +140,8 @@ static bool add_thread(struct server *server)
 static void refuse(const struct server *server, int stream)
 {
     const struct files_message m = {.path = "/"};
-    struct files_call call = {.m = &m, .stream = stream, .hidden = -1, .asleep = server->asleep};
+    struct files_call call = {
+        .m = &m, .stream = stream, .hidden = -1, .replaced = -1, .asleep = server->asleep};
 
     answer_error(&call, 503, "unavailable",
                  "too many calls on this workspace's files are under way; try again");
@@ -205,16 +214,17 @@ static void *work(void *context)
 
 static struct server the_server;
 
-int files_serve(int socket, int hidden, struct files_activity *activity)
+int files_serve(int socket, const struct files_joined *joined)
 {
     struct buf unfinished;
 
-    the_server = (struct server){.socket = socket, .hidden = hidden, .activity = activity};
-    files_sweep_find(hidden, &unfinished);
+    the_server =
+        (struct server){.socket = socket, .hidden = joined->hidden, .activity = joined->activity};
+    files_sweep_find(joined->sweeps ? joined->hidden : -1, &unfinished);
     if (!add_thread(&the_server))
         return -ENOMEM;
     (void)add_thread(&the_server); /* the first call need not make the one for the next */
-    files_sweep(hidden, &unfinished);
+    files_sweep(joined->hidden, &unfinished);
     for (;;)
         (void)pause();
 }

@@ -3,8 +3,8 @@
 
 /* Answers calls until the other ends of the socket are closed, and then ends the process. Returns
  * only -errno. */
-struct files_activity;
-int files_serve(int socket, int hidden, struct files_activity *activity);
+struct files_joined;
+int files_serve(int socket, const struct files_joined *joined);
 /* The same for a tree without its sandbox (asleep.h); ends the process also when no calls come for
  * a while, and at once when the leash says so. */
 int files_serve_asleep(int socket, int leash);

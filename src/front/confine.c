@@ -44,7 +44,7 @@ static int allow_place(int rules, const char *path, uint64_t access)
     return 0;
 }
 
-static int confine_files(bool shares_user, struct err *err)
+static int confine_to_places(bool shares_user, struct err *err)
 {
     struct carrel_landlock_ruleset attr = {.handled_access_fs = ACCESS_ALL};
     long abi = syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
@@ -113,7 +113,7 @@ static const int allowed[] = {
 
 /* No code can be made: mmap and mprotect without PROT_EXEC. ioctl sets the size of terminals and
  * asks how much is in a pipe. */
-static int confine_calls(struct err *err)
+int confine_calls(struct err *err)
 {
     static const uint32_t directions[] = {SHUT_WR};
     static const uint32_t requests[] = {TIOCSWINSZ, FIONREAD};
@@ -133,9 +133,9 @@ static int confine_calls(struct err *err)
     return r < 0 ? err_set(err, ERR_KERNEL, -r, "filter the front's system calls") : 0;
 }
 
-int confine_front(bool shares_user, struct err *err)
+int confine_files(bool shares_user, struct err *err)
 {
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
         return err_set(err, ERR_KERNEL, errno, "give up privileges");
-    return confine_files(shares_user, err) < 0 || confine_calls(err) < 0 ? -1 : 0;
+    return confine_to_places(shares_user, err);
 }

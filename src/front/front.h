@@ -23,6 +23,7 @@ struct kept;
 struct tenant;
 struct plan_work;
 struct dropped;
+struct parser;
 
 enum {
     FRONT_SLOTS = 1024,
@@ -58,7 +59,8 @@ struct front {
     struct store *store;
     struct link *link;
     struct http_server *http;
-    int execs; /* the directory of all spools */
+    struct parser *parser; /* of large bodies */
+    int execs;             /* the directory of all spools */
     char admin_hash[FRONT_HASH];
     int64_t broker_uid; /* whose word over the Unix socket is an administrator's */
     bool resumed;       /* the broker has told what lives */

@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "api/parser.h"
 #include "api/router.h"
 #include "base/clock.h"
 #include "base/fd.h"
@@ -125,6 +126,17 @@ static int open_network(struct front *front, struct err *err)
     return 0;
 }
 
+/* The second thread is made where it can have no more than the first, and both give up the rest. */
+static int confine(struct front *front, struct err *err)
+{
+    if (confine_files(front->broker_uid == (int64_t)geteuid(), err) < 0)
+        return -1;
+    int r = parser_open(&front->parser, front->events);
+    if (r < 0)
+        return err_set(err, ERR_LIMIT, -r, "make the thread for large bodies");
+    return confine_calls(err);
+}
+
 /* New requests are refused; those under way have a while to end. */
 static int drain(struct front *front)
 {
@@ -147,7 +159,7 @@ int main(int argc, char **argv)
     (void)argc;
     if (settings_decode(&settings, argv + 1, &err) < 0 || take_signals(&err) < 0 ||
         open_parts(&front, &settings, &err) < 0 || open_network(&front, &err) < 0 ||
-        confine_front(front.broker_uid == (int64_t)geteuid(), &err) < 0)
+        confine(&front, &err) < 0)
         return fail(&err);
     resume_ask(&front);
     sweep_begin(&front);

@@ -67,7 +67,8 @@ struct tenant {
     uint64_t execs;          /* of which something runs */
     uint64_t waiting;        /* requests in the queue */
     uint64_t chores;         /* trees that are being copied or removed */
-    uint64_t file_bodies;    /* bytes that are kept for their workspaces' file servers */
+    uint64_t bodies;         /* bytes of their requests that are kept until these are done */
+    uint64_t file_bodies;    /* ...  that are kept for their workspaces' file servers */
     uint64_t output_running; /* bytes on disk, of commands that are not over */
     uint64_t output_kept;    /* ... that are */
     struct kept *oldest;     /* of these */

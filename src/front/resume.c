@@ -88,6 +88,15 @@ static void end_unknown(struct front *front, const struct ended_message *m)
     json_decref(object);
 }
 
+static void settled(struct front *front, struct job *job, int unrecorded)
+{
+    if (front->listeners)
+        front_announce(front, "exec.end", job->workspace, job->owner,
+                       json_pack("{s:s, s:s, s:i}", "exec_id", job->id, "reason",
+                                 result_reason(&job->result), "exit_code", job->result.exit_code));
+    job_settle(job, unrecorded);
+}
+
 static void ended(struct front *front, struct answer *answer)
 {
     struct ended_message m;
@@ -102,17 +111,13 @@ static void ended(struct front *front, struct answer *answer)
         } else {
             end_unknown(front, &m);
         }
+        if (job && !job->settled && (m.flags & ENDED_SETTLED))
+            settled(front, job, m.unrecorded);
+        if (job && (m.flags & ENDED_GONE))
+            job_gone(job);
         execs_next(front);
     }
     arena_clear(&arena);
-}
-
-static void settled(struct front *front, struct job *job, int unrecorded)
-{
-    front_announce(front, "exec.end", job->workspace, job->owner,
-                   json_pack("{s:s, s:s, s:i}", "exec_id", job->id, "reason",
-                             result_reason(&job->result), "exit_code", job->result.exit_code));
-    job_settle(job, unrecorded);
 }
 
 static void pong(struct front *front, uint64_t number)

@@ -160,6 +160,13 @@ int spool_empty(int execs, const char *id)
     return unlinkat(execs, name, 0) < 0 && errno != ENOENT ? -errno : 0;
 }
 
+bool spool_keeps(const struct spool *s, uint64_t at)
+{
+    off_t data = lseek(s->out, 0, SEEK_DATA);
+
+    return data >= 0 && (uint64_t)data <= at;
+}
+
 uint64_t spool_size(int execs, const char *id)
 {
     static const char *const suffixes[] = {"out", "turns"};

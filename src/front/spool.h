@@ -53,6 +53,9 @@ void spool_close(struct spool *s);
 int spool_remove(int execs, const char *id);
 /* Forgets all of its bytes, but not that there were some: who asks for them finds them gone. */
 int spool_empty(int execs, const char *id);
+/* Whether it has not been emptied so far: of one that was opened by who does not fill it, and asked
+ * after a read. */
+bool spool_keeps(const struct spool *s, uint64_t at);
 /* What one that is not open takes on disk; 0: nothing, or there is none. */
 uint64_t spool_size(int execs, const char *id);
 /* The same, about, of one that is open; without a system call. */

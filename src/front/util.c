@@ -6,8 +6,11 @@
 #include <sys/random.h>
 #include <time.h>
 
-#include "base/fd.h"
 #include "front/front.h"
+
+enum {
+    ID_DIGITS = 26
+};
 
 int64_t wall_ms(void)
 {
@@ -17,13 +20,29 @@ int64_t wall_ms(void)
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
+/* From the kernel for several ids at a time, as asking costs more than the bytes. Each is handed
+ * out once and is nowhere afterwards; nobody forks here, who would hand them out again. */
+static void take_random(unsigned char *ret, size_t n)
+{
+    static unsigned char kept[9 * ID_DIGITS]; /* up to 256 come whole or not at all */
+    static size_t left;
+
+    if (left < n) {
+        if (getrandom(kept, sizeof(kept), 0) != (ssize_t)sizeof(kept))
+            abort(); /* an address that can be guessed is open to everybody */
+        left = sizeof(kept);
+    }
+    left -= n;
+    memcpy(ret, kept + left, n);
+    explicit_bzero(kept + left, n);
+}
+
 void make_id(char letter, char ret[28])
 {
     static const char digits[] = "abcdefghijklmnopqrstuvwxyz234567";
-    unsigned char bytes[26];
+    unsigned char bytes[ID_DIGITS];
 
-    memset(bytes, 0, sizeof(bytes));
-    ignore(getrandom(bytes, sizeof(bytes), 0)); /* cannot fail for so few, once the kernel is up */
+    take_random(bytes, sizeof(bytes));
     ret[0] = letter;
     for (size_t i = 0; i < sizeof(bytes); i++)
         ret[1 + i] = digits[bytes[i] & 31];
@@ -32,13 +51,20 @@ void make_id(char letter, char ret[28])
 
 void hash_hex(const void *bytes, size_t n, char ret[FRONT_HASH])
 {
+    static const char digits[] = "0123456789abcdef";
+    static EVP_MD *sha256; /* EVP_sha256() is looked up by name at every use */
     unsigned char digest[32] = {0};
 
+    if (!sha256)
+        sha256 = EVP_MD_fetch(NULL, "SHA256", NULL);
     /* Two failures would be equal: nobody may be let in by that. */
-    if (EVP_Digest(bytes, n, digest, NULL, EVP_sha256(), NULL) != 1)
+    if (!sha256 || EVP_Digest(bytes, n, digest, NULL, sha256, NULL) != 1)
         abort();
-    for (size_t i = 0; i < sizeof(digest); i++)
-        snprintf(ret + 2 * i, 3, "%02x", digest[i]);
+    for (size_t i = 0; i < sizeof(digest); i++) {
+        ret[2 * i] = digits[digest[i] >> 4];
+        ret[2 * i + 1] = digits[digest[i] & 15];
+    }
+    ret[2 * sizeof(digest)] = '\0';
 }
 
 json_t *time_json(int64_t ms)

@@ -55,14 +55,48 @@ static bool decode(struct connection *c, struct exchange *x)
     return true;
 }
 
+void http_set_account(struct exchange *x, uint64_t *account)
+{
+    x->account = account;
+}
+
+/* Who sends many large ones, however slowly, leaves the others theirs. */
+static bool is_affordable(const struct exchange *x, size_t more)
+{
+    uint64_t most = x->connection->server->options.body_bytes / ACCOUNT_PART;
+
+    return !x->account || *x->account == x->counted || *x->account + more <= most;
+}
+
+static bool count(struct exchange *x, size_t counted)
+{
+    struct connection *c = x->connection;
+    size_t more = counted - x->counted;
+
+    if (counted <= x->counted)
+        return true;
+    if (!is_affordable(x, more) || !server_take_body(c->server, c, more))
+        return false;
+    if (x->account)
+        *x->account += more;
+    x->counted = counted;
+    return true;
+}
+
+static void uncount(struct http_server *server, uint64_t *account, size_t counted)
+{
+    server->stats.body_bytes -= counted;
+    if (account && counted)
+        *account -= counted;
+}
+
 /* Never waits for room: all might wait for each other. False: there is none. */
-static bool collect(struct connection *c, struct exchange *x, const char *bytes)
+static bool collect(struct exchange *x, const char *bytes)
 {
     size_t counted = x->body.n + x->plain > SMALL_BODY ? x->body.n + x->plain : 0;
 
-    if (counted > x->counted && !server_take_body(c->server, c, counted - x->counted))
+    if (!count(x, counted))
         return false;
-    x->counted = counted;
     buf_add(&x->body, bytes, x->plain);
     return !x->body.failed;
 }
@@ -70,8 +104,25 @@ static bool collect(struct connection *c, struct exchange *x, const char *bytes)
 void http_drop_body(struct exchange *x)
 {
     buf_clear(&x->body);
-    x->connection->server->stats.body_bytes -= x->counted;
+    uncount(x->connection->server, x->account, x->counted);
     x->counted = 0;
+}
+
+void http_take_body(struct exchange *x, struct http_taken *ret)
+{
+    *ret = (struct http_taken){.bytes = x->body, .counted = x->counted, .account = x->account};
+    buf_init(&x->body, 0);
+    x->counted = 0;
+}
+
+void http_free_taken(struct http_server *server, struct exchange *x, struct http_taken *taken)
+{
+    buf_clear(&taken->bytes);
+    if (x)
+        x->counted = taken->counted;
+    else
+        uncount(server, taken->account, taken->counted);
+    taken->counted = 0;
 }
 
 /* Whether all was taken. */
@@ -86,8 +137,10 @@ static bool deliver(struct connection *c, struct exchange *x)
         taken = taken < x->plain ? taken : x->plain;
     } else if (x->plain > x->bound - x->body.n) {
         answer_refuse(c, 413, "too_large", "the body is larger than this request may have");
-    } else if (!collect(c, x, bytes)) {
-        answer_refuse(c, 503, "unavailable", "no memory for the body; try again");
+    } else if (!collect(x, bytes)) {
+        answer_refuse(c, 503, "unavailable",
+                      "no room for the body beside those that are kept already; try again when "
+                      "they are done");
     }
     connection_drop_input(c, taken);
     x->plain -= taken;

@@ -52,9 +52,9 @@ static void free_exchange(struct connection *c, bool complete)
 
     if (!x)
         return;
+    http_drop_body(x); /* while its account is there */
     c->server->calls.on_done(c->server->owner, x, complete);
     c->x = NULL;
-    http_drop_body(x);
     free(x);
 }
 

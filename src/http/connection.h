@@ -19,12 +19,15 @@
 #include "http/server.h"
 
 enum {
-    STREAM_BYTES = 65536,    /* pulled before they are sent */
+    /* Pulled before they are sent; framed, they fit in one segment of the loopback: what is beyond
+     * it would be sent, received and acknowledged as a segment of its own. */
+    STREAM_BYTES = 65440,
     STREAM_PIECE = 16384,    /* a pull is offered at least that much room */
     DISCARD_BYTES = 1 << 20, /* read and dropped after an early answer */
     LINGER_MS = 2000,
     STALLED_MS = 600000, /* a client that reads nothing of its reply */
     HALF_MS = 300000,    /* an upgraded connection of which one side has ended, and nothing moves */
+    ACCOUNT_PART = 4,    /* of all collected bodies, for several of one account */
     SMALL_BODY = 16384,  /* bodies up to this size are not counted: so many places, so much */
 };
 
@@ -84,7 +87,8 @@ struct exchange {
     size_t plain;   /* decoded bytes at the front of the input that nobody took yet */
     uint64_t bound; /* for collecting */
     struct buf body;
-    size_t counted; /* of it, in the sum of all */
+    size_t counted;    /* of it, in the sum of all */
+    uint64_t *account; /* ... and in that of who pays for it, or NULL */
     bool streams_body;
     bool duplex; /* the body goes on to be read while the answer goes out */
     bool raw;    /* ... and neither is HTTP any more */

@@ -25,6 +25,27 @@ bool http_decode(char *text)
     return true;
 }
 
+bool http_decode_path(const char *encoded, char *path)
+{
+    const char *from = encoded;
+    size_t at = 0;
+
+    while (*from == '/' && from[1]) {
+        size_t part = strcspn(++from, "/");
+        path[at] = '/';
+        memcpy(path + at + 1, from, part);
+        path[at + 1 + part] = '\0';
+        if (!http_decode(path + at + 1) || strchr(path + at + 1, '/'))
+            return false;
+        at += strlen(path + at);
+        from += part;
+    }
+    if (at == 0)
+        path[at++] = '/';
+    path[at] = '\0';
+    return true;
+}
+
 int http_query(const char *query, const char *name, char *text, size_t size)
 {
     size_t name_n = strlen(name);

@@ -19,6 +19,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "base/buf.h"
 #include "base/events.h"
 
 struct http_server;
@@ -68,9 +69,23 @@ ssize_t http_parse_head(char *bytes, size_t n, struct http_request *ret, const c
 const char *http_header(const struct http_request *request, const char *name);
 /* Decodes %XX in place of one path segment or query value; false for bad digits or a NUL. */
 bool http_decode(char *text);
+/* A path, each part of it decoded by itself, once: a slash or a NUL in a name cannot be. `path` has
+ * room for a byte more than the encoded one. False: it is malformed. */
+bool http_decode_path(const char *encoded, char *path);
 /* The value of a query parameter, decoded, in `text`; 1 found, 0 not, -1 malformed, too long for
  * `size`, or there more than once. */
 int http_query(const char *query, const char *name, char *text, size_t size);
+
+#define HTTP_RANGE_MOST ((uint64_t)INT64_MAX)
+
+struct http_range {
+    uint64_t from; /* HTTP_RANGE_MOST: so many from the end as `to` says */
+    uint64_t to;   /* before this one; HTTP_RANGE_MOST: to the end */
+};
+
+/* range.c, pure: "bytes=A-B", "bytes=A-", "bytes=-N", one of them. False: something else, which is
+ * ignored, as HTTP allows. */
+bool http_read_range(const char *text, struct http_range *ret);
 
 /* chunked.c, pure: decodes a chunked body piece by piece, in place. */
 struct http_chunks {
@@ -127,8 +142,24 @@ void http_close(struct http_server *server);
 const struct http_request *http_request_of(const struct exchange *x);
 /* The collected body; NUL-terminated besides. */
 const char *http_body(const struct exchange *x, size_t *ret_n);
+/* Where its bytes are counted, too, which must be there until on_done, and until http_free_taken.
+ * Several bodies of one account have a part of what all may have together; one alone has all it
+ * needs. */
+void http_set_account(struct exchange *x, uint64_t *account);
 /* It is not needed any more: gives its memory back before the exchange ends. */
 void http_drop_body(struct exchange *x);
+
+/* Takes it out of the exchange, which may end before it. It goes on to count for what all of them
+ * may have together: its bytes until http_free_taken, and then what was made of them, as if they
+ * were still there, until the exchange ends or http_drop_body (x NULL: it has ended). */
+struct http_taken {
+    struct buf bytes;
+    size_t counted;
+    uint64_t *account;
+};
+
+void http_take_body(struct exchange *x, struct http_taken *ret);
+void http_free_taken(struct http_server *server, struct exchange *x, struct http_taken *taken);
 /* Of the peer of a Unix socket; -1 over TCP. */
 int64_t http_peer_uid(const struct exchange *x);
 /* What the owner keeps with it. */

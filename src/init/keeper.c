@@ -28,7 +28,8 @@
 enum {
     KEEPER_SOCKET = 3,
     KILL_AGAIN_MS = 1,
-    KEPT_ROOM = 65536, /* for the next message */
+    TELL_WITHIN_MS = 20, /* that a command runs */
+    KEPT_ROOM = 65536,   /* for the next message */
 };
 
 struct keeper {
@@ -36,6 +37,7 @@ struct keeper {
     pid_t command; /* 0: it has ended, or there was none */
     bool busy;     /* something may be left of the last one */
     bool killing;  /* ... and is to end */
+    bool untold;   /* it runs, and the engine has not heard of it */
     struct reply usage;
 };
 
@@ -111,6 +113,7 @@ static void answer(struct keeper *k, uint32_t kind, int status, const struct err
     reply.kind = kind;
     reply.status = status;
     reply.empty = !k->busy;
+    k->untold = false;
     if (err)
         reply.error = *err;
     talk_answer(k->socket, &reply, -1);
@@ -143,6 +146,8 @@ static void reap(struct keeper *k)
         answer(k, REPLY_EMPTY, 0, NULL);
 }
 
+/* Nobody waits to hear that a command runs, but for its terminal: one that ends soon says both in
+ * one word, and has the processor for itself until then. */
 static void start(struct keeper *k, struct message *message)
 {
     int status = STATUS_CARREL_FAILED;
@@ -153,9 +158,8 @@ static void start(struct keeper *k, struct message *message)
         answer(k, REPLY_FAILED, status, &err);
         return;
     }
-    k->busy = true;
-    reap(k);
-    if (k->command) /* else its end has been told, and with it its start */
+    k->busy = k->untold = true;
+    if (message->head.fd_count == 0)
         answer(k, REPLY_STARTED, 0, NULL);
 }
 
@@ -216,7 +220,7 @@ static void serve_message(struct keeper *k)
     default:
         leave(k);
     }
-    talk_close_files(&message); /* after the answer: who reads the output is woken by it, and not
+    talk_close_files(&message); /* after an answer: who reads the output is woken by it, and not
                                    waited for */
     if (message.room > KEPT_ROOM)
         talk_release(&message);
@@ -238,8 +242,9 @@ _Noreturn void keeper_serve(int socket)
     struct pollfd ready[2] = {{.fd = k.socket, .events = POLLIN},
                               {.fd = signals, .events = POLLIN}};
     for (;;) {
+        int within = k.untold ? TELL_WITHIN_MS : -1;
         struct signalfd_siginfo info;
-        if (poll(ready, 2, k.killing ? KILL_AGAIN_MS : -1) < 0 && errno != EINTR)
+        if (poll(ready, 2, k.killing ? KILL_AGAIN_MS : within) < 0 && errno != EINTR)
             leave(&k);
         if (ready[1].revents)
             ignore(read(signals, &info, sizeof(info)) > 0); /* only a wake-up */
@@ -247,6 +252,8 @@ _Noreturn void keeper_serve(int socket)
             keeper_kill_children(k.command);
         if (ready[1].revents || k.killing)
             reap(&k);
+        if (k.untold) /* whatever has come instead of its end */
+            answer(&k, REPLY_STARTED, 0, NULL);
         if (ready[0].revents)
             serve_message(&k);
     }

@@ -384,7 +384,10 @@ static void attend_limits(struct session *session, bool memory)
     };
     enum carrel_reason reason;
 
-    if (session->state >= SESSION_ENDING || !limits_watch_check(&session->limits, memory, &reason))
+    if (session->state >= SESSION_ENDING && !memory)
+        return;
+    bool is_reached = limits_watch_check(&session->limits, memory, &reason); /* takes the event */
+    if (!is_reached || session->state >= SESSION_ENDING)
         return;
     if (reason < sizeof(words) / sizeof(words[0]) && words[reason])
         err_set(&session->why, ERR_LIMIT, 0, "%s", words[reason]);
@@ -527,7 +530,7 @@ int session_due_ms(const struct session *session)
         due = one < due ? one : due;
     }
     for (const struct keeper *k = session->keepers; k; k = k->next) {
-        if (k->state == KEEPER_ASKED && k->due_ms < due)
+        if (k->state == KEEPER_ASKED && k->due_ms < due && session->state < SESSION_ENDING)
             due = k->due_ms;
     }
     if (due == UINT64_MAX)

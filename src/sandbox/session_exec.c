@@ -47,6 +47,8 @@ void exec_finish(struct exec *exec)
     session->gone = exec;
     session->exec_count--;
     session->calls.gone(exec->owner, exec);
+    if (k && exec->killed && keeper_has_group(k))
+        keeper_lose(k); /* it is in that group, and dying, also when it was faster to say so */
     if (k)
         keeper_rest(k);
 }
@@ -508,7 +510,7 @@ static void judge_grace(struct exec *exec, uint64_t now)
     size_t left = exec->keeper ? count_left(exec) : SIZE_MAX;
 
     if (left <= exec->left - exec->left / 4 && left < exec->left &&
-        now - exec->kill_ms < EMPTY_AT_MOST_MS) {
+        now < exec->kill_ms + EMPTY_AT_MOST_MS) {
         exec->left = left;
         exec->grace_ms = now;
         return;
@@ -542,7 +544,7 @@ void exec_attend(struct exec *exec, uint64_t now)
         exec_finish(exec);
     } else if (exec->pass_ms && now >= exec->pass_ms) {
         look_again(exec, now);
-    } else if (now - exec->grace_ms >= EMPTY_WITHIN_MS && session->state < SESSION_ENDING) {
+    } else if (now >= exec->grace_ms + EMPTY_WITHIN_MS && session->state < SESSION_ENDING) {
         judge_grace(exec, now);
     }
 }
@@ -561,5 +563,6 @@ uint64_t exec_due_ms(const struct exec *exec)
     due = least(due, exec->deadline_ms);
     due = least(due, exec->due_ms);
     due = least(due, exec->pass_ms);
-    return exec->killed ? least(due, exec->grace_ms + EMPTY_WITHIN_MS) : due;
+    bool is_judged = exec->killed && exec->session->state < SESSION_ENDING;
+    return is_judged ? least(due, exec->grace_ms + EMPTY_WITHIN_MS) : due;
 }

@@ -392,8 +392,10 @@ void keeper_ready(struct keeper *k, uint32_t events)
 void keeper_rest(struct keeper *k)
 {
     k->exec = NULL;
-    if (k->state != KEEPER_BUSY)
+    if (k->state != KEEPER_BUSY) {
+        keepers_dispatch(k->session); /* there is room for another */
         return;
+    }
     k->state = KEEPER_IDLE;
     if (k->reserved || count(k->session, KEEPER_IDLE) > IDLE_KEEPERS) {
         keeper_lose(k);

@@ -99,11 +99,51 @@ enum query_name {
     QUERY_COUNT_,
 };
 
+/* cache.c: rows that were read, by name. */
+enum {
+    CACHE_SLOTS = 256,
+    CACHE_ROW_MAX = 8192, /* bytes of the texts of one; a larger row is not kept */
+};
+
+/* Where the texts are in the struct of a row, and which of them it is found by. */
+struct cache_kind {
+    size_t size;
+    size_t name;
+    const size_t *texts;
+    size_t count;
+};
+
+struct cache_slot {
+    sqlite3_int64 changes; /* that the durable connection had made when it was read */
+    struct buf texts;      /* one after another; empty: there is no row here */
+
+    union {
+        struct store_key key;
+        struct store_workspace workspace;
+    } row;
+};
+
+struct cache {
+    const struct cache_kind *kind;
+    struct cache_slot slots[CACHE_SLOTS];
+};
+
 struct store {
     sqlite3 *durable; /* a change is on disk when it returns */
     sqlite3 *quick;   /* a change is safe from our own death when it returns */
     sqlite3_stmt *queries[QUERY_COUNT_];
+    struct cache keys; /* by hash; never a revoked one */
+    struct cache workspaces;
 };
+
+extern const struct cache_kind cache_keys;       /* keys.c */
+extern const struct cache_kind cache_workspaces; /* workspaces.c */
+/* True and the row of that name, its texts copied; false: ask the database. */
+bool cache_find(struct store *store, struct cache *cache, const char *name, struct arena *arena,
+                void *ret);
+/* What the database has just said. */
+void cache_keep(struct store *store, struct cache *cache, const void *row);
+void cache_clear(struct cache *cache);
 
 /* schema.c */
 /* Opens the file with all settings; `synchronous` is "FULL" or "NORMAL". */

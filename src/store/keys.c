@@ -1,11 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "store/store.h"
 
+#include <stddef.h>
 #include <stdio.h>
 
 #include "store/db.h"
 
 #define COLUMNS "id, hash, name, owner, scopes, made_by, created_ms, revoked_ms"
+
+static const size_t texts[] = {
+    offsetof(struct store_key, id),      offsetof(struct store_key, hash),
+    offsetof(struct store_key, name),    offsetof(struct store_key, owner),
+    offsetof(struct store_key, made_by),
+};
+
+const struct cache_kind cache_keys = {.size = sizeof(struct store_key),
+                                      .name = offsetof(struct store_key, hash),
+                                      .texts = texts,
+                                      .count = sizeof(texts) / sizeof(texts[0])};
 
 static int read_key(struct query *q, struct arena *arena, struct store_key *ret, struct err *err)
 {
@@ -45,14 +57,18 @@ int store_key_add(struct store *store, const struct store_key *key, struct err *
 int store_key_by_hash(struct store *store, struct arena *arena, const char *hash,
                       struct store_key *ret, struct err *err)
 {
-    /* How long the index takes says something about the hash only, and that says nothing about
-     * the key. */
+    /* How long it takes says something about the hash only, and that says nothing about the key. */
+    if (cache_find(store, &store->keys, hash, arena, ret))
+        return 1;
     scoped_query struct query q = query_on(
         store, QUERY_KEY_BY_HASH, "SELECT " COLUMNS " FROM keys WHERE hash = ? AND revoked_ms = 0");
-
     query_text(&q, hash);
     int rc = query_step(&q, err);
-    return rc > 0 ? read_key(&q, arena, ret, err) : rc;
+    if (rc > 0)
+        rc = read_key(&q, arena, ret, err);
+    if (rc > 0)
+        cache_keep(store, &store->keys, ret);
+    return rc;
 }
 
 int store_key_get(struct store *store, struct arena *arena, const char *id, struct store_key *ret,

@@ -14,6 +14,8 @@ void store_close(struct store *store)
         (void)sqlite3_finalize(store->queries[i]);
     (void)sqlite3_close(store->quick);
     (void)sqlite3_close(store->durable);
+    cache_clear(&store->keys);
+    cache_clear(&store->workspaces);
     free(store);
 }
 
@@ -23,6 +25,8 @@ int store_open(struct store **ret, const char *path, struct err *err)
 
     if (!store)
         return err_set(err, ERR_LIMIT, ENOMEM, "open '%s'", path);
+    store->keys.kind = &cache_keys;
+    store->workspaces.kind = &cache_workspaces;
     if (db_open(&store->durable, path, "FULL", err) < 0) {
         store_close(store);
         return -1;

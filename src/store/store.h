@@ -3,7 +3,8 @@
  * function is one transaction; those that change something return when it is on disk (WAL,
  * synchronous=FULL), but for commands: their rows survive a crash of ours at once and a power cut a
  * moment later (the audit record has them on disk). Strings handed out live in the caller's arena.
- */
+ * The file is ours alone while it is open: keys and workspaces that were read before are answered
+ * from memory until something is changed here, so what another program writes is seen late. */
 #pragma once
 
 #include <stdbool.h>
@@ -126,7 +127,8 @@ int store_open(struct store **ret, const char *path, struct err *err);
 void store_close(struct store *store);
 
 int store_key_add(struct store *store, const struct store_key *key, struct err *err);
-/* 1 found, 0 not; never a revoked one. Constant work whether there is one or not. */
+/* 1 found, 0 not; never a revoked one. How long it takes depends on the hash and on who was found
+ * before, never on how much of a key is right. */
 int store_key_by_hash(struct store *store, struct arena *arena, const char *hash,
                       struct store_key *ret, struct err *err);
 int store_key_get(struct store *store, struct arena *arena, const char *id, struct store_key *ret,

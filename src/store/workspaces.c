@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "store/store.h"
 
+#include <stddef.h>
 #include <stdio.h>
 
 #include "store/db.h"
@@ -8,6 +9,19 @@
 #define COLUMNS                                                                                    \
     "id, owner, bucket, policy, links, labels, created_ms, updated_ms, deleted_ms, trash, "        \
     "template, builds"
+
+static const size_t texts[] = {
+    offsetof(struct store_workspace, id),     offsetof(struct store_workspace, owner),
+    offsetof(struct store_workspace, bucket), offsetof(struct store_workspace, policy),
+    offsetof(struct store_workspace, links),  offsetof(struct store_workspace, labels),
+    offsetof(struct store_workspace, trash),  offsetof(struct store_workspace, template),
+    offsetof(struct store_workspace, builds),
+};
+
+const struct cache_kind cache_workspaces = {.size = sizeof(struct store_workspace),
+                                            .name = offsetof(struct store_workspace, id),
+                                            .texts = texts,
+                                            .count = sizeof(texts) / sizeof(texts[0])};
 
 static int read_workspace(struct query *q, struct arena *arena, struct store_workspace *ret,
                           struct err *err)
@@ -62,12 +76,17 @@ int store_workspace_add(struct store *store, const struct store_workspace *w, st
 int store_workspace_get(struct store *store, struct arena *arena, const char *id,
                         struct store_workspace *ret, struct err *err)
 {
+    if (cache_find(store, &store->workspaces, id, arena, ret))
+        return 1;
     scoped_query struct query q =
         query_on(store, QUERY_WORKSPACE_GET, "SELECT " COLUMNS " FROM workspaces WHERE id = ?");
-
     query_text(&q, id);
     int rc = query_step(&q, err);
-    return rc > 0 ? read_workspace(&q, arena, ret, err) : rc;
+    if (rc > 0)
+        rc = read_workspace(&q, arena, ret, err);
+    if (rc > 0)
+        cache_keep(store, &store->workspaces, ret);
+    return rc;
 }
 
 /* No row was as it should have been: there is none, or somebody else has changed it before. */

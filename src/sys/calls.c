@@ -108,5 +108,6 @@ int calls_enter(struct calls *c)
     if (c->n > CALLS_ROOM)
         return -E2BIG;
     program.len = (unsigned short)c->n;
-    return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) < 0 ? -errno : 0;
+    long r = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program);
+    return r < 0 ? -errno : r > 0 ? -EBUSY : 0; /* >0: a thread that has another filter */
 }

@@ -27,5 +27,5 @@ void calls_allow_with(struct calls *calls, int number, unsigned argument, uint32
 void calls_allow_values(struct calls *calls, int number, unsigned argument, const uint32_t *values,
                         size_t count);
 void calls_refuse(struct calls *calls, int number, int error);
-/* After no_new_privs; for this thread and those it makes. 0 or -errno. */
+/* After no_new_privs; for all threads of the process. 0 or -errno. */
 int calls_enter(struct calls *calls);

@@ -761,6 +761,10 @@ class TheDaemon(DaemonTest):
             self.assertEqual(3, done["files"])
             self.ask("POST", act + "unpack", 400, archive[:-30] if kind == "zip" else archive[:700], query=f"?path=/cut&format={kind}", ids=self.ids)
         self.ask("POST", act + "unpack", 400, b"x", query="?format=rar", ids=self.ids)
+        form, head = b'--b\r\nContent-Disposition: form-data; name="f"; filename="f"\r\n\r\nx\r\n--b--\r\n', {"Content-Type": "multipart/form-data; boundary=b"}
+        self.assertTrue(self.ask("POST", act + "upload", 200, form, query="?path=/form", ids=self.ids, headers=head).json["results"][0]["ok"])
+        self.ask("POST", act + "upload", 400, form[:-3], ids=self.ids, headers=head)
+        self.ask("POST", act + "upload", 400, form, ids=self.ids)
 
     def archives(self):
         archive = self.ask("GET", "/v1/workspaces/{ws}/backup", 200, ids=self.ids)

@@ -38,6 +38,7 @@ static void try_ended(char *bytes, size_t n, struct arena *arena, struct buf *b)
         return;
     MUST(m.result.denial_count <= CARREL_MAX_DENIALS && m.result.reason <= CARREL_ENDED_DISK);
     protocol_pack_ended(b, &m);
+    protocol_pack_ended_flags(b, m.flags, m.unrecorded);
     must_be(b, bytes, n);
 }
 

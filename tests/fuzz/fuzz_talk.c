@@ -136,6 +136,19 @@ static int open_files(void)
     return n;
 }
 
+/* Below what was inherited: what is opened from now on is above all of it. */
+static void fill_gaps(int file)
+{
+    int highest = file;
+    int fd;
+
+    for (fd = file; fd < 128; fd++)
+        highest = fcntl(fd, F_GETFD) >= 0 ? fd : highest;
+    while ((fd = dup(file)) >= 0 && fd < highest)
+        ;
+    (void)close(fd);
+}
+
 static void send_bytes(int socket, const void *bytes, size_t n, int fd)
 {
     union {
@@ -240,8 +253,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static bool has_left;
     int pair[2];
 
-    if (file < 0)
+    if (file < 0) {
         file = open("/dev/null", O_RDWR | O_CLOEXEC);
+        fill_gaps(file);
+    }
     int first = dup(file); /* the lowest number that is free: all are below it */
     MUST(first > 0 && close(first) == 0);
     int before = open_files();

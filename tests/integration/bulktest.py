@@ -73,7 +73,11 @@ class Bulk:
         self.problems.append(what)
 
     def post(self, request):
-        body = request.rfile.read(int(request.headers["Content-Length"]))
+        length = int(request.headers["Content-Length"])
+        body = request.rfile.read(length)
+        if len(body) < length:  # who sent it was killed over it: nobody waits for an answer
+            request.close_connection = True
+            return
         with self.lock:
             self.requests += 1
             failure = self.failures.pop(0) if self.failures else None

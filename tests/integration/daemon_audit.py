@@ -60,8 +60,13 @@ class Records(DaemonTest):
 
     def whole(self, state=None):
         """The chain, checked with nothing of Carrel's; then by Carrel."""
+        state = state or self.daemon.state
+        lines, done, deadline = None, None, time.monotonic() + PATIENCE
+        while lines != list(lines_of(state)):  # what is still being recorded comes in between
+            self.assertLess(time.monotonic(), deadline, "it never rests")
+            lines, done = list(lines_of(state)), verify(state)
         before, last, number = "0" * 64, "", 0
-        for line in lines_of(state or self.daemon.state):
+        for line in lines:
             record = json.loads(line)
             number += 1
             self.assertEqual((number, before), (record["seq"], record["prev"]))
@@ -70,7 +75,6 @@ class Records(DaemonTest):
             self.assertEqual({"seq", "time", "actor", "workspace", "request", "operation", "result", "details", "prev"},
                              set(record))
             before, last = hashlib.sha256(line.rstrip(b"\n")).hexdigest(), record["time"]
-        done = verify(state or self.daemon.state)
         self.assertEqual(0, done.returncode, done.stdout + done.stderr)
         self.assertIn("the chain is whole", done.stdout)
         self.assertIn(before, done.stdout)

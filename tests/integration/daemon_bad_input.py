@@ -8,6 +8,7 @@ import json
 import os
 import re
 import resource
+import select
 import socket
 import time
 import unittest
@@ -248,6 +249,89 @@ class BadInput(DaemonTest):
         while piece := stuck.read(1 << 20):
             total += len(piece)
         self.assertEqual(300000004, total)
+
+
+class LargeBodies(DaemonTest):
+    """They are parsed by a thread of their own."""
+
+    def send(self, stack, ws, body, key=None):
+        """All of it; the answer is yet to come."""
+        s = stack.enter_context(socket.socket(socket.AF_UNIX))
+        s.settimeout(PATIENCE)
+        s.connect(self.daemon.socket)
+        who = f"Authorization: Bearer {key}\r\n" if key else ""
+        s.sendall(f"POST /v1/workspaces/{ws}/files-write HTTP/1.1\r\nHost: x\r\n{who}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        return s
+
+    def test_others_are_answered_meanwhile(self):
+        ws = self.workspace()
+        with contextlib.ExitStack() as stack:
+            waiting = self.send(stack, ws, b'{"files":[{"path":"/a","content":"' + b"\\u00e4" * 5000000)  # without its end
+            connection = stack.enter_context(contextlib.closing(self.daemon.connect()))
+            answered = 0
+            while not select.select([waiting], [], [], 0)[0]:
+                self.assertEqual(200, self.daemon.get("/healthz", connection=connection).status)
+                answered += 1
+            self.assertIn(b" 400 ", waiting.recv(4096).split(b"\r\n")[0])
+            self.assertGreater(answered, 10)
+
+    def test_who_sends_many_keeps_others_waiting_for_one(self):
+        large = b'{"files":[{"path":"/a","content":"' + b"\\u00e4" * 3000000
+        crowd, his = [self.workspace(owner=name) for name in ("ann", "amy")], self.workspace(owner="bob")
+        with contextlib.ExitStack() as stack:
+            many = [self.send(stack, ws, large) for _ in range(3) for ws in crowd]
+            one = self.send(stack, his, b'{"files":[' + b" " * 200000)
+            self.assertIn(b" 400 ", one.recv(4096).split(b"\r\n")[0])
+            self.assertLess(len(select.select(many, [], [], 0)[0]), len(many) - 1, "his came behind all the others")
+
+    def test_who_keeps_many_from_their_ends_leaves_others_room(self):
+        hers, his = self.workspace(owner="ann"), self.workspace(owner="bob")
+        size = 60 << 20
+        with contextlib.ExitStack() as stack:
+            heads = []
+            for _ in range(4):
+                s = stack.enter_context(socket.socket(socket.AF_UNIX))
+                s.settimeout(PATIENCE)
+                s.connect(self.daemon.socket)
+                heads.append(s)
+                with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # who is refused in the middle of it
+                    s.sendall(f"POST /v1/workspaces/{hers}/files-write HTTP/1.1\r\nHost: x\r\nContent-Length: {size}\r\n\r\n".encode() + b" " * (size - 1))
+            self.assertEqual(3, len(select.select(heads, [], [], 5)[0]), "several of hers are kept")
+            answer = self.daemon.post(f"/v1/workspaces/{his}/files-write", b'{"files":[{"path":"/f","content":"x"}]' + b" " * 2000000 + b"}")
+            self.assertEqual(200, answer.status, answer.bytes[:200])
+        self.assertEqual("x", self.daemon.execute(his, "cat f")["stdout"])
+
+    def test_what_is_wrong_with_one_is_told(self):
+        ws = self.workspace()
+        url, pad = f"/v1/workspaces/{ws}/files-write", b" " * 140000
+        for body, status, words in ((b"[" + pad + b"]", 400, "must be a JSON object"), (b'{"files":[]' + pad, 400, "not proper JSON"),
+                                    (b'{"files":[],' + pad + b'"files":[]}', 400, "duplicate"), (b"[" * 140000, 400, "depth"),
+                                    (b'{"nope":1' + pad + b"}", 400, "nope"), (b'{"files":[' + b"[]," * 600000 + b"[]]}", 413, "values")):
+            answer = self.daemon.post(url, body)
+            self.assertEqual(status, answer.status, words)
+            self.assertIn(words, answer.bytes.decode())
+        answer = self.daemon.post(url, b'{"files":[{"path":"/f","content":"x"}]' + pad + b"}")
+        self.assertEqual((200, "x"), (answer.status, self.daemon.execute(ws, "cat f")["stdout"]))
+
+    def test_who_has_left_meanwhile_is_forgotten(self):
+        ws, front = self.workspace(), self.daemon.front_pid()
+        for _ in range(6):
+            with contextlib.ExitStack() as stack:
+                self.send(stack, ws, b'{"files":[{"path":"/left","content":"' + b"x" * 20000000 + b'"}]}')
+        deadline = time.monotonic() + PATIENCE
+        while "\ncarrel_http_body_bytes 0\n" not in self.daemon.get("/metrics").bytes.decode():
+            self.assertLess(time.monotonic(), deadline, "bodies of nobody are kept")
+        self.assertEqual(front, self.daemon.front_pid())
+        self.assertEqual("ok\n", self.daemon.execute(ws, "echo ok")["stdout"])
+
+    def test_a_key_that_is_revoked_meanwhile_opens_nothing(self):
+        ws = self.workspace(owner="ann")
+        made = self.daemon.post("/v1/keys", {"owner": "ann", "scopes": ["user"]}).json
+        with contextlib.ExitStack() as stack:
+            waiting = self.send(stack, ws, b'{"files":[{"path":"/late","content":"' + b"\\u00e4" * 5000000 + b'"}]}', made["key"])
+            self.assertIn(self.daemon.request("DELETE", f"/v1/keys/{made['id']}").status, (200, 204))
+            self.assertIn(b" 401 ", waiting.recv(4096).split(b"\r\n")[0])
+        self.assertFalse(os.path.exists(f"{self.daemon.state}/main/threads/{ws}/late"))
 
 
 class NoSandbox(DaemonTest):

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import time
 import unittest
 from concurrent.futures import ThreadPoolExecutor
@@ -174,6 +175,19 @@ class Queue(QuotaTest):
         self.assertEqual(1, self.queued(), "its sandbox lives, so the other waits on")
         self.daemon.post("/v1/workspaces/a1/sleep", key=alice)
         self.assertEqual("at last\n", self.answered(second)["stdout"])
+
+    def test_bodies_of_those_that_wait_are_counted(self):
+        """However large: those that another thread has parsed, too."""
+        self.restart(queue=4, owner_execs=1)
+        alice = self.owner("alice", "a1")
+        running = self.started("a1", alice)
+        waiting = [self.waits("a1", alice, f": {'x' * size}") for size in (50000, 100000, 1000000)]
+        kept = re.search(r"^carrel_http_body_bytes (\d+)$", self.daemon.get("/metrics").bytes.decode(), re.MULTILINE)
+        self.assertGreaterEqual(int(kept[1]), 1150000)
+        self.kill("a1", running, alice)
+        for one in waiting:
+            self.answered(one)
+        self.assertIn("\ncarrel_http_body_bytes 0\n", self.daemon.get("/metrics").bytes.decode())
 
     def test_in_turn_for_what_is_the_hosts(self):
         self.restart(queue=4, max_sandboxes=1, max_execs=3)

@@ -45,6 +45,7 @@ ROUTES = [
     ("POST", "/v1/workspaces/{ws}/files-inventory", {}),
     ("POST", "/v1/workspaces/{ws}/files-read", {"paths": ["/secret"]}),
     ("POST", "/v1/workspaces/{ws}/files-write", {"files": [{"path": "/secret", "content": "changed"}]}),
+    ("POST", "/v1/workspaces/{ws}/files-upload", b'--x\r\nContent-Disposition: form-data; name="f"; filename="secret"\r\n\r\nchanged\r\n--x--'),
     ("POST", "/v1/workspaces/{ws}/files-unpack", b"\0" * 1024),
     ("POST", "/v1/workspaces/{ws}/files-repair", {"path": "/"}),
     ("GET", "/v1/workspaces/{ws}/env", None),

@@ -248,6 +248,8 @@ TEST(an_end_arrives_as_it_was)
                    .note = "why"},
         .ended_at_ms = 1234567890123,
         .why = "oom",
+        .flags = ENDED_SETTLED | ENDED_GONE,
+        .unrecorded = 28,
     };
     struct ended_message ret;
     struct arena arena;
@@ -256,6 +258,7 @@ TEST(an_end_arrives_as_it_was)
     arena_init(&arena, 1 << 16);
     buf_init(&b, 1 << 16);
     protocol_pack_ended(&b, &m);
+    protocol_pack_ended_flags(&b, m.flags, m.unrecorded);
     CHECK(buf_done(&b) == 0);
     CHECK(protocol_unpack_ended(b.p, b.n, &arena, &ret));
     CHECK(strcmp(ret.exec, EXEC_ID) == 0 && strcmp(ret.why, "oom") == 0);
@@ -267,6 +270,7 @@ TEST(an_end_arrives_as_it_was)
     CHECK(ret.result.denials[1].source == CARREL_SOURCE_INFERRED);
     CHECK(strcmp(ret.result.disk_method, "quota") == 0 && strcmp(ret.result.note, "why") == 0);
     CHECK(ret.ended_at_ms == 1234567890123);
+    CHECK(ret.flags == (ENDED_SETTLED | ENDED_GONE) && ret.unrecorded == 28);
     for (size_t n = 0; n < b.n; n++)
         CHECK(!protocol_unpack_ended(b.p, n, &arena, &ret));
     buf_clear(&b);

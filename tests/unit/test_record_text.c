@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* front/record_text: what is too long for a record is left out by itself, not with the rest. */
+/* front/record_text: what is too long for a record is left out by itself, not with the rest.
+ * front/util: ids and hashes. */
 #include "unit.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "front/front.h"
 #include "front/record_text.h"
 
 static json_t *numbers(size_t n)
@@ -88,5 +90,49 @@ TEST(what_cannot_be_cut_says_so)
     json_t *o = parsed_text(many, 4096);
     CHECK(json_object_get(o, "omitted") != NULL);
     json_decref(o);
+    return 0;
+}
+
+/* --- util --- */
+
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(a, b);
+}
+
+TEST(ids_use_each_random_byte_once_and_all_digits)
+{
+    static char ids[500][28];
+    bool seen[26][128] = {{false}};
+
+    for (size_t i = 0; i < LENGTH(ids); i++) {
+        make_id('x', ids[i]);
+        CHECK(ids[i][0] == 'x' && strlen(ids[i]) == 27);
+        CHECK(strspn(ids[i] + 1, "abcdefghijklmnopqrstuvwxyz234567") == 26);
+        for (size_t k = 0; k < 26; k++)
+            seen[k][(unsigned char)ids[i][1 + k]] = true;
+    }
+    qsort(ids, LENGTH(ids), sizeof(ids[0]), by_text);
+    for (size_t i = 1; i < LENGTH(ids); i++)
+        CHECK(memcmp(ids[i - 1], ids[i], 9) != 0); /* two alike in 40 bits: one in ten million */
+    for (size_t k = 0; k < 26; k++) {
+        size_t n = 0;
+        for (size_t c = 0; c < 128; c++)
+            n += seen[k][c];
+        CHECK(n == 32);
+    }
+    return 0;
+}
+
+TEST(hashes_are_those_of_the_standard)
+{
+    char hash[FRONT_HASH];
+
+    for (int i = 0; i < 2; i++) {
+        hash_hex("abc", 3, hash);
+        CHECK(!strcmp(hash, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"));
+        hash_hex("", 0, hash);
+        CHECK(!strcmp(hash, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"));
+    }
     return 0;
 }

@@ -183,7 +183,10 @@ TEST(one_that_is_emptied_says_that_there_was_something)
     CHECK(spool_take(&s, out[0], SPOOL_ERR) == 3);
     spool_close(&s);
     CHECK(spool_size(dir, "e") > 0);
+    CHECK(spool_open(&s, dir, "e", BOUND) == 0 && spool_keeps(&s, 0)); /* by who reads it */
     CHECK(spool_empty(dir, "e") == 0 && spool_size(dir, "e") == 0);
+    CHECK(!spool_keeps(&s, 0));
+    spool_close(&s);
     CHECK(spool_open(&s, dir, "e", BOUND) == 0 && s.end == 6 && s.first == 6);
     CHECK(spool_reader_add(&s, &r, 0, false) == -ESPIPE);
     CHECK(spool_reader_add(&s, &r, 6, false) == 0);
