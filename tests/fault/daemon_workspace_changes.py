@@ -146,14 +146,20 @@ class FrontDies(Changes):
         for one in unknown:
             self.assertEqual(201, self.status("POST", "", {"id": one}), "a tree of nobody keeps its id for ever")
 
+    def changed(self, method, path, body=None):
+        """The status, when the front's own look through the trash does not have that workspace at this moment."""
+        answers = []
+        self.until(lambda: answers.append(self.status(method, path, body)) or answers[-1] != 409, f"{path}: always 409")
+        return answers[-1]
+
     def usable(self, states):
         doubtful = [one for one, may_be in states.items() if len(may_be) > 1]
         for number, one in enumerate(sorted(self.rows(1))):
             if number % 2:
-                self.assertEqual(204, self.status("DELETE", f"/{one}?purge=1"), one)
+                self.assertEqual(204, self.changed("DELETE", f"/{one}?purge=1"), one)
                 self.assertEqual(404, self.status("GET", f"/{one}"))
             else:
-                self.assertEqual(200, self.status("POST", f"/{one}/undelete", {}), one)
+                self.assertEqual(200, self.changed("POST", f"/{one}/undelete", {}), one)
         live = self.rows(0)
         for one in [*(one for one in doubtful if one in live), *list(live)[:20]]:
             self.assertEqual("ok\n", self.daemon.execute(one, "echo ok")["stdout"], one)
