@@ -177,3 +177,37 @@ TEST(headers_of_a_part_are_bounded)
     CHECK(begin(TYPE, body) == 0 && next() == -1);
     return 0;
 }
+
+/* Every content of nine bytes that are parts of a boundary, or none. */
+TEST(a_part_ends_at_the_first_boundary_whatever_is_in_it)
+{
+    static const char letters[] = {'\r', '\n', '-', 'b', 'x'};
+    static const char head[] = "--b\r\n" FORM "\r\n";
+
+    enum {
+        LENGTH = 9,
+        AT = sizeof(head) - 1
+    };
+
+    static char body[AT + LENGTH + 16];
+    unsigned long all = 1;
+
+    memcpy(body, head, AT);
+    memcpy(body + AT + LENGTH, "\r\n--b--", 8);
+    for (unsigned i = 0; i < LENGTH; i++)
+        all *= sizeof(letters);
+    for (unsigned long one = 0; one < all; one++) {
+        unsigned long left = one;
+        for (unsigned i = 0; i < LENGTH; i++, left /= sizeof(letters))
+            body[AT + i] = letters[left % sizeof(letters)];
+        const char *end =
+            strstr(body + AT - 2, "\r\n--b"); /* its headers' empty line may be one's */
+        CHECK(begin(TYPE, body) == 0);
+        int r = next();
+        if (end < body + AT)
+            CHECK(r == -1); /* no content and no end of the headers */
+        else
+            CHECK(r == 1 && part.bytes == body + AT && part.n == (size_t)(end - part.bytes));
+    }
+    return 0;
+}
