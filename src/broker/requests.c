@@ -108,6 +108,7 @@ static bool handle_sleep(struct broker *b, uint64_t tag, const struct plain_mess
     if (!protocol_id_is_valid(m->texts[0]))
         return false;
     asleep_end(b, m->texts[0]);
+    files_end_leaving(b, m->texts[0]); /* of sandboxes that went to sleep by themselves */
     if (!d)
         d = desk_find_any(b, m->texts[0]);
     if (!d) {

@@ -40,6 +40,19 @@ class Ends(FilesTest):
             self.assertIn(b" 201 ", slow.recv(4096))
         self.assertEqual(b"x" * 1000 + b"y" * 1000, self.files.get("/slow").bytes)
 
+    def test_who_puts_a_workspace_to_sleep_ends_what_an_earlier_sandbox_has_left(self):
+        self.files.put("/there", b"x")
+        with contextlib.ExitStack() as stack:
+            slow = self.begin_upload(stack, "slow")
+            self.change_policy(100000)
+            for _ in range(2):  # also when no sandbox lives any more
+                self.daemon.post(f"/v1/workspaces/{self.space}/sleep")
+            self.until(lambda: len(processes_of(self.daemon, "carrel-files")) <= 2, "it is still at it")  # spare ones
+            with contextlib.suppress(OSError):
+                slow.sendall(b"y" * 1000)
+                self.assertNotIn(b" 201 ", slow.recv(4096))
+        self.assertEqual(404, self.files.get("/slow").status)
+
     def test_what_a_killed_server_has_left_the_next_one_clears_up(self):
         for _ in range(5):
             with contextlib.ExitStack() as stack:
