@@ -71,13 +71,19 @@ def durable(bench, place, daemon):
     laps, count = (1, 3) if bench.quick else (10 * bench.scale, 50)
     directory = place.directory(place.base / "durable")
     run_inside(place, daemon, "mkdir -p /put")
-    wall = {"bare": [], "put": [], "batch": []}
+    asleep = "/v1/workspaces/w0/sleep"
+    wall = {"bare": [], "put": [], "batch": [], "put-asleep": [], "batch-asleep": []}
     for lap in range(laps):
         lines = place.lines([place.programs / "durablebench", directory, count, len(KIB)])
         wall["bare"] += [int(line[3]) / 1e6 for line in lines if line[0] == "start" and line[2] != "0"]
         wall["put"] += bench_lines(place, 1, count, 0, daemon.http("PUT " + url("/put/f@"), KIB, (0, count)), SEED + lap)[0]
-        wall["batch"] += [took / BATCH for took in bench_lines(place, 1, 2, 0, daemon.http(url("-write"), batch_body()))[0]]
+        words = daemon.http("PUT " + url("/put/f@"), KIB, (0, count), before=asleep)
+        wall["put-asleep"] += bench_lines(place, 1, max(2, count // 5), 0, words, SEED + lap)[0]
+        for row, before in (("batch", None), ("batch-asleep", asleep)):
+            words = daemon.http(url("-write"), batch_body(), before=before)
+            wall[row] += [took / BATCH for took in bench_lines(place, 1, 2, 0, words)[0]]
     labels = {"bare": "4 KiB: write, fsync, rename, fsync of the directory", "put": "4 KiB: PUT", "batch": f"one of {BATCH} in one request"}
+    labels |= {row + "-asleep": f"{labels[row]}, workspace asleep" for row in ("put", "batch")}
     found = [result(name, label, wall[name], wall["bare"]) for name, label in labels.items()]
     return table(f"{place.name}-durable", f"{place.words}, durable writes", COLUMNS, found)
 
