@@ -13,6 +13,7 @@ ABOUT = """\
 - Requests over TCP on loopback by clients that keep their connection, in turns with what they are compared with.
   The file that is read has 4 KiB, the directory that is listed 100 entries. Reads come from the page cache.
 - ls: names and types (`brief=1`), as ls(1) without options; all facts, as with -l, for which each entry is looked at.
+- Apart: with gaps the processors have slept and their caches have cooled, for bare starts too.
 - asleep: whatever serves the workspace, a sandbox or an onlooker, is ended by `POST .../sleep` before each request,
   outside the measured time; each request is the first one.
 - A durable write is answered when content, name and its line in the audit record are on the disk. Bare: a new file,
@@ -38,29 +39,42 @@ def result(row, label, wall, bare):
             "vs_bare": statistics.median(wall) / statistics.median(bare)}
 
 
-def calls(bench, place, daemon):
-    """What an agent does most, awake and asleep, beside bare starts."""
-    laps, count, slow = (1, 4, 3) if bench.quick else (10 * bench.scale, 200, 20)
+def prepare(place, daemon):
     run_inside(place, daemon, "head -c 4096 /dev/zero > /four; mkdir /hundred && cd /hundred && seq 100 | xargs touch")
+
+
+def calls(place, daemon, name, counts, gap_ms):
+    """What an agent does most, awake and asleep, beside bare starts."""
+    laps, count, slow = counts
     asked = {"read": ("read of 4 KiB", "GET " + url("/four")), "stat": ("stat", "GET " + url("/four?stat=1")),
              "ls-brief": ("ls of 100 entries, names and types", "GET " + url("/hundred?list=1&brief=1")),
              "ls": ("ls of 100 entries, all facts", "GET " + url("/hundred?list=1"))}
-    wall = {"bare": [], **{name + state: [] for state in ("", "-asleep") for name in asked}}
+    wall = {"bare": [], **{row + state: [] for state in ("", "-asleep") for row in asked}}
     blocks = []
     for lap in range(laps):
-        times, _, rest = bare_starts(place, slow, 0, SEED + lap)
+        times, _, rest = bare_starts(place, slow, gap_ms * 1000, SEED + lap)
         wall["bare"] += times
         blocks += rest
-        for name, (_, path) in asked.items():
+        for row, (_, path) in asked.items():
             run_inside(place, daemon, "true")  # wakes it: what reads would not
-            wall[name] += bench_lines(place, 1, count, 0, daemon.http(path, ""), SEED + lap)[0]
+            wall[row] += bench_lines(place, 1, count, gap_ms * 1000, daemon.http(path, ""), SEED + lap)[0]
             words = daemon.http(path, "", before="/v1/workspaces/w0/sleep")
-            wall[name + "-asleep"] += bench_lines(place, 1, slow, 0, words, SEED + lap)[0]
+            wall[row + "-asleep"] += bench_lines(place, 1, slow, gap_ms * 1000, words, SEED + lap)[0]
     found = [result("bare", "posix_spawn of true, no sandbox", wall["bare"], wall["bare"])]
-    found += [result(name, label, wall[name], wall["bare"]) for name, (label, _) in asked.items()]
-    found += [result(name + "-asleep", f"{label}, workspace asleep", wall[name + "-asleep"], wall["bare"])
-              for name, (label, _) in asked.items()]
-    return table(f"{place.name}-calls", f"{place.words}, calls on files", COLUMNS, found, background=machine_time(blocks)[0])
+    found += [result(row, label, wall[row], wall["bare"]) for row, (label, _) in asked.items()]
+    found += [result(row + "-asleep", f"{label}, workspace asleep", wall[row + "-asleep"], wall["bare"])
+              for row, (label, _) in asked.items()]
+    words = f"calls on files {gap_ms} ms apart on average (Poisson)" if gap_ms else "calls on files back to back"
+    return table(f"{place.name}-{name}", f"{place.words}, {words}", COLUMNS, found, background=machine_time(blocks)[0])
+
+
+def tight(bench, place, daemon):
+    prepare(place, daemon)
+    return calls(place, daemon, "calls", (1, 4, 3) if bench.quick else (10 * bench.scale, 200, 20), 0)
+
+
+def spaced(bench, place, daemon):
+    return calls(place, daemon, "spaced", (1, 3, 3) if bench.quick else (2 * bench.scale, 11, 11), bench.gap_ms)
 
 
 def batch_body():
@@ -129,8 +143,8 @@ def growth(bench, place, daemon):
 def measured_as(bench, place):
     with running(place, "daemon-files") as daemon:
         daemon.make_workspaces(0, 1)
-        for words, part in (("calls on files", calls), ("durable writes", durable), ("requests per second", rates),
-                            ("directories that grow", growth)):
+        for words, part in (("calls on files", tight), ("calls on files with gaps", spaced), ("durable writes", durable),
+                            ("requests per second", rates), ("directories that grow", growth)):
             bench.say(f"{words} over HTTP {place.words}")
             yield part(bench, place, daemon)
 
