@@ -34,7 +34,8 @@ int files_next_name(const char **rest, char name[256]);
 /* What one can be renamed to from the other. */
 bool files_same_mount(int one, int two);
 /* A name nobody guesses, for what is not whole yet; they all begin like this. */
-#define FILES_TEMP ".carrel-"
+#define FILES_TEMP        ".carrel-"
+#define FILES_TEMP_LENGTH (sizeof(FILES_TEMP) - 1 + 32)
 void files_temp_name(char name[48]);
 /* Where to make it: the hidden directory if one can rename from there, else `dir` itself. */
 int files_temp_dir(const struct files_call *call, int dir);

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "files/paths.h"
 #include "files/search.h"
 
 enum {
@@ -280,6 +281,18 @@ static bool is_fixed(const struct watch *w, const struct walk_entry *entry, cons
            st.f_flag & ST_RDONLY;
 }
 
+/* What Carrel itself has not finished: a file that is to get its name, or has none yet, which the
+ * kernel calls '#' and a number. */
+static bool is_unfinished(const char *name, const char *path)
+{
+    struct stat st;
+
+    if (strncmp(name, FILES_TEMP, strlen(FILES_TEMP)) == 0)
+        return strlen(name) == FILES_TEMP_LENGTH;
+    return name[0] == '#' && name[1] && name[1 + strspn(name + 1, "0123456789")] == '\0' &&
+           lstat(path, &st) < 0;
+}
+
 static enum walk_answer see(void *context, const struct walk_entry *entry)
 {
     struct reading *r = context;
@@ -289,6 +302,8 @@ static enum walk_answer see(void *context, const struct walk_entry *entry)
 
     if (!path)
         return WALK_STOP;
+    if (is_unfinished(entry->name, path))
+        return WALK_PAST;
     if (w->tells && !find_read(w, path)) {
         tell(w, "create", path, NULL, is_dir);
         remember_read(w, path);
@@ -341,17 +356,33 @@ static void appeared(struct watch *w, const char *path)
 
 /* --- events --- */
 
-/* The first halves of moves that stay without a second: gone from the tree. */
+/* Of a move that stays without its second half: gone from the tree. Another that has its name by
+ * now is told by an event of its own, which may have come before (two that changed places) and must
+ * not be taken back; of a directory the watches go, and so all is told anew. */
+static void give_up(struct watch *w, const struct half *half)
+{
+    struct stat st;
+    bool replaced = lstat(half->path, &st) == 0;
+
+    if (replaced && !half->is_dir)
+        return;
+    tell(w, "delete", half->path, NULL, half->is_dir);
+    if (!half->is_dir)
+        return;
+    drop_tree(w, half->path);
+    if (replaced)
+        tell(w, "create", half->path, NULL, S_ISDIR(st.st_mode));
+    if (replaced && S_ISDIR(st.st_mode))
+        appeared(w, half->path);
+}
+
 static void give_up_halves(struct watch *w, size_t keep_last)
 {
     size_t n = w->half_count > keep_last ? w->half_count - keep_last : 0;
 
     for (size_t i = 0; i < n; i++) {
-        struct half *half = &w->halves[i];
-        tell(w, "delete", half->path, NULL, half->is_dir);
-        if (half->is_dir)
-            drop_tree(w, half->path);
-        free(half->path);
+        give_up(w, &w->halves[i]);
+        free(w->halves[i].path);
     }
     w->half_count -= n;
     memmove(w->halves, w->halves + n, w->half_count * sizeof(w->halves[0]));
@@ -435,7 +466,7 @@ static void one(struct watch *w, const struct inotify_event *event)
         return;
     }
     const char *path = search_path(&w->path, dir->path, event->name);
-    if (!path)
+    if (!path || is_unfinished(event->name, path))
         return;
     if (event->mask & IN_MOVED_FROM) {
         moved_from(w, event, path);

@@ -6,6 +6,7 @@
 #include <sys/inotify.h>
 
 #include "base/clock.h"
+#include "base/fd.h"
 #include "unit.h"
 
 /* --- watching --- */
@@ -152,6 +153,59 @@ TEST(watch_tells_what_happens_in_a_tree)
     NEXT("create ");
     CHECK(unlink(in("tree/\xff")) == 0);
     NEXT("delete ");
+    CHECK(end_watch(&w) == 0);
+    clear_scene();
+    return 0;
+}
+
+TEST(watch_tells_no_end_of_what_another_has_taken_the_place_of)
+{
+    struct watcher w;
+
+    set_scene();
+    make("tree");
+    make("tree/d");
+    make("out");
+    make("out/d");
+    put("out/d/f", "x");
+    put("tree/x", "1");
+    put("out/x", "2");
+    CHECK(start_watch(&w, in("tree"), FILES_RECURSIVE) == 0);
+    CHECK(renameat2(AT_FDCWD, in("out/x"), AT_FDCWD, in("tree/x"), RENAME_EXCHANGE) == 0);
+    NEXT("create tree/x");
+    CHECK(rename(in("tree/x"), in("out/y")) == 0); /* and then another is made at once */
+    put("tree/x", "3");
+    NEXT("create tree/x");
+    CHECK(renameat2(AT_FDCWD, in("out/d"), AT_FDCWD, in("tree/d"), RENAME_EXCHANGE) == 0);
+    NEXT("create tree/d");
+    NEXT("create tree/d/f");
+    NEXT("delete tree/d"); /* its watches with it, and so it is told anew */
+    NEXT("create tree/d");
+    NEXT("create tree/d/f");
+    put("tree/d/g", "1");
+    NEXT("create tree/d/g");
+    CHECK(end_watch(&w) == 0);
+    clear_scene();
+    return 0;
+}
+
+TEST(watch_leaves_out_what_carrel_has_not_finished)
+{
+    static const char temp[] = "tree/.carrel-0123456789abcdef0123456789abcdef";
+    struct watcher w;
+
+    set_scene();
+    make("tree");
+    CHECK(start_watch(&w, in("tree"), FILES_RECURSIVE) == 0);
+    put(temp, "1");
+    CHECK(rename(in(temp), in("tree/x")) == 0);
+    CHECK(strcmp(next_event(&w, true), "create tree/x") == 0);
+    scoped_fd int unnamed = open(in("tree"), O_TMPFILE | O_RDWR, 0600);
+    CHECK(unnamed < 0 || fchmod(unnamed, 0644) == 0);
+    put("tree/.carrel-mine", "");
+    CHECK(strcmp(next_event(&w, true), "create tree/.carrel-mine") == 0);
+    put("tree/#1", "");
+    NEXT("create tree/#1");
     CHECK(end_watch(&w) == 0);
     clear_scene();
     return 0;
