@@ -301,7 +301,7 @@ bool call_number(struct call *call, const char *name, uint64_t max, uint64_t fal
         *ret = number;
         return true;
     }
-    call_bad_field(call, name, "a whole number that is not too large");
+    call_bad_field(call, name, max == 1 ? "0 or 1" : "a whole number that is not too large");
     return false;
 }
 

@@ -27,78 +27,81 @@
 #define JUDGE (ANYONE | SCOPE_APPROVE) /* also for who only looks and decides */
 
 const struct route routes[] = {
-    {HTTP_GET, "/healthz", 0, 0, false, health_get},
-    {HTTP_GET, "/readyz", 0, 0, false, ready_get},
-    {HTTP_GET, "/openapi.json", 0, 0, false, openapi_get},
-    {HTTP_GET, "/metrics", SCOPE_ADMIN, 0, false, metrics_get},
-    {HTTP_GET, "/v1/host", SCOPE_ADMIN, 0, false, host_get},
-    {HTTP_POST, "/v1/keys", SCOPE_ADMIN, BODY_SMALL, false, keys_create},
-    {HTTP_GET, "/v1/keys", ANYONE, 0, false, keys_list},
-    {HTTP_DELETE, "/v1/keys/{key}", ANYONE, 0, false, keys_revoke},
-    {HTTP_POST, "/v1/workspaces", ANYONE, BODY_SMALL, false, workspaces_create},
-    {HTTP_GET, "/v1/workspaces", ANYONE, 0, false, workspaces_list},
-    {HTTP_GET, "/v1/workspaces/{ws}", ANYONE, 0, false, workspaces_get},
-    {HTTP_PATCH, "/v1/workspaces/{ws}", ANYONE, BODY_SMALL, false, workspaces_update},
-    {HTTP_DELETE, "/v1/workspaces/{ws}", ANYONE, 0, false, workspaces_delete},
-    {HTTP_POST, "/v1/workspaces/{ws}/undelete", ANYONE, BODY_SMALL, true, workspaces_undelete},
-    {HTTP_POST, "/v1/workspaces/{ws}/sleep", ANYONE, BODY_SMALL, true, workspaces_sleep},
-    {HTTP_GET, "/v1/workspaces/{ws}/backup", ANYONE, 0, false, workspaces_backup},
-    {HTTP_POST, "/v1/workspaces/{ws}/restore", ANYONE, HTTP_BODY_STREAM, true, workspaces_restore},
-    {HTTP_POST, "/v1/adopt", SCOPE_ADMIN, BODY_SMALL, false, workspaces_adopt},
-    {HTTP_POST, "/v1/templates", SCOPE_ADMIN, BODY_SMALL, false, templates_create},
-    {HTTP_GET, "/v1/templates", ANYONE, 0, false, templates_list},
-    {HTTP_GET, "/v1/templates/{name}", ANYONE, 0, false, templates_get},
-    {HTTP_DELETE, "/v1/templates/{name}", SCOPE_ADMIN, 0, false, templates_delete},
-    {HTTP_POST, EXEC, ANYONE, BODY_EXEC, false, execs_create},
-    {HTTP_GET, EXEC, ANYONE, 0, false, execs_list},
-    {HTTP_GET, EXEC "/{exec}", ANYONE, 0, false, execs_get},
-    {HTTP_GET, EXEC "/{exec}/output", ANYONE, 0, false, execs_output},
-    {HTTP_POST, EXEC "/{exec}/stdin", ANYONE, BODY_INPUT, true, execs_stdin},
-    {HTTP_POST, EXEC "/{exec}/signal", ANYONE, BODY_SMALL, false, execs_signal},
-    {HTTP_POST, EXEC "/{exec}/resize", ANYONE, BODY_SMALL, false, execs_resize},
-    {HTTP_POST, EXEC "/{exec}/kill", ANYONE, BODY_SMALL, true, execs_kill},
-    {HTTP_GET, FILES "/{*}", ANYONE, 0, false, file_get},
-    {HTTP_PUT, FILES "/{*}", ANYONE, HTTP_BODY_STREAM, true, file_put},
-    {HTTP_DELETE, FILES "/{*}", ANYONE, 0, false, file_delete},
-    {HTTP_POST, FILES "-edit", ANYONE, BODY_FILES, false, file_action},
-    {HTTP_POST, FILES "-move", ANYONE, BODY_SMALL, false, file_action},
-    {HTTP_POST, FILES "-copy", ANYONE, BODY_SMALL, false, file_action},
-    {HTTP_POST, FILES "-mkdir", ANYONE, BODY_SMALL, false, file_action},
-    {HTTP_POST, FILES "-chmod", ANYONE, BODY_SMALL, false, file_action},
-    {HTTP_POST, FILES "-symlink", ANYONE, BODY_SMALL, false, file_action},
-    {HTTP_POST, FILES "-glob", ANYONE, BODY_SMALL, false, file_action},
-    {HTTP_POST, FILES "-grep", ANYONE, BODY_SMALL, false, file_action},
-    {HTTP_POST, FILES "-inventory", ANYONE, BODY_SMALL, false, file_action},
-    {HTTP_POST, FILES "-read", ANYONE, BODY_EXEC, false, file_action},
-    {HTTP_POST, FILES "-write", ANYONE, BODY_FILES, false, file_action},
-    {HTTP_POST, FILES "-repair", ANYONE, BODY_SMALL, false, file_action},
-    {HTTP_POST, FILES "-upload", ANYONE, BODY_FILES, true, file_upload},
-    {HTTP_POST, FILES "-unpack", ANYONE, HTTP_BODY_STREAM, true, file_unpack},
-    {HTTP_GET, FILES "-watch", ANYONE, 0, false, file_watch},
-    {HTTP_GET, ENV, ANYONE, 0, false, env_get},
-    {HTTP_POST, ENV "/python", ANYONE, BODY_SMALL, false, env_make_python},
-    {HTTP_POST, ENV "/node", ANYONE, BODY_SMALL, false, env_make_node},
-    {HTTP_GET, PORTS, ANYONE, 0, false, ports_list},
-    {HTTP_POST, PORTS "/{port}", ANYONE, BODY_SMALL, false, ports_open},
-    {HTTP_DELETE, PORTS "/{port}", ANYONE, 0, false, ports_close},
-    {HTTP_GET, "/v1/plans", JUDGE, 0, false, plans_list_all},
-    {HTTP_POST, PLANS, ANYONE, BODY_FILES, true, plans_submit},
-    {HTTP_GET, PLANS, JUDGE, 0, false, plans_list},
-    {HTTP_GET, PLANS "/{plan}", JUDGE, 0, false, plans_get},
-    {HTTP_GET, PLANS "/{plan}/diff", JUDGE, 0, false, plans_diff},
-    {HTTP_DELETE, PLANS "/{plan}", ANYONE, 0, false, plans_discard},
-    {HTTP_POST, PLANS "/{plan}/close", ANYONE, BODY_SMALL, true, plans_close},
-    {HTTP_POST, PLANS "/{plan}/verify", ANYONE, BODY_SMALL, false, plans_verify},
-    {HTTP_POST, PLANS "/{plan}/approve", JUDGE, BODY_EXEC, false, plans_approve},
-    {HTTP_POST, PLANS "/{plan}/reject", JUDGE, BODY_SMALL, false, plans_reject},
-    {HTTP_POST, PLANS "/{plan}/apply", ANYONE, BODY_SMALL, false, plans_apply},
-    {HTTP_POST, PLANS "/{plan}/undo", ANYONE, BODY_FILES, false, plans_undo},
-    {HTTP_POST, PLANS "/{plan}/cancel", ANYONE, BODY_SMALL, true, plans_cancel},
-    {HTTP_GET, "/v1/audit", ANYONE, 0, false, records_list},
-    {HTTP_GET, "/v1/audit/raw", SCOPE_ADMIN, 0, false, records_raw},
-    {HTTP_GET, "/v1/audit/heads", SCOPE_ADMIN, 0, false, records_heads},
-    {HTTP_GET, "/v1/audit/keys", SCOPE_ADMIN, 0, false, records_keys},
-    {HTTP_GET, "/v1/events", ANYONE, 0, false, events_follow},
+    {HTTP_GET, "/healthz", 0, 0, false, health_get, ""},
+    {HTTP_GET, "/readyz", 0, 0, false, ready_get, ""},
+    {HTTP_GET, "/openapi.json", 0, 0, false, openapi_get, ""},
+    {HTTP_GET, "/metrics", SCOPE_ADMIN, 0, false, metrics_get, ""},
+    {HTTP_GET, "/v1/host", SCOPE_ADMIN, 0, false, host_get, ""},
+    {HTTP_POST, "/v1/keys", SCOPE_ADMIN, BODY_SMALL, false, keys_create, ""},
+    {HTTP_GET, "/v1/keys", ANYONE, 0, false, keys_list, "limit cursor"},
+    {HTTP_DELETE, "/v1/keys/{key}", ANYONE, 0, false, keys_revoke, ""},
+    {HTTP_POST, "/v1/workspaces", ANYONE, BODY_SMALL, false, workspaces_create, ""},
+    {HTTP_GET, "/v1/workspaces", ANYONE, 0, false, workspaces_list, "limit cursor owner deleted"},
+    {HTTP_GET, "/v1/workspaces/{ws}", ANYONE, 0, false, workspaces_get, ""},
+    {HTTP_PATCH, "/v1/workspaces/{ws}", ANYONE, BODY_SMALL, false, workspaces_update, ""},
+    {HTTP_DELETE, "/v1/workspaces/{ws}", ANYONE, 0, false, workspaces_delete, "purge"},
+    {HTTP_POST, "/v1/workspaces/{ws}/undelete", ANYONE, BODY_SMALL, true, workspaces_undelete, ""},
+    {HTTP_POST, "/v1/workspaces/{ws}/sleep", ANYONE, BODY_SMALL, true, workspaces_sleep, ""},
+    {HTTP_GET, "/v1/workspaces/{ws}/backup", ANYONE, 0, false, workspaces_backup, ""},
+    {HTTP_POST, "/v1/workspaces/{ws}/restore", ANYONE, HTTP_BODY_STREAM, true, workspaces_restore,
+     ""},
+    {HTTP_POST, "/v1/adopt", SCOPE_ADMIN, BODY_SMALL, false, workspaces_adopt, ""},
+    {HTTP_POST, "/v1/templates", SCOPE_ADMIN, BODY_SMALL, false, templates_create, ""},
+    {HTTP_GET, "/v1/templates", ANYONE, 0, false, templates_list, "limit cursor"},
+    {HTTP_GET, "/v1/templates/{name}", ANYONE, 0, false, templates_get, ""},
+    {HTTP_DELETE, "/v1/templates/{name}", SCOPE_ADMIN, 0, false, templates_delete, ""},
+    {HTTP_POST, EXEC, ANYONE, BODY_EXEC, false, execs_create, ""},
+    {HTTP_GET, EXEC, ANYONE, 0, false, execs_list, "limit cursor state"},
+    {HTTP_GET, EXEC "/{exec}", ANYONE, 0, false, execs_get, ""},
+    {HTTP_GET, EXEC "/{exec}/output", ANYONE, 0, false, execs_output, "from follow format stream"},
+    {HTTP_POST, EXEC "/{exec}/stdin", ANYONE, BODY_INPUT, true, execs_stdin, "eof"},
+    {HTTP_POST, EXEC "/{exec}/signal", ANYONE, BODY_SMALL, false, execs_signal, ""},
+    {HTTP_POST, EXEC "/{exec}/resize", ANYONE, BODY_SMALL, false, execs_resize, ""},
+    {HTTP_POST, EXEC "/{exec}/kill", ANYONE, BODY_SMALL, true, execs_kill, ""},
+    {HTTP_GET, FILES "/{*}", ANYONE, 0, false, file_get,
+     "format offset limit list depth brief cursor stat follow archive"},
+    {HTTP_PUT, FILES "/{*}", ANYONE, HTTP_BODY_STREAM, true, file_put, "mode parents append"},
+    {HTTP_DELETE, FILES "/{*}", ANYONE, 0, false, file_delete, "recursive"},
+    {HTTP_POST, FILES "-edit", ANYONE, BODY_FILES, false, file_action, ""},
+    {HTTP_POST, FILES "-move", ANYONE, BODY_SMALL, false, file_action, ""},
+    {HTTP_POST, FILES "-copy", ANYONE, BODY_SMALL, false, file_action, ""},
+    {HTTP_POST, FILES "-mkdir", ANYONE, BODY_SMALL, false, file_action, ""},
+    {HTTP_POST, FILES "-chmod", ANYONE, BODY_SMALL, false, file_action, ""},
+    {HTTP_POST, FILES "-symlink", ANYONE, BODY_SMALL, false, file_action, ""},
+    {HTTP_POST, FILES "-glob", ANYONE, BODY_SMALL, false, file_action, ""},
+    {HTTP_POST, FILES "-grep", ANYONE, BODY_SMALL, false, file_action, ""},
+    {HTTP_POST, FILES "-inventory", ANYONE, BODY_SMALL, false, file_action, ""},
+    {HTTP_POST, FILES "-read", ANYONE, BODY_EXEC, false, file_action, ""},
+    {HTTP_POST, FILES "-write", ANYONE, BODY_FILES, false, file_action, ""},
+    {HTTP_POST, FILES "-repair", ANYONE, BODY_SMALL, false, file_action, ""},
+    {HTTP_POST, FILES "-upload", ANYONE, BODY_FILES, true, file_upload, "path"},
+    {HTTP_POST, FILES "-unpack", ANYONE, HTTP_BODY_STREAM, true, file_unpack, "path format"},
+    {HTTP_GET, FILES "-watch", ANYONE, 0, false, file_watch, "path recursive"},
+    {HTTP_GET, ENV, ANYONE, 0, false, env_get, ""},
+    {HTTP_POST, ENV "/python", ANYONE, BODY_SMALL, false, env_make_python, ""},
+    {HTTP_POST, ENV "/node", ANYONE, BODY_SMALL, false, env_make_node, ""},
+    {HTTP_GET, PORTS, ANYONE, 0, false, ports_list, ""},
+    {HTTP_POST, PORTS "/{port}", ANYONE, BODY_SMALL, false, ports_open, ""},
+    {HTTP_DELETE, PORTS "/{port}", ANYONE, 0, false, ports_close, ""},
+    {HTTP_GET, "/v1/plans", JUDGE, 0, false, plans_list_all, "state limit cursor"},
+    {HTTP_POST, PLANS, ANYONE, BODY_FILES, true, plans_submit, ""},
+    {HTTP_GET, PLANS, JUDGE, 0, false, plans_list, "state limit cursor"},
+    {HTTP_GET, PLANS "/{plan}", JUDGE, 0, false, plans_get, "operations limit cursor"},
+    {HTTP_GET, PLANS "/{plan}/diff", JUDGE, 0, false, plans_diff, "path"},
+    {HTTP_DELETE, PLANS "/{plan}", ANYONE, 0, false, plans_discard, ""},
+    {HTTP_POST, PLANS "/{plan}/close", ANYONE, BODY_SMALL, true, plans_close, ""},
+    {HTTP_POST, PLANS "/{plan}/verify", ANYONE, BODY_SMALL, false, plans_verify, ""},
+    {HTTP_POST, PLANS "/{plan}/approve", JUDGE, BODY_EXEC, false, plans_approve, ""},
+    {HTTP_POST, PLANS "/{plan}/reject", JUDGE, BODY_SMALL, false, plans_reject, ""},
+    {HTTP_POST, PLANS "/{plan}/apply", ANYONE, BODY_SMALL, false, plans_apply, ""},
+    {HTTP_POST, PLANS "/{plan}/undo", ANYONE, BODY_FILES, false, plans_undo, ""},
+    {HTTP_POST, PLANS "/{plan}/cancel", ANYONE, BODY_SMALL, true, plans_cancel, ""},
+    {HTTP_GET, "/v1/audit", ANYONE, 0, false, records_list,
+     "after limit workspace operation actor result from to until follow"},
+    {HTTP_GET, "/v1/audit/raw", SCOPE_ADMIN, 0, false, records_raw, "after"},
+    {HTTP_GET, "/v1/audit/heads", SCOPE_ADMIN, 0, false, records_heads, ""},
+    {HTTP_GET, "/v1/audit/keys", SCOPE_ADMIN, 0, false, records_keys, ""},
+    {HTTP_GET, "/v1/events", ANYONE, 0, false, events_follow, "workspace"},
 };
 const size_t route_count = sizeof(routes) / sizeof(routes[0]);
 
@@ -253,6 +256,20 @@ bool router_recheck(struct call *call)
     return false;
 }
 
+/* A parameter that is misspelt must not do what its absence does. */
+static bool knows_query(struct call *call)
+{
+    const char *known = call->route->query;
+    size_t n = 0;
+    const char *other = http_query_other(http_request_of(call->x)->query, known, &n);
+
+    if (!other)
+        return true;
+    call_error(call, 400, "invalid_request", "there is no parameter '%.*s' here%s%s",
+               (int)(n < 100 ? n : 100), other, *known ? "; there are: " : "", known);
+    return false;
+}
+
 static bool admit(struct call *call)
 {
     bool other_method = false;
@@ -286,7 +303,7 @@ static bool admit(struct call *call)
         call_error(call, 403, "forbidden", "this key has not the scope for that");
         return false;
     }
-    return find_workspace(call);
+    return find_workspace(call) && knows_query(call);
 }
 
 /* Every answer has an id, whoever gives it. */

@@ -12,6 +12,7 @@ struct route {
     int64_t body;     /* most bytes; 0: none is read; HTTP_BODY_STREAM: handled as it comes */
     bool raw;         /* the body is not JSON */
     void (*handle)(struct call *);
+    const char *query; /* names of its parameters, a space between two */
 };
 
 extern const struct route routes[];

@@ -46,6 +46,27 @@ bool http_decode_path(const char *encoded, char *path)
     return true;
 }
 
+static bool has_word(const char *words, const char *word, size_t n)
+{
+    for (size_t part; *words; words += part + (words[part] == ' ')) {
+        part = strcspn(words, " ");
+        if (part == n && memcmp(words, word, n) == 0)
+            return true;
+    }
+    return false;
+}
+
+const char *http_query_other(const char *query, const char *known, size_t *ret_n)
+{
+    for (size_t n; *query; query += n + (query[n] == '&')) {
+        n = strcspn(query, "&");
+        *ret_n = strcspn(query, "&=");
+        if (n > 0 && !has_word(known, query, *ret_n))
+            return query;
+    }
+    return NULL;
+}
+
 int http_query(const char *query, const char *name, char *text, size_t size)
 {
     size_t name_n = strlen(name);

@@ -75,6 +75,9 @@ bool http_decode_path(const char *encoded, char *path);
 /* The value of a query parameter, decoded, in `text`; 1 found, 0 not, -1 malformed, too long for
  * `size`, or there more than once. */
 int http_query(const char *query, const char *name, char *text, size_t size);
+/* The first parameter whose name is none of those in `known`, a space between two; NULL: there is
+ * none. */
+const char *http_query_other(const char *query, const char *known, size_t *ret_n);
 
 #define HTTP_RANGE_MOST ((uint64_t)INT64_MAX)
 

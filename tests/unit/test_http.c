@@ -384,6 +384,27 @@ TEST(a_query_parameter_is_found_once_or_refused)
     return 0;
 }
 
+TEST(parameters_that_nobody_knows_are_found)
+{
+    static const struct {
+        const char *query;
+        const char *other; /* the rest from there on */
+    } rows[] = {
+        {"", NULL},         {"a=1&bc=2", NULL},     {"&&a&&bc&", NULL}, {"b", "b"},
+        {"a=1&b=c", "b=c"}, {"bcd=1&a", "bcd=1&a"}, {"=1", "=1"},       {"a bc", "a bc"},
+        {"%61=1", "%61=1"}, {"a=1&A=1", "A=1"},     {"a=b&bc=&c", "c"},
+    };
+
+    for (size_t i = 0; i < LENGTH(rows); i++) {
+        size_t n = 0;
+        const char *other = http_query_other(rows[i].query, "a bc", &n);
+        CHECK_FOR(rows[i].query,
+                  rows[i].other ? other && strcmp(other, rows[i].other) == 0 : !other);
+        CHECK_FOR(rows[i].query, !other || n == strcspn(other, "&="));
+    }
+    return 0;
+}
+
 static struct http_response answer;
 
 static ssize_t parse_answer(const char *text)
