@@ -14,7 +14,7 @@
 enum {
     LINES_DEFAULT = 2000,
     LIST_DEFAULT = 1000,
-    LIST_MAX = 100000,
+    LIST_MAX = 10000,
     GLOB_MAX = 1000000,
     GREP_DEFAULT = 1000,
     CONTEXT_MAX = 100,
@@ -24,10 +24,17 @@ enum {
 
 /* --- paths --- */
 
-static bool bad_path(struct call *call)
+/* `path`, if it came with others or is not in sight; NULL. It is shown if it is a text. */
+static bool bad_path(struct call *call, const char *path)
 {
-    call_error(call, 400, "invalid_path",
-               "paths are absolute, at most 4095 bytes long, and have no empty, '.' or '..' part");
+    json_t *shown = path && strlen(path) < FILES_PATH ? json_string(path) : NULL;
+    json_t *error = json_pack(
+        "{s:s, s:s}", "code", "invalid_path", "message",
+        "paths are absolute, at most 4095 bytes long, and have no empty, '.' or '..' part");
+
+    if (shown)
+        json_object_set_new(error, "details", json_pack("{s:o}", "path", shown));
+    call_json(call, 400, json_pack("{s:o}", "error", error));
     return false;
 }
 
@@ -37,7 +44,7 @@ static bool decode_path(struct call *call, const char **ret)
 
     *ret = path;
     return (path && http_decode_path(call->rest, path) && files_path_is_valid(path)) ||
-           bad_path(call);
+           bad_path(call, NULL);
 }
 
 /* NAME as text, or NAME_b64: any bytes. Into `scratch` if they had to be decoded. 1 there is one, 0
@@ -94,8 +101,8 @@ static bool field_path(struct call *call, const json_t *object, const char *name
         return false;
     }
     *ret = r == 0 ? other : arena_copy(&call->arena, bytes, n);
-    return *ret && (r == 0 || (strlen(*ret) == n && files_path_is_valid(*ret))) ? true
-                                                                                : bad_path(call);
+    return (*ret && (r == 0 || (strlen(*ret) == n && files_path_is_valid(*ret)))) ||
+           bad_path(call, *ret);
 }
 
 /* --- GET, PUT, DELETE --- */
@@ -204,11 +211,17 @@ void file_get(struct call *call)
     if (!etag_header(call, "if-none-match", &m.if_none_match))
         return;
     read_range(call, &m);
-    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]) && m.op == FILES_READ; i++) {
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        enum files_op before = m.op;
         if (!call_text(call, kinds[i].parameter, &given))
             return;
         if (given && !kinds[i].read(call, &m))
             return;
+        if (before != FILES_READ && m.op != before) {
+            call_error(call, 400, "invalid_request",
+                       "of format, list, archive and stat there can be one");
+            return;
+        }
     }
     if (file_call_begin(call, &m, NULL))
         file_call_go(call, false);
@@ -226,6 +239,16 @@ static bool read_mode(struct call *call, const char *text, uint64_t *ret)
     if (*text >= '0' && *text <= '7' && *end == '\0' && *ret <= 0777)
         return true;
     call_bad_field(call, "mode", "octal digits, at most 0777");
+    return false;
+}
+
+static bool field_mode(struct call *call, const json_t *object, uint64_t *ret)
+{
+    const json_t *mode = json_object_get(object, "mode");
+
+    if (!mode || json_is_string(mode))
+        return read_mode(call, json_string_value(mode), ret);
+    call_bad_field(call, "mode", "octal digits as a text, such as \"0644\"");
     return false;
 }
 
@@ -278,14 +301,16 @@ void file_unpack(struct call *call)
         return;
     m.path = path ? path : "/";
     if (!files_path_is_valid(m.path)) {
-        bad_path(call);
+        bad_path(call, m.path);
         return;
     }
     if (format && strcmp(format, "tar") != 0 && strcmp(format, "zip") != 0) {
         call_bad_field(call, "format", "\"tar\" or \"zip\"");
         return;
     }
-    m.flags = format && *format == 'z' ? FILES_ZIP : 0;
+    const char *type = http_header(http_request_of(call->x), "content-type");
+    bool is_zip = format ? *format == 'z' : type && strcasecmp(type, "application/zip") == 0;
+    m.flags = is_zip ? FILES_ZIP : 0;
     if (file_call_begin(call, &m, "file.unpack"))
         file_call_go(call, true);
 }
@@ -301,7 +326,7 @@ void file_watch(struct call *call)
     m.path = path ? path : "/";
     m.flags = recursive ? FILES_RECURSIVE : 0;
     if (!files_path_is_valid(m.path))
-        bad_path(call);
+        bad_path(call, m.path);
     else if (file_call_begin(call, &m, NULL))
         file_call_go(call, false);
 }
@@ -318,9 +343,7 @@ static bool flag(struct call *call, const char *name, bool value, uint64_t bit, 
 
 static bool mode_field(struct call *call, struct files_message *m)
 {
-    const char *text = NULL;
-
-    return field_text(call, call->body, "mode", 8, &text) && read_mode(call, text, &m->mode);
+    return field_mode(call, call->body, &m->mode);
 }
 
 static bool read_place(struct call *call, struct files_message *m)
@@ -516,17 +539,16 @@ static bool put_file(struct call *call, const json_t *item)
     static const char *const known[] = {"path", "path_b64", "content", "content_b64", "mode", NULL};
     scoped_buf struct buf scratch;
     const char *path = NULL;
-    const char *bytes = "";
-    const char *text = NULL;
+    const char *bytes;
     uint64_t mode;
-    size_t n = 0;
+    size_t n;
 
     buf_init(&scratch, 128UL << 20);
     if (!json_is_object(item) || !fields_known(call, item, known) ||
-        !field_path(call, item, "path", NULL, &path) || !field_text(call, item, "mode", 8, &text) ||
-        !read_mode(call, text, &mode) ||
-        field_bytes(call, item, "content", &scratch, &bytes, &n) < 0)
-        return false;
+        !field_path(call, item, "path", NULL, &path) || !field_mode(call, item, &mode) ||
+        field_bytes(call, item, "content", &scratch, &bytes, &n) != 1)
+        return false; /* without a content, too: who wants to change the mode alone must not lose it
+                       */
     put_content(call, path, mode, bytes, n);
     return true;
 }
@@ -665,7 +687,7 @@ static bool put_part(struct call *call, const char *below, const struct http_par
         return too_many(call, PARTS_MAX);
     snprintf(path, n, "%s/%s", strcmp(below, "/") == 0 ? "" : below, name);
     if (!*name || !files_path_is_valid(path)) /* "" would be the directory itself */
-        return bad_path(call);
+        return bad_path(call, path);
     put_content(call, path, FILES_MOST, part->bytes, part->n);
     return true;
 }
@@ -704,7 +726,7 @@ void file_upload(struct call *call)
     if (!call_text(call, "path", &below))
         return;
     if (below && !files_path_is_valid(below)) {
-        bad_path(call);
+        bad_path(call, below);
         return;
     }
     if (!file_call_begin(call, &m, "file.write_many"))

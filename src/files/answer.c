@@ -24,7 +24,7 @@ static const struct kind {
     {EACCES, 403, "permission_denied", "its permissions do not allow that"},
     {EPERM, 403, "permission_denied", "that is not allowed"},
     {EISDIR, 409, "is_directory", "it is a directory"},
-    {ENOTDIR, 409, "not_a_directory", "a part of the path is not a directory"},
+    {ENOTDIR, 409, "not_a_directory", "it, or a part of its path, is not a directory"},
     {ENAMETOOLONG, 400, "invalid_path", "a name in it is longer than 255 bytes"},
     {EINVAL, 400, "invalid_path", "that cannot be done with this path"},
     {ELOOP, 400, "invalid_path", "its symbolic links lead nowhere"},

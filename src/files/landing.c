@@ -13,6 +13,7 @@
 
 #include "base/fd.h"
 #include "files/paths.h"
+#include "files/search.h"
 
 enum {
     ENTRIES = 1000000,
@@ -102,14 +103,17 @@ void landing_skip(struct landing *p, const char *name, size_t n, const char *why
     emit_raw(&p->skipped, "}");
 }
 
+/* What Carrel provides, and what is in those parts of it that nobody can write to. */
 static bool is_reserved(const struct landing *p, const char *path)
 {
-    char full[FILES_PATH + 1];
+    size_t n = strcspn(path, "/");
+    char top[256];
 
     if (strcmp(p->call->m->path, "/") != 0)
         return false;
-    (void)snprintf(full, sizeof(full), "/%s", path);
-    return files_check_reserved(full) == -EBUSY;
+    memcpy(top, path, n);
+    top[n] = '\0';
+    return path[n] ? search_is_passed(top) : files_is_reserved_name(top);
 }
 
 const char *landing_name(struct landing *p, const char *name, size_t n, char clean[FILES_PATH])

@@ -16,13 +16,18 @@ enum {
 
 const char *const search_passed[] = {CARREL_SYSTEM_NAMES, "etc", "proc", "sys", "dev", NULL};
 
-bool search_passes(const char *root, const struct walk_entry *entry)
+bool search_is_passed(const char *name)
 {
-    for (size_t i = 0; search_passed[i] && entry->depth == 1 && !root[1]; i++) {
-        if (strcmp(entry->name, search_passed[i]) == 0)
+    for (size_t i = 0; search_passed[i]; i++) {
+        if (strcmp(name, search_passed[i]) == 0)
             return true;
     }
     return false;
+}
+
+bool search_passes(const char *root, const struct walk_entry *entry)
+{
+    return entry->depth == 1 && !root[1] && search_is_passed(entry->name);
 }
 
 const char *search_path(struct buf *b, const char *root, const char *path)

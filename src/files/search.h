@@ -10,6 +10,7 @@
 /* What Carrel provides at the root of a sandbox and no tenant wrote: NULL at the end. Who wants to
  * look there asks for it by name. */
 extern const char *const search_passed[];
+bool search_is_passed(const char *name);
 /* Whether a walk from `root` has no business in a directory directly in it: one of these. */
 bool search_passes(const char *root, const struct walk_entry *entry);
 /* The absolute path of what a walk from `root` met. NULL: no memory. */
