@@ -7,6 +7,31 @@
 #include "client/client.h"
 #include "client/files.h"
 
+/* Whether its last name is . or .., whatever slashes come behind. */
+static bool ends_in_dots(const char *path)
+{
+    size_t n = strlen(path);
+    size_t name;
+
+    while (n > 0 && path[n - 1] == '/')
+        n--;
+    name = n;
+    while (name > 0 && path[name - 1] != '/')
+        name--;
+    return (n - name == 1 || n - name == 2) && strspn(path + name, ".") >= n - name;
+}
+
+/* What is removed has a name of its own: "." and ".." are where one is, and come about by mistake,
+ * such as a pattern of the shell that also matches them. */
+static int refuse_dots(const char *word, const struct place *place, struct err *err)
+{
+    if (!ends_in_dots(place->local ? word : strchr(word, ':') + 1))
+        return 0;
+    return err_set(err, ERR_INVALID, 0,
+                   "'%.200s' is not removed: '.' and '..' never are; write the directory's name",
+                   word);
+}
+
 /* The same for each place. The answers are printed with --json, where there are any. */
 static int each_place(struct files *f, const struct files_message *wanted, const char *const *words)
 {
@@ -19,6 +44,7 @@ static int each_place(struct files *f, const struct files_message *wanted, const
         json_t *answer = NULL;
         int one = 0;
         if (place_parse(words[i], &place, &err) < 0 ||
+            (m.op == FILES_REMOVE && refuse_dots(words[i], &place, &err) < 0) ||
             files_ask(f, &place, &m, NULL, &answer, &err) < 0)
             one = files_fail(words[i], &err);
         else if (f->common.json && !json_is_null(answer))
@@ -34,6 +60,7 @@ int client_rm(char **argv)
     static const char help[] = "usage: carrel rm [-r] PLACE...\n"
                                "\n"
                                "Removes files, and with -r directories with all that is in them.\n"
+                               "'.' and '..' are refused.\n"
                                "\n"
                                "  -r, --recursive  also directories that are not empty\n"
                                "  --json           print nothing but errors\n"

@@ -245,6 +245,28 @@ class Files(DaemonTest):
         records = {record.get("operation") for record in self.daemon.audit()}
         self.assertLessEqual({"file.write", "file.move", "file.copy", "file.delete", "file.mkdir"}, records)
 
+    def test_dots_are_not_removed(self):
+        nobody = {**self.env, "CARREL_SOCKET": self.path("none.sock")}
+        self.local("in/x/kept", "kept\n")
+        self.local("in/x/.hidden", "hidden\n")
+        before = tree(self.here)
+        for word in (".", "..", "./", "..//", "x/.", "x/..", "x/../", "./..", "../in/.", self.here + "/in/."):
+            for options in ([], ["-r"]):
+                with self.subTest(word=word, options=options):
+                    self.one_line(self.carrel("rm", *options, word, env=nobody, cwd=self.here + "/in"), "'.' and '..' never are")
+        self.assertEqual(before, tree(self.here))
+        self.says("put", "-r", "in", "desk:/in")
+        for word in ("desk:/in/.", "desk:/in/./", "desk:/in/x/..", "desk:/.", "desk:.", "desk:.."):
+            with self.subTest(word=word):
+                self.one_line(self.carrel("rm", "-r", word), "'..'")
+        self.assertEqual("kept\n", self.says("cat", "desk:/in/x/kept"))
+        # The others are, as without it; and names are no dots because they begin or end with some.
+        for name in ("...", ".a", "a.", "a:."):
+            self.local("in/x/" + name, "")
+        done = self.carrel("rm", "./x/...", "x/.a", ".", "x/a.", "./x/a:.", env=nobody, cwd=self.here + "/in")
+        self.one_line(done, "'.' and '..' never are")
+        self.assertEqual(before, tree(self.here))
+
     def test_the_same_verbs_here_without_a_daemon(self):
         self.some_tree()
         os.unlink(os.path.join(os.fsencode(self.here), b"d", ODD))
