@@ -454,6 +454,25 @@ static int cat_bytes(struct files *f, const struct place *place, struct err *err
     return cat.status ? cat.status : r;
 }
 
+/* A page ends where it was asked to, or where it is full. */
+static void say_more(const struct place *place, const json_t *page)
+{
+    const json_t *next = json_object_get(page, "next_offset");
+    char text[320];
+
+    if (json_is_integer(next))
+        snprintf(text, sizeof(text), "%.200s: there are more lines; --offset %lld goes on",
+                 place->path, (long long)json_integer_value(next));
+    else if (json_is_true(json_object_get(page, "truncated")))
+        snprintf(text, sizeof(text),
+                 "%.200s: the last line is longer than a page, and was cut; without --offset and "
+                 "--limit it is whole",
+                 place->path);
+    else
+        return;
+    cli_say(text);
+}
+
 static int cat_lines(struct files *f, const struct place *place, struct files_message m,
                      struct err *err)
 {
@@ -469,6 +488,7 @@ static int cat_lines(struct files *f, const struct place *place, struct files_me
     if (files_bytes(page, "content", &content))
         cat.status =
             cat.escapes ? show_text(content.p, content.n) : files_put_out(content.p, content.n);
+    say_more(place, page);
     json_decref(page);
     return cat.status;
 }
@@ -481,7 +501,7 @@ int client_cat(char **argv)
         "Prints files, byte by byte; on a terminal, what could drive it is escaped.\n"
         "\n"
         "  --offset N   without the first N lines\n"
-        "  --limit N    so many lines\n"
+        "  --limit N    at most so many lines; that there are more is said\n"
         "  --json       print one JSON object for each: a page of the text\n"
         "  --state DIR  the daemon of this state directory\n"
         "\n"

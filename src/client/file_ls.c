@@ -208,11 +208,12 @@ static int list_place(struct listing *l, const char *word, uint64_t depth)
 
 int client_ls(char **argv)
 {
-    static const char help[] = "usage: carrel ls [-l] [-R | --depth N] PLACE...\n"
+    static const char help[] = "usage: carrel ls [-l] [-p] [-R | --depth N] PLACE...\n"
                                "\n"
                                "Lists directories: in a workspace WS:/path, or here a plain path.\n"
                                "\n"
                                "  -l, --long       with modes, sizes and times\n"
+                               "  -p, --slash      with a slash behind directories\n"
                                "  -R, --recursive  with all that is below\n"
                                "  --depth N        so many levels of it\n"
                                "  --json           print one JSON object for each place\n"

@@ -223,7 +223,12 @@ class Files(DaemonTest):
         self.says("put", "-", "desk:/d/x.py", "--if-match", seen, input="written\n")
         self.assertEqual("written\n", self.says("cat", "desk:/d/x.py"))
         self.one_line(self.carrel("put", "-r", "d", "desk:/d", "--if-match", seen), "one file")
-        self.assertEqual("b\npin\n", self.says("cat", "--offset", "1", "--limit", "2", "desk:/d/sub/y.txt"))
+        done = self.carrel("cat", "--offset", "1", "--limit", "2", "desk:/d/sub/y.txt")
+        self.assertEqual((0, "b\npin\n"), (done.returncode, done.stdout))
+        self.assertEqual("carrel: /d/sub/y.txt: there are more lines; --offset 3 goes on\n", done.stderr)
+        self.assertEqual("d\nchanged\ne\n", self.says("cat", "--offset", "4", "--limit", "3", "desk:/d/sub/y.txt"))
+        self.says("put", "-", "desk:/long", input="a\n" + "x" * 600_000)
+        self.assertIn("was cut", self.carrel("cat", "--offset", "1", "desk:/long").stderr)
         page = self.object(self.says("cat", "--json", "desk:/d/sub/y.txt"))
         self.assertEqual((7, "utf-8"), (page["total_lines"], page["encoding"]))
 
