@@ -48,6 +48,19 @@ void doctor_tell(struct doctor *d, const char *name, const char *detail, const c
 
 /* --- is it there? --- */
 
+/* Either the daemon says so, with a code, or nobody was there to say anything. */
+static void tell_absence(struct doctor *d, const struct err *err)
+{
+    bool answered = strstr(err->msg, "(not_found)") != NULL;
+
+    if (answered)
+        doctor_bad(d, "workspace", err->msg,
+                   "'carrel ws ls' and 'carrel ws ls --deleted' show those there are");
+    else
+        doctor_bad(d, err->code == ERR_NOT_FOUND ? "daemon" : "workspace", err->msg,
+                   "see carrel-serve(8), and CARREL_URL, CARREL_SOCKET and CARREL_KEY");
+}
+
 static bool look_at_workspace(struct doctor *d)
 {
     struct err err = {0};
@@ -61,10 +74,7 @@ static bool look_at_workspace(struct doctor *d)
     }
     client_workspace_path(&path, d->place.workspace, "");
     if (client_do(&d->f.daemon, "GET", &path, NULL, &ws, &err) < 0) {
-        doctor_bad(d, "workspace", err.msg,
-                   err.code == ERR_NOT_FOUND
-                       ? "'carrel ws ls' and 'carrel ws ls --deleted' show those there are"
-                       : "see carrel-serve(8), and CARREL_URL, CARREL_SOCKET and CARREL_KEY");
+        tell_absence(d, &err);
         return false;
     }
     const char *state = client_text(ws, "state");

@@ -358,6 +358,12 @@ class Files(DaemonTest):
         done = self.carrel("doctor", "nobodys")
         self.assertEqual(1, done.returncode)
         self.assertIn("carrel ws ls", done.stdout)
+        for nobody, remedy in (({"CARREL_SOCKET": self.path("none.sock")}, "start one with: carrel serve"),
+                               ({"CARREL_URL": "http://127.0.0.1:1"}, "check CARREL_URL")):
+            done = self.carrel("doctor", "desk", env={**self.env, **nobody})
+            self.assertEqual(1, done.returncode)
+            self.assertRegex(done.stdout, rf"NO  daemon +.*{remedy}")
+            self.assertNotIn("carrel ws ls", done.stdout)
         self.says("exec", "desk", "-c", "head -c 600M /dev/zero >/tmp/full 2>/dev/null; true")
         self.assertRegex(self.carrel("doctor", "desk").stdout, r"NO  room +/tmp has ")
 
