@@ -76,6 +76,7 @@ _carrel_daemon() {
     --user) mapfile -t COMPREPLY < <(compgen -W 'user root' -- "$3") ;;
     --template) _carrel_add "$3" "" < <(_carrel_templates) ;;
     --scope) mapfile -t COMPREPLY < <(compgen -W 'user approve admin' -- "$3") ;;
+    --access) mapfile -t COMPREPLY < <(compgen -W 'key token' -- "$3") ;;
     --env | --timeout | --owner | --label | --link | --from | --signal | --name | --operation | --actor | --head | \
         --listen | --set | --version | --index | --registry | --uv | --pip | --bun | -c | -n | -s) ;;
     adopt) mapfile -t COMPREPLY < <(compgen -d -- "$3") ;;
@@ -86,6 +87,7 @@ _carrel_daemon() {
         exec) words='--cwd --env --timeout --user --stdin --tty --background --json --state --help -c --' ;;
         shell) words='--cwd --env --timeout --user --state --help' ;;
         env) words='setup python node --version --clear --index --registry --ca --uv --pip --bun --offline --timeout --config --json --state --help' ;;
+        port) words='--access --list --close --json --state --help' ;;
         ps) words='--all --json --state --help' ;;
         logs) words='--follow --from --json --state --help' ;;
         kill) words='--signal --json --state --help' ;;
@@ -169,7 +171,7 @@ _carrel() {
         front=${COMP_WORDS[COMP_CWORD - 2]}: prev=${COMP_WORDS[COMP_CWORD - 3]}
     fi
     if ((COMP_CWORD == 1)); then
-        mapfile -t COMPREPLY < <(compgen -W 'run doctor serve ws exec shell ps logs kill ls cat put get edit rm mv cp mkdir stat grep glob watch tree plan env template key events audit help version --help --version' -- "$cur")
+        mapfile -t COMPREPLY < <(compgen -W 'run doctor serve ws exec shell ps logs kill ls cat put get edit rm mv cp mkdir stat grep glob watch tree plan env port template key events audit help version --help --version' -- "$cur")
         return
     fi
     case $verb in
@@ -183,7 +185,7 @@ _carrel() {
     ls | cat | put | get | edit | rm | mv | cp | mkdir | stat | grep | glob | watch | tree) _carrel_files "$verb" "$prev" "$cur" "$front" && return ;;
     template) _carrel_template "$prev" "$cur" && return ;;
     run | exec | plan) ;;
-    serve | ws | shell | ps | logs | kill | key | events | audit | env) _carrel_daemon "$verb" "$prev" "$cur" && return ;;
+    serve | ws | shell | ps | logs | kill | key | events | audit | env | port) _carrel_daemon "$verb" "$prev" "$cur" && return ;;
     *) return ;;
     esac
     # After `--` comes somebody else's command line.

@@ -18,8 +18,12 @@ COMPLETION = f"{SRC}/packaging/completion"
 CARREL = os.environ["CARREL"]
 PATIENCE = 60
 
-VERBS = {"run", "doctor", "serve", "ws", "exec", "shell", "ps", "logs", "kill", "key", "events", "audit", "help", "version",
-         "ls", "cat", "put", "get", "edit", "rm", "mv", "cp", "mkdir", "stat", "grep", "glob", "watch", "tree", "plan", "template", "env"}
+
+def help_of(*words):
+    return subprocess.run([CARREL, *words, "--help"], stdout=subprocess.PIPE, check=True, timeout=PATIENCE).stdout.decode()
+
+
+VERBS = set(re.findall(r"(?m)^  ([a-z]+)  +\S", help_of()))  # no list of our own: it would not know of a new verb
 PLAN = {"run", "submit", "list", "show", "verify", "approve", "reject", "apply", "undo", "close", "discard", "cancel"}
 # A line up to the word that is asked for, and what must be among the answers; "!" says that nothing else may be.
 LINES = [
@@ -44,6 +48,10 @@ LINES = [
     ("carrel doctor den", {"den:"}, "!"),
     ("carrel env ", {"desk", "den", "setup"}, ""),
     ("carrel env desk p", {"python"}, "!"),
+    ("carrel p", {"put", "ps", "plan", "port"}, "!"),
+    ("carrel port d", {"desk", "den"}, "!"),
+    ("carrel port --list d", {"desk", "den"}, "!"),
+    ("carrel port --access ", {"key", "token"}, "!"),
     ("carrel plan ", PLAN, "!"),
     ("carrel plan ap", {"approve", "apply"}, "!"),
     ("carrel plan show d", {"desk", "den"}, "!"),
@@ -73,8 +81,8 @@ esac
 
 
 def options_of(verb):
-    """What its own help says."""
-    text = subprocess.run([CARREL, verb, "--help"], stdout=subprocess.PIPE, check=True, timeout=PATIENCE).stdout.decode()
+    """What its own help says; its examples may use other verbs too."""
+    text = re.sub(rf"(?m)^ +carrel (?!{verb} ).*$", "", help_of(verb))
     return {name for name in re.findall(r"(?<![\w-])--[a-z][a-z-]+", text) if name != "--help"}
 
 
@@ -196,6 +204,9 @@ print READY >>{out}
 
 
 class Completions(unittest.TestCase):
+    def test_the_help_names_the_verbs(self):
+        self.assertLess({"run", "port", "tree", "template", "help", "version"}, VERBS)
+
     def look(self, shell):
         try:
             for line, expected, only in LINES:
