@@ -190,6 +190,24 @@ class Files(DaemonTest):
         self.says("exec", "desk", "-c", "mkdir /many && cd /many && seq 1 12000 | xargs touch")
         self.assertEqual(12000, len(self.says("ls", "desk:/many").splitlines()))
 
+    def test_patterns_are_as_the_manual_says(self):
+        for name in ("a.txt", "d/b.txt", "d/name", "name/f", ".dot.txt", ".hid/e.txt", "[a", "{a", "{b}"):
+            self.local("g/" + name, "needle\n")
+        os.symlink("a.txt", self.here + "/g/link.txt")
+        os.symlink("d", self.here + "/g/dlink")
+        self.says("put", "-r", "g", "desk:/g")
+        top = os.path.realpath(self.here) + "/g"
+        for pattern, found in (("*.txt", "a.txt d/b.txt"), ("/*.txt", "a.txt"), ("d/*.txt", "d/b.txt"), ("name", "d/name"),
+                               ("name/", "name/f"), ("d", ""), ("dlink/*", ""), (".*", ".dot.txt"), (".*/*", ".hid/e.txt"),
+                               ("[a", "[a"), ("{a", "{a"), ("{b}", "{b}"), ("\\[a", "[a"), ("?dot.txt", "")):
+            with self.subTest(pattern=pattern):
+                self.assertEqual([f"/g/{name}" for name in found.split()], self.says("glob", pattern, "desk:/g").splitlines())
+                self.assertEqual([f"{top}/{name}" for name in found.split()], self.says("glob", pattern, "g").splitlines())
+        for glob, found in (("*.txt", {".dot.txt", ".hid/e.txt", "a.txt", "d/b.txt"}), ("!name/", {".dot.txt", ".hid/e.txt", "a.txt",
+                            "d/b.txt", "[a", "{a", "{b}"})):
+            lines = self.says("grep", "--glob", glob, "needle", "desk:/g").splitlines()
+            self.assertEqual({f"/g/{name}:1:needle" for name in found}, set(lines), glob)
+
     @staticmethod
     def lines_with(odd, text):
         """Lines, but one name that has a newline in it."""
