@@ -275,6 +275,32 @@ bool call_is_revoked(struct call *call)
     return !valid;
 }
 
+bool call_still_may(struct call *call)
+{
+    const struct store_workspace *was = &call->workspace;
+    struct store_workspace w;
+    struct arena arena;
+    struct err err;
+
+    if (call_is_revoked(call))
+        return false;
+    arena_init(&arena, 64UL << 10);
+    bool same = store_workspace_get(call->front->store, &arena, was->id, &w, &err) == 1 &&
+                w.created_ms == was->created_ms && strcmp(w.owner, was->owner) == 0 &&
+                !w.deleted_ms;
+    arena_clear(&arena);
+    return same;
+}
+
+void call_no_more(struct call *call)
+{
+    if (call_is_revoked(call))
+        call_error(call, 401, "unauthorized", "the key is no longer valid");
+    else
+        call_error(call, 404, "not_found", "there is no workspace '%s' any more",
+                   call->workspace.id);
+}
+
 bool call_limit(struct call *call, uint64_t *ret)
 {
     if (!call_number(call, "limit", PAGE_MAX, PAGE_DEFAULT, ret))

@@ -100,6 +100,10 @@ bool call_number(struct call *call, const char *name, uint64_t max, uint64_t fal
                  uint64_t *ret);
 /* Whether the key that a stream was asked for with has been revoked meanwhile. */
 bool call_is_revoked(struct call *call);
+/* Whether who asks still may, and the workspace is still theirs and the one it was. */
+bool call_still_may(struct call *call);
+/* The answer, if not. */
+void call_no_more(struct call *call);
 /* How many items a page of a list has. */
 bool call_limit(struct call *call, uint64_t *ret);
 /* As text in the arena; NULL when absent. False: answered with 400. */

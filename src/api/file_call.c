@@ -8,14 +8,16 @@
 #include <time.h>
 
 #include "api/exec_request.h"
+#include "base/clock.h"
 #include "front/asleep.h"
 #include "front/files.h"
 #include "front/quota.h"
 
 enum {
-    SMALL = 65536,         /* answered in one piece */
-    COLLECTED = 32768,     /* ... that comes by so many bytes: of a list of 100 entries, one */
-    PATHS_RECORDED = 32768 /* bytes of the paths of one record, as they are there */
+    SMALL = 65536,          /* answered in one piece */
+    COLLECTED = 32768,      /* ... that comes by so many bytes: of a list of 100 entries, one */
+    PATHS_RECORDED = 32768, /* bytes of the paths of one record, as they are there */
+    LOOK_MS = 1000,         /* between two looks whether who sends or reads for long still may */
 };
 
 #define BODIES_MOST (128ULL << 20)    /* bytes of bodies that servers have not taken yet, of all */
@@ -42,7 +44,8 @@ struct file_call {
     struct tenant *tenant; /* ... who is this, while it counts */
     bool has_body;
     bool body_ends;
-    struct buf small; /* an answer that is collected */
+    uint64_t looked_ms; /* when who asks was last seen to be one who may */
+    struct buf small;   /* an answer that is collected */
 };
 
 /* False: there is no room for it. One body alone is always less than all of it. */
@@ -131,6 +134,26 @@ static json_t *details(const struct file_call *f)
 
 static void answer_now(struct file_call *f);
 
+/* False: answered, and over. */
+static bool still_may(void *owner)
+{
+    struct file_call *f = owner;
+    struct call *call = f->call;
+
+    f->looked_ms = now_ms();
+    if (call_still_may(call))
+        return true;
+    end(f);
+    call_no_more(call);
+    return false;
+}
+
+/* Not for every piece of what takes long. */
+static bool is_due(const struct file_call *f)
+{
+    return now_ms() - f->looked_ms >= LOOK_MS;
+}
+
 static void start(struct file_call *f)
 {
     struct call *call = f->call;
@@ -192,7 +215,8 @@ static void recorded(struct call *call, struct answer *answer)
         not_recorded(f, &err);
     } else if (f->waits) {
         f->waits = false;
-        start(f);
+        if (still_may(f))
+            start(f);
     } else if (f->has_head) {
         answer_now(f);
     }
@@ -242,11 +266,17 @@ static const char *write_headers(const struct files_head *head, char *text, size
     return text;
 }
 
+/* What a watch tells is told for as long as somebody may see it. */
 static ssize_t pull(void *context, char *bytes, size_t size)
 {
-    const struct file_call *f = context;
+    struct file_call *f = context;
     ssize_t n = files_pull(f->stream, bytes, size);
+    bool asks = n > 0 && (f->m.op == FILES_WATCH || is_due(f));
 
+    if (asks)
+        f->looked_ms = now_ms();
+    if (asks && !call_still_may(f->call))
+        return -EACCES;
     if (n > 0)
         f->call->front->count.file_bytes_out += (uint64_t)n;
     return n;
@@ -397,21 +427,29 @@ static void room(void *owner)
 }
 
 static const struct files_calls calls = {
-    .answered = answered, .failed = failed, .over_quota = over_quota, .room = room, .more = more};
+    .answered = answered,
+    .failed = failed,
+    .over_quota = over_quota,
+    .still_may = still_may,
+    .room = room,
+    .more = more,
+};
 
 static size_t piece(struct call *call, const char *bytes, size_t n)
 {
     struct file_call *f = call->context;
 
-    return f ? send_body(f, bytes, n) : n;
+    if (!f || (is_due(f) && !still_may(f)))
+        return n;
+    return send_body(f, bytes, n);
 }
 
 static void whole(struct call *call)
 {
     struct file_call *f = call->context;
 
-    if (!f)
-        return;
+    if (!f || !still_may(f))
+        return; /* without the end of its body nothing is done */
     call->piece = NULL;
     f->body_ends = true;
     files_end_body(f->stream);
@@ -473,6 +511,7 @@ bool file_call_begin(struct call *call, const struct files_message *m, const cha
             call_error(call, 413, "too_large", "path or pattern are too long");
         return false;
     }
+    f->looked_ms = now_ms();
     call->context = f;
     call->abandoned = left;
     return true;
@@ -481,13 +520,15 @@ bool file_call_begin(struct call *call, const struct files_message *m, const cha
 void file_call_path(struct call *call, const char *path)
 {
     struct file_call *f = call->context;
+
+    f->path_count++;
+    if (f->paths_n > PATHS_RECORDED)
+        return; /* to see how long it is there takes longer than all else, and others wait */
     json_t *text = json_string(path);
     json_t *one = text ? text : path_json("path", path);
     char *written = json_dumps(one, JSON_COMPACT | JSON_ENSURE_ASCII | JSON_ENCODE_ANY);
-
     if (!f->paths)
         f->paths = json_array();
-    f->path_count++;
     f->paths_n += written ? strlen(written) + 1 : PATHS_RECORDED;
     free(written);
     if (f->paths_n <= PATHS_RECORDED)

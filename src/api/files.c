@@ -126,7 +126,7 @@ static bool etag_header(struct call *call, const char *name, const char **ret)
     const char *text = http_header(http_request_of(call->x), name);
 
     *ret = text ? text : "";
-    if (strlen(*ret) < FILES_ETAG)
+    if (!text || (*text && strlen(text) < FILES_ETAG))
         return true;
     call_bad_field(call, name, "one ETag, as it was given, or \"*\"");
     return false;

@@ -486,13 +486,25 @@ static void failed(void *owner, const struct err *err)
     call_fail(p->call, err);
 }
 
+static bool still_may(void *owner)
+{
+    struct proxy *p = owner;
+
+    if (call_still_may(p->call))
+        return true;
+    stop(p);
+    p->answered = true;
+    call_no_more(p->call);
+    return false;
+}
+
 static void room(void *owner)
 {
     (void)owner; /* there is no body to send */
 }
 
 static const struct files_calls calls = {
-    .answered = connected, .failed = failed, .room = room, .more = more};
+    .answered = connected, .failed = failed, .still_may = still_may, .room = room, .more = more};
 
 static bool has_room(const struct front *front, const char *workspace)
 {

@@ -72,6 +72,8 @@ static int hash_file(struct inventory *v, const struct walk_entry *entry, unsign
         left -= (uint64_t)n;
         if (EVP_DigestUpdate(v->digest, v->block, (size_t)n) != 1)
             return -ENOMEM;
+        if (left > BLOCK && files_client_left(v->call))
+            return -EPIPE;
     }
     return EVP_DigestFinal_ex(v->digest, ret, NULL) == 1 ? 0 : -ENOMEM;
 }

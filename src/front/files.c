@@ -192,7 +192,7 @@ static void start_all(struct files_stream *waiting)
     while (waiting) {
         struct files_stream *s = waiting;
         waiting = s->next;
-        int r = files_start(s);
+        int r = s->calls->still_may(s->owner) ? files_start(s) : 0;
         if (r < 0)
             fail(s, -r);
     }
@@ -294,6 +294,8 @@ static void begin_call(struct files_stream *s, int socket)
 
     if (r == -EPIPE || r == -ECONNRESET || r == -ECONNREFUSED || r == -ENOTCONN) {
         files_forget(s->front, s->workspace);
+        if (!s->calls->still_may(s->owner))
+            return;
         r = ++s->tries < TRIES ? wait_for(s, find(s->front, s->workspace, false)) : r;
         if (r == 0)
             return;
@@ -340,6 +342,8 @@ static int start_awake(struct files_stream *s)
 /* One that would have known the answer has gone, or did not know it. */
 static int wake_instead(struct files_stream *s)
 {
+    if (!s->calls->still_may(s->owner))
+        return 0;
     s->head_n = 0;
     scope_close(&s->fd);
     return start_awake(s);
@@ -350,7 +354,7 @@ static void wake_all(struct files_stream *waiting)
     while (waiting) {
         struct files_stream *s = waiting;
         waiting = s->next;
-        int r = start_awake(s);
+        int r = s->calls->still_may(s->owner) ? start_awake(s) : 0;
         if (r < 0)
             fail(s, -r);
     }
@@ -474,6 +478,8 @@ static bool ask_again(struct files_stream *s)
         return wake_instead(s) == 0;
     if (!s->only_reads || s->head_n > 0 || ++s->tries >= TRIES)
         return false;
+    if (!s->calls->still_may(s->owner))
+        return true;
     if (server && server->socket >= 0) {
         drop_server(server);
         server = NULL;

@@ -27,6 +27,9 @@ struct files_calls {
     /* Only for what may be answered without waking the workspace (asleep.h): it has to be woken,
      * and its owner may have no more sandboxes. May be NULL for others. */
     void (*over_quota)(void *owner, const struct quota_answer *quota);
+    /* Asked before a call is sent that has waited, or is sent again: the id may be another's
+     * workspace by now. False: it was answered, and is over. */
+    bool (*still_may)(void *owner);
     /* There is room for more of the body; or more of the answer can be pulled. */
     void (*room)(void *owner);
     void (*more)(void *owner);
