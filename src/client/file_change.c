@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* carrel rm, mkdir, mv, cp, edit. */
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "cli/cli.h"
 #include "client/client.h"
@@ -21,10 +23,31 @@ static bool ends_in_dots(const char *path)
     return (n - name == 1 || n - name == 2) && strspn(path + name, ".") >= n - name;
 }
 
+/* A link that is written as the directory that it leads to, as a shell completes it. */
+static bool is_link_with_slash(const char *word)
+{
+    size_t n = strlen(word);
+    char path[PATH_MAX];
+    struct stat st;
+
+    while (n > 1 && word[n - 1] == '/')
+        n--;
+    if (n == strlen(word) || n >= sizeof(path))
+        return false;
+    memcpy(path, word, n);
+    path[n] = '\0';
+    return lstat(path, &st) == 0 && S_ISLNK(st.st_mode);
+}
+
 /* What is removed has a name of its own: "." and ".." are where one is, and come about by mistake,
  * such as a pattern of the shell that also matches them. */
-static int refuse_dots(const char *word, const struct place *place, struct err *err)
+static int refuse_unnamed(const char *word, const struct place *place, struct err *err)
 {
+    if (place->local && is_link_with_slash(word))
+        return err_set(err, ERR_INVALID, 0,
+                       "'%.200s' is not removed: with the slash it is what the link leads to; "
+                       "write it without",
+                       word);
     if (!ends_in_dots(place->local ? word : strchr(word, ':') + 1))
         return 0;
     return err_set(err, ERR_INVALID, 0,
@@ -44,7 +67,7 @@ static int each_place(struct files *f, const struct files_message *wanted, const
         json_t *answer = NULL;
         int one = 0;
         if (place_parse(words[i], &place, &err) < 0 ||
-            (m.op == FILES_REMOVE && refuse_dots(words[i], &place, &err) < 0) ||
+            (m.op == FILES_REMOVE && refuse_unnamed(words[i], &place, &err) < 0) ||
             files_ask(f, &place, &m, NULL, &answer, &err) < 0)
             one = files_fail(words[i], &err);
         else if (f->common.json && !json_is_null(answer))

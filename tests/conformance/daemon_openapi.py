@@ -739,11 +739,11 @@ class TheDaemon(DaemonTest):
     def many(self, act):
         wrote = self.ask("POST", act + "write", 200, {"files": [
             {"path": "/many/a", "content": "same"}, {"path_b64": "L21hbnkv/w==", "content_b64": "c2FtZQ==", "mode": "0600"},
-            {"path": "/many", "content": "x"}, {"path": "/many/empty"}]}, ids=self.ids).json["results"]
+            {"path": "/many", "content": "x"}, {"path": "/many/empty", "content": ""}]}, ids=self.ids).json["results"]
         self.assertEqual([True, True, None, True], [one.get("ok") for one in wrote])
         self.ask("POST", act + "write", 200, {"files": []}, ids=self.ids)
         for body in ({}, {"files": {}}, {"files": ["/a"]}, {"files": [{"content": "x"}]}, {"files": [{"path": "/a", "mode": "rwx"}]},
-                     {"files": [{"path": "/a", "nope": 1}]}, {"files": [{"path": "a", "content": ""}]}):
+                     {"files": [{"path": "/a", "nope": 1}]}, {"files": [{"path": "a", "content": ""}]}, {"files": [{"path": "/a"}]}):
             self.ask("POST", act + "write", 400, body, ids=self.ids)
         read_ = self.ask("POST", act + "read", 200, {"paths": ["/many/a", {"path_b64": "L21hbnkv/w=="}, "/many", "/nowhere"]}, ids=self.ids)
         self.assertEqual(["same", "same", None, None], [one.get("content") for one in read_.json["results"]])

@@ -290,6 +290,19 @@ class Files(DaemonTest):
         self.one_line(done, "'.' and '..' never are")
         self.assertEqual(before, tree(self.here))
 
+    def test_a_link_with_a_slash_behind_it_is_not_what_it_leads_to(self):
+        nobody = {**self.env, "CARREL_SOCKET": self.path("none.sock")}
+        self.local("far/kept", "kept\n")
+        self.local("in/x", "")
+        os.symlink("../far", self.here + "/in/link")
+        before = tree(self.here)
+        for word in ("link/", "link//", "./link/", self.here + "/in/link/"):
+            self.one_line(self.carrel("rm", "-r", word, env=nobody, cwd=self.here + "/in"), "without")
+        self.assertEqual(before, tree(self.here))
+        self.carrel("rm", "link", env=nobody, cwd=self.here + "/in")
+        self.assertFalse(os.path.lexists(self.here + "/in/link"))
+        self.assertTrue(os.path.exists(self.here + "/far/kept"))
+
     def test_the_same_verbs_here_without_a_daemon(self):
         self.some_tree()
         os.unlink(os.path.join(os.fsencode(self.here), b"d", ODD))

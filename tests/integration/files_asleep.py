@@ -26,7 +26,7 @@ PATHS = ["/d", "/d/text", "/d/zeros", "/d/empty", "/d/binary", "/d/deep", "/d/de
          "/d/missing", "/missing", "/closed", "/closed/in", "/unsearchable", "/unsearchable/in", "/.bashrc", "/data", "/data/top",
          "/data/in", "/odd names", b"/odd names/a\nb\xff", "/" + "n" * 255, "/" + "n" * 256]
 OUTSIDE = ["/", "/d/root", "/d/tmp", "/d/root/etc/hostname", "/usr", "/etc/passwd", "/tmp", "/proc/version", "/dev/null"]  # new with each start
-QUERIES = ["", "?stat=1", "?stat=1&follow=1", "?list=1", "?list=1&brief=1", "?list=1&depth=5", "?list=1&depth=2&limit=3", "?text=1&offset=1&limit=1"]
+QUERIES = ["", "?stat=1", "?stat=1&follow=1", "?list=1", "?list=1&brief=1", "?list=1&depth=5", "?list=1&depth=2&limit=3", "?format=text&offset=1&limit=1"]
 PLAIN = ["/d/text", "/d/zeros", "/d/empty", "/d/binary", "/d/deep/er/x", "/d/large", "/.bashrc", b"/odd names/a\nb\xff"]
 TREES = ["/d", "/d/deep", "/odd names", "/unsearchable"]
 UNLIKE = {"date", "x-request-id", "request-id"}
@@ -181,7 +181,7 @@ class Asleep(FilesTest):
         made = self.daemon.post(f"/v1/workspaces/{self.space}/plans", {"creations": [{"path": "/d/planned", "content": "p"}]})
         self.assertIn(made.status, (200, 201), made.bytes)
         plan = f"/v1/workspaces/{self.space}/plans/{made.json['id']}"
-        applied = self.daemon.post(f"{plan}/apply?wait=1")
+        applied = self.daemon.post(f"{plan}/apply")
         self.assertLess(applied.status, 300, applied.bytes)
         self.until(lambda: self.daemon.get(plan).json["state"] == "applied", "the plan is not applied")
         self.assertEqual(set(), reader & self.busy(), "a reader from before is still there")
