@@ -133,20 +133,7 @@ static json_t *details(const struct file_call *f)
 }
 
 static void answer_now(struct file_call *f);
-
-/* False: answered, and over. */
-static bool still_may(void *owner)
-{
-    struct file_call *f = owner;
-    struct call *call = f->call;
-
-    f->looked_ms = now_ms();
-    if (call_still_may(call))
-        return true;
-    end(f);
-    call_no_more(call);
-    return false;
-}
+static bool still_may(void *owner);
 
 /* Not for every piece of what takes long. */
 static bool is_due(const struct file_call *f)
@@ -231,6 +218,22 @@ static void no_matter(struct call *call, struct answer *answer)
 {
     (void)call;
     (void)answer;
+}
+
+/* False: answered, and over. */
+static bool still_may(void *owner)
+{
+    struct file_call *f = owner;
+    struct call *call = f->call;
+
+    f->looked_ms = now_ms();
+    if (call_still_may(call))
+        return true;
+    if (f->operation)
+        record(f, "failed: no longer allowed", no_matter);
+    end(f);
+    call_no_more(call);
+    return false;
 }
 
 /* --- the answer --- */

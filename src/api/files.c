@@ -341,11 +341,6 @@ static bool flag(struct call *call, const char *name, bool value, uint64_t bit, 
     return true;
 }
 
-static bool mode_field(struct call *call, struct files_message *m)
-{
-    return field_mode(call, call->body, &m->mode);
-}
-
 static bool read_place(struct call *call, struct files_message *m)
 {
     return field_path(call, call->body, "path", NULL, &m->path);
@@ -367,13 +362,13 @@ static bool read_two(struct call *call, struct files_message *m)
 
 static bool read_mkdir(struct call *call, struct files_message *m)
 {
-    return read_place(call, m) && mode_field(call, m) &&
+    return read_place(call, m) && field_mode(call, call->body, &m->mode) &&
            flag(call, "parents", true, FILES_PARENTS, &m->flags);
 }
 
 static bool read_chmod(struct call *call, struct files_message *m)
 {
-    if (!read_place(call, m) || !mode_field(call, m) ||
+    if (!read_place(call, m) || !field_mode(call, call->body, &m->mode) ||
         !flag(call, "recursive", false, FILES_RECURSIVE, &m->flags))
         return false;
     if (m->mode != FILES_MOST)
@@ -547,8 +542,7 @@ static bool put_file(struct call *call, const json_t *item)
     if (!json_is_object(item) || !fields_known(call, item, known) ||
         !field_path(call, item, "path", NULL, &path) || !field_mode(call, item, &mode) ||
         field_bytes(call, item, "content", &scratch, &bytes, &n) != 1)
-        return false; /* without a content, too: who wants to change the mode alone must not lose it
-                       */
+        return false; /* also without a content: that is no change of the mode */
     put_content(call, path, mode, bytes, n);
     return true;
 }

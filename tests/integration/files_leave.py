@@ -69,6 +69,8 @@ class Leave(FilesTest):
             connection.send(b"content")
             self.assertEqual(401, connection.getresponse().status)
         self.until(lambda: before == snapshot(self.host_path(self.other)), "something of it is left")
+        found = self.daemon.get(f"/v1/audit?workspace={self.other}&operation=file.write").json["records"]
+        self.assertIn("failed: no longer allowed", [record["result"] for record in found])
 
     def test_an_archive_that_a_revoked_key_sends_goes_no_further(self):
         packed = io.BytesIO()
