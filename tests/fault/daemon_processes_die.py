@@ -225,7 +225,9 @@ class ProcessesDie(DaemonTest):
         ws, other = self.workspace(), self.workspace()
         one = self.begin(ws, f"sleep {FOREVER}")
         second = self.begin(other, "sleep 2; echo fine")
-        inits = [int(p) for p in os.listdir("/proc") if p.isdigit() and self.is_sandbox_of(p, f"sleep\0{FOREVER}")]
+        inits, deadline = [], time.monotonic() + PATIENCE
+        while not inits and time.monotonic() < deadline:  # the shell has to become the command first
+            inits = [int(p) for p in os.listdir("/proc") if p.isdigit() and self.is_sandbox_of(p, f"sleep\0{FOREVER}")]
         self.assertEqual(1, len(inits), inits)
         os.kill(inits[0], signal.SIGKILL)
         out = self.daemon.get(f"/v1/workspaces/{ws}/exec/{one}/output?follow=1")
