@@ -281,14 +281,17 @@ static bool is_fixed(const struct watch *w, const struct walk_entry *entry, cons
            st.f_flag & ST_RDONLY;
 }
 
-/* What Carrel itself has not finished: a file that is to get its name, or has none yet, which the
- * kernel calls '#' and a number. */
-static bool is_unfinished(const char *name, const char *path)
+/* The name of what Carrel itself has not finished. */
+static bool is_unfinished(const char *name)
+{
+    return strncmp(name, FILES_TEMP, strlen(FILES_TEMP)) == 0 && strlen(name) == FILES_TEMP_LENGTH;
+}
+
+/* Of a file that has no name yet the kernel says '#' and a number. */
+static bool is_unnamed(const char *name, const char *path)
 {
     struct stat st;
 
-    if (strncmp(name, FILES_TEMP, strlen(FILES_TEMP)) == 0)
-        return strlen(name) == FILES_TEMP_LENGTH;
     return name[0] == '#' && name[1] && name[1 + strspn(name + 1, "0123456789")] == '\0' &&
            lstat(path, &st) < 0;
 }
@@ -302,7 +305,7 @@ static enum walk_answer see(void *context, const struct walk_entry *entry)
 
     if (!path)
         return WALK_STOP;
-    if (is_unfinished(entry->name, path))
+    if (is_unfinished(entry->name))
         return WALK_PAST;
     if (w->tells && !find_read(w, path)) {
         tell(w, "create", path, NULL, is_dir);
@@ -466,7 +469,7 @@ static void one(struct watch *w, const struct inotify_event *event)
         return;
     }
     const char *path = search_path(&w->path, dir->path, event->name);
-    if (!path || is_unfinished(event->name, path))
+    if (!path || is_unfinished(event->name))
         return;
     if (event->mask & IN_MOVED_FROM) {
         moved_from(w, event, path);
@@ -480,7 +483,7 @@ static void one(struct watch *w, const struct inotify_event *event)
             appeared(w, path);
     } else if (event->mask & IN_DELETE) {
         tell(w, "delete", path, NULL, is_dir);
-    } else if (event->mask & (IN_MODIFY | IN_ATTRIB)) {
+    } else if (event->mask & (IN_MODIFY | IN_ATTRIB) && !is_unnamed(event->name, path)) {
         tell(w, event->mask & IN_MODIFY ? "modify" : "attrib", path, NULL, is_dir);
     }
 }

@@ -206,6 +206,10 @@ TEST(watch_leaves_out_what_carrel_has_not_finished)
     CHECK(strcmp(next_event(&w, true), "create tree/.carrel-mine") == 0);
     put("tree/#1", "");
     NEXT("create tree/#1");
+    CHECK(rename(in("tree/#1"), in("tree/#2")) == 0);
+    NEXT("move tree/#1 tree/#2");
+    CHECK(unlink(in("tree/#2")) == 0);
+    NEXT("delete tree/#2");
     CHECK(end_watch(&w) == 0);
     clear_scene();
     return 0;
