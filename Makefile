@@ -11,34 +11,35 @@ LIBEXECDIR := $(PREFIX)/libexec/carrel
 Q          := $(if $(V),,@)
 
 # --- sources, by layer -------------------------------------------------------------------------
-BASE    := $(wildcard src/base/*.c)
-SYS     := $(wildcard src/sys/*.c)
-POLICY  := $(wildcard src/policy/*.c)
-SANDBOX := $(wildcard src/sandbox/*.c)
-JSON    := $(wildcard src/json/*.c)
-AUDIT   := $(wildcard src/audit/*.c)
+# A room is a directory of src/; $(call room,…) has its files, those of rooms inside it too.
+room = $(shell find $(addprefix src/,$(1)) -name '*.c' | sort)
+here = $(wildcard $(addsuffix /*.c,$(addprefix src/,$(1))))
+BASE    := $(call room,base)
+SYS     := $(call room,sys)
+POLICY  := $(call room,policy)
+SANDBOX := $(call room,sandbox)
+JSON    := $(call room,json)
+AUDIT   := $(call here,audit)
 READING := $(filter-out %/writer.c %/record.c,$(AUDIT))
 # carrel-sink has the key that signs heads; carrel-export sends records elsewhere, and has no key.
-SINK    := $(wildcard src/sink/*.c) $(READING) src/audit/record.c
-EXPORT  := $(wildcard src/export/*.c) $(READING)
-STORE   := $(wildcard src/store/*.c)
-HTTP    := $(wildcard src/http/*.c)
+SINK    := $(call room,audit/sink) $(READING) src/audit/record.c
+EXPORT  := $(call room,audit/export) $(READING)
+HTTP    := $(call room,http)
 # What sees a workspace's files: joins the sandbox, has no HTTP and reads no JSON.
-FILES   := $(wildcard src/files/*.c)
+FILES   := $(call room,files) src/protocol/files.c src/policy/glob.c
 # What works on a plan: a short-lived process for each job, with no more than that job needs.
-PLAN    := $(wildcard src/plan/*.c) src/files/glob.c
+PLAN    := $(call room,plan/core plan/derive plan/apply plan/verbs)
 # carrel starts commands and is kept small; carrel-full has the verbs and options that need JSON.
 CLI     := $(addprefix src/cli/,main.c run.c options.c common.c) src/policy/units.c
-FULL    := $(addprefix src/cli/,full.c run.c options.c common.c doctor.c plan.c) $(addprefix src/client/,plan_state.c plan_tool.c) $(JSON)
+FULL    := $(addprefix src/cli/,full.c run.c options.c common.c doctor.c plan.c) $(call room,plan/local) $(JSON)
 LIB     := $(BASE) $(SYS) $(POLICY) $(SANDBOX)
-SMALL   := $(filter-out %/events.c %/pack.c %/state_dir.c,$(BASE))
-LEAN    := $(SMALL) $(filter-out %/landlock.c %/calls.c,$(SYS)) $(filter-out %/explain.c %/doctor.c src/sandbox/session%,$(SANDBOX)) $(CLI)
-INIT    := $(wildcard src/init/*.c) src/sandbox/wire.c $(SMALL) $(addprefix src/sys/,message.c mount.c path.c)
+SMALL   := $(filter-out %/events.c %/network.c %/pack.c %/state_dir.c,$(BASE))
+LEAN    := $(SMALL) $(filter-out %/landlock.c %/calls.c,$(SYS)) $(filter-out %/explain.c %/doctor.c src/sandbox/session/%,$(SANDBOX)) $(CLI)
+INIT    := $(call room,init) src/sandbox/wire.c $(filter-out %/near.c,$(SMALL)) $(addprefix src/sys/,message.c mount.c path.c refusals.c)
 # The daemon: carrel-serve is the broker and has neither HTTP nor JSON; carrel-front has no privileges.
-SERVE   := $(wildcard src/broker/*.c) $(AUDIT)
-FRONT   := $(wildcard src/front/*.c) $(wildcard src/api/*.c) $(HTTP) $(STORE) $(JSON) \
-  src/broker/protocol.c src/broker/settings.c src/files/protocol.c $(READING)
-CLIENT  := $(wildcard src/client/*.c) src/cli/common.c src/json/encode.c src/files/protocol.c src/broker/settings.c $(READING)
+SERVE   := $(call room,broker) $(addprefix src/protocol/,broker.c settings.c) $(AUDIT)
+FRONT   := $(call room,front protocol) $(HTTP) $(JSON) $(READING)
+CLIENT  := $(call room,client plan/local) src/cli/common.c src/json/encode.c $(addprefix src/protocol/,files.c settings.c) $(READING)
 PROBES  := $(patsubst tests/escape/probes/%.c,$(BUILD)/probes/%,$(wildcard tests/escape/probes/*.c))
 UNIT    := $(patsubst tests/unit/%.c,$(BUILD)/unit/%,$(wildcard tests/unit/test_*.c))
 FUZZ    := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c)) $(BUILD)/fuzz/planted
@@ -115,7 +116,7 @@ $(BUILD)/.prefix $(BUILD)/.lean: FORCE
 FORCE:
 $(foreach at,$(BUILD) $(BUILD)/lean $(BUILD)/weak $(BUILD)/asan,$(at)/obj/src/sandbox/start.o): $(BUILD)/.prefix
 # So is the description of the HTTP interface.
-$(BUILD)/obj/src/api/host.o $(BUILD)/asan/obj/src/api/host.o: docs/openapi.json
+$(BUILD)/obj/src/front/host.o $(BUILD)/asan/obj/src/front/host.o: docs/openapi.json
 
 # musl brings no kernel headers; these are the system's.
 $(BUILD)/musl-include/linux:
@@ -125,79 +126,82 @@ $(BUILD)/musl-include/linux:
 	    [ ! -d $$at ] || ln -sfn $$at $(@D)/$$dir; done; done
 
 $(BUILD)/libcarrel.a: $(LIB:%.c=$(BUILD)/obj/%.o)
-	rm -f $@ && $(AR) rcs $@ $^
+	$(Q)rm -f $@ && $(AR) qcs $@ $^
 $(BUILD)/carrel: $(LEAN:%.c=$(BUILD)/lean/obj/%.o)
-	$(LEAN_CC) $(LEAN_LINK) $^ -o $@
+	@echo "  LD $@"
+	$(Q)$(LEAN_CC) $(LEAN_LINK) $^ -o $@
 $(BUILD)/carrel-init: $(INIT:%.c=$(BUILD)/lean/obj/%.o)
-	$(LEAN_CC) $(LEAN_LINK) $^ -o $@ && strip $@
+	@echo "  LD $@"
+	$(Q)$(LEAN_CC) $(LEAN_LINK) $^ -o $@ && strip $@
 $(BUILD)/carrel-full: $(FULL:%.c=$(BUILD)/obj/%.o) $(BUILD)/libcarrel.a
-	$(CC) $(LINK_STATIC) $^ -ljansson -o $@
-$(BUILD)/carrel-serve: $(SERVE:%.c=$(BUILD)/obj/%.o) $(BUILD)/libcarrel.a
-	$(CC) $(LINK_PIE) $^ -lcrypto -o $@
-$(BUILD)/carrel-front: $(FRONT:%.c=$(BUILD)/obj/%.o) $(BUILD)/libcarrel.a
-	$(CC) $(LINK_PIE) $^ -ljansson -lsqlite3 -lcrypto -o $@
-$(BUILD)/carrel-files: $(FILES:%.c=$(BUILD)/obj/%.o) $(BUILD)/obj/src/sys/calls.o $(BASE:%.c=$(BUILD)/obj/%.o)
-	$(CC) $(LINK_PIE) $^ -larchive -lz -lcrypto -o $@
-$(BUILD)/carrel-client: $(CLIENT:%.c=$(BUILD)/obj/%.o) $(BUILD)/libcarrel.a
-	$(CC) $(LINK_PIE) $^ -ljansson -lcurl -larchive -lcrypto -o $@
-$(BUILD)/carrel-plan: $(PLAN:%.c=$(BUILD)/obj/%.o) $(BUILD)/libcarrel.a
-	$(CC) $(LINK_PIE) $^ -ljansson -lcrypto -o $@
-$(BUILD)/carrel-sink: $(SINK:%.c=$(BUILD)/obj/%.o) $(BUILD)/libcarrel.a
-	$(CC) $(LINK_PIE) $^ -lcrypto -o $@
-$(BUILD)/carrel-export: $(EXPORT:%.c=$(BUILD)/obj/%.o) $(BUILD)/libcarrel.a
-	$(CC) $(LINK_PIE) $^ -ljansson -lcurl -lz -lcrypto -o $@
-$(BUILD)/asan/carrel-sink: $(sort $(SINK:%.c=$(BUILD)/asan/obj/%.o) $(LIB:%.c=$(BUILD)/asan/obj/%.o))
-	$(CC) $(SANITIZE) $^ -ljansson -lcrypto -o $@
-$(BUILD)/asan/carrel-export: $(sort $(EXPORT:%.c=$(BUILD)/asan/obj/%.o) $(LIB:%.c=$(BUILD)/asan/obj/%.o))
-	$(CC) $(SANITIZE) $^ -ljansson -lcurl -lz -lcrypto -o $@
-$(BUILD)/asan/carrel-serve: $(SERVE:%.c=$(BUILD)/asan/obj/%.o) $(LIB:%.c=$(BUILD)/asan/obj/%.o)
-	$(CC) $(SANITIZE) $^ -ljansson -lcrypto -o $@
-$(BUILD)/asan/carrel-front: $(sort $(FRONT:%.c=$(BUILD)/asan/obj/%.o) $(LIB:%.c=$(BUILD)/asan/obj/%.o))
-	$(CC) $(SANITIZE) $^ -ljansson -lsqlite3 -lcrypto -o $@
-$(BUILD)/asan/carrel-files: $(FILES:%.c=$(BUILD)/asan/obj/%.o) $(BUILD)/asan/obj/src/sys/calls.o $(BASE:%.c=$(BUILD)/asan/obj/%.o)
-	$(CC) $(SANITIZE) $^ -larchive -lz -lcrypto -o $@
-$(BUILD)/asan/carrel-plan: $(PLAN:%.c=$(BUILD)/asan/obj/%.o) $(LIB:%.c=$(BUILD)/asan/obj/%.o)
-	$(CC) $(SANITIZE) $^ -ljansson -lcrypto -o $@
-$(BUILD)/weak/carrel: $(LEAN:%.c=$(BUILD)/weak/obj/%.o)
-	$(CC) $(LINK_STATIC) $^ -o $@
-$(BUILD)/weak/carrel-init: $(INIT:%.c=$(BUILD)/weak/obj/%.o)
-	$(CC) $(LINK_STATIC) $^ -o $@
-$(BUILD)/weak/carrel-full: $(FULL:%.c=$(BUILD)/weak/obj/%.o) $(LIB:%.c=$(BUILD)/weak/obj/%.o)
-	$(CC) $(LINK_STATIC) $^ -ljansson -o $@
-$(BUILD)/asan/carrel: $(LEAN:%.c=$(BUILD)/asan/obj/%.o)
-	$(CC) $(SANITIZE) $^ -o $@
-$(BUILD)/asan/carrel-full: $(FULL:%.c=$(BUILD)/asan/obj/%.o) $(LIB:%.c=$(BUILD)/asan/obj/%.o)
-	$(CC) $(SANITIZE) $^ -ljansson -o $@
-# Pid 1 runs in a root without libraries: it stays static and plain.
-$(BUILD)/asan/carrel-init: $(BUILD)/carrel-init
-	@mkdir -p $(@D) && cp $< $@
+	@echo "  LD $@"
+	$(Q)$(CC) $(LINK_STATIC) $^ -ljansson -o $@
+# The programs beside the command: name, sources, libraries; all but the client also with sanitizers.
+define program
+$(BUILD)/$(1): $(2:%.c=$(BUILD)/obj/%.o) $(BUILD)/libcarrel.a
+	@echo "  LD $$@"
+	$$(Q)$$(CC) $$(LINK_PIE) $$^ $(3) -o $$@
+endef
+define sanitized
+$(call program,$(1),$(2),$(3))
+$(BUILD)/asan/$(1): $(patsubst %.c,$(BUILD)/asan/obj/%.o,$(sort $(2) $(LIB)))
+	@echo "  LD $$@"
+	$$(Q)$$(CC) $$(SANITIZE) $$^ $(3) -ljansson -lcrypto -o $$@
+endef
+$(eval $(call sanitized,carrel-serve,$(SERVE),-lcrypto))
+$(eval $(call sanitized,carrel-front,$(FRONT),-ljansson -lsqlite3 -lcrypto))
+$(eval $(call sanitized,carrel-files,$(FILES),-larchive -lz -lcrypto))
+$(eval $(call program,carrel-client,$(CLIENT),-ljansson -lcurl -larchive -lcrypto))
+$(eval $(call sanitized,carrel-plan,$(PLAN),-ljansson -lcrypto))
+$(eval $(call sanitized,carrel-sink,$(SINK),-lcrypto))
+$(eval $(call sanitized,carrel-export,$(EXPORT),-ljansson -lcurl -lz -lcrypto))
 # Some verbs of the sanitized command are this one's.
 $(BUILD)/asan/carrel-client: $(BUILD)/carrel-client
 	@mkdir -p $(@D) && cp $< $@
+# The command without its controls (tests only), and with sanitizers.
+define command
+$(BUILD)/$(1)/carrel: $(LEAN:%.c=$(BUILD)/$(1)/obj/%.o)
+	@echo "  LD $$@"
+	$$(Q)$$(CC) $(2) $$^ -o $$@
+$(BUILD)/$(1)/carrel-full: $(patsubst %.c,$(BUILD)/$(1)/obj/%.o,$(sort $(FULL) $(LIB)))
+	@echo "  LD $$@"
+	$$(Q)$$(CC) $(2) $$^ -ljansson -o $$@
+endef
+$(eval $(call command,weak,$(LINK_STATIC)))
+$(eval $(call command,asan,$(SANITIZE)))
+$(BUILD)/weak/carrel-init: $(INIT:%.c=$(BUILD)/weak/obj/%.o)
+	@echo "  LD $@"
+	$(Q)$(CC) $(LINK_STATIC) $^ -o $@
+# Pid 1 runs in a root without libraries: it stays static and plain.
+$(BUILD)/asan/carrel-init: $(BUILD)/carrel-init
+	@mkdir -p $(@D) && cp $< $@
 $(BUILD)/example: examples/run.c $(BUILD)/libcarrel.a
-	$(CC) $(CFLAGS) -std=gnu17 -Iinclude $< $(BUILD)/libcarrel.a -ljansson -o $@
+	@echo "  LD $@"
+	$(Q)$(CC) $(CFLAGS) -std=gnu17 -Iinclude $< $(BUILD)/libcarrel.a -ljansson -o $@
 
 # --- tests -----------------------------------------------------------------------------------------
 $(BUILD)/probes/%: tests/escape/probes/%.c tests/escape/probes/probe.h
 	@mkdir -p $(@D)
-	$(CC) -std=gnu17 -D_GNU_SOURCE -O1 -g -Wall -Wextra -static $< -o $@
+	@echo "  LD $@"
+	$(Q)$(CC) -std=gnu17 -D_GNU_SOURCE -O1 -g -Wall -Wextra -static $< -o $@
 $(BUILD)/tests/newroot: tests/tools/newroot.c $(BUILD)/libcarrel.a
 	@mkdir -p $(@D)
-	$(CC) -std=gnu17 -D_GNU_SOURCE -O1 -g -Wall -Wextra -Iinclude $< $(BUILD)/libcarrel.a -ljansson -o $@
+	@echo "  LD $@"
+	$(Q)$(CC) -std=gnu17 -D_GNU_SOURCE -O1 -g -Wall -Wextra -Iinclude $< $(BUILD)/libcarrel.a -ljansson -o $@
 # What unit tests and fuzz targets link: all but the verbs of the command line.
-TESTED := $(LIB) $(JSON) $(AUDIT) $(STORE) $(HTTP) src/cli/options.c src/broker/protocol.c \
-  src/broker/oldlinks.c src/broker/settings.c src/front/asleep.c src/front/backlog.c src/front/job.c src/front/record_text.c src/front/spool.c src/front/util.c src/client/args.c src/client/text.c src/client/table.c \
-  src/client/where.c src/client/place.c src/client/packages.c src/client/unpack.c src/api/env_script.c src/client/plan_tree.c src/cli/common.c \
-  $(addprefix src/client/,template_file.c template_lock.c template_remedy.c) \
-  $(filter-out %/main.c %/serve.c %/join.c %/asleep.c,$(FILES)) $(filter-out %/main.c src/files/%,$(PLAN)) \
-  $(addprefix src/export/,batch.c bulk.c ecs.c lines.c target.c) src/sink/keep.c
+TESTED := $(LIB) $(JSON) $(AUDIT) $(HTTP) $(call room,protocol front/store) $(call here,audit/sink audit/export) src/broker/oldlinks.c \
+  $(filter %rows.c,$(FRONT)) $(addprefix src/front/,core/record_text.c core/room.c core/scope.c core/util.c exec/exec.c exec/input.c exec/spool.c files/asleep.c workspaces/env_script.c) \
+  $(addprefix src/client/,core/args.c core/text.c core/table.c core/where.c files/place.c plan/plan_tree.c) \
+  $(addprefix src/client/provision/,packages.c unpack.c template_file.c template_lock.c template_remedy.c) $(addprefix src/cli/,common.c options.c) \
+  $(filter-out %/main.c %/serve.c %/join.c %/asleep.c,$(FILES)) $(filter-out %/main.c,$(PLAN))
+TESTED := $(sort $(filter-out src/audit/sink/main.c src/audit/export/main.c,$(TESTED)))
 TESTED_LIBS := -ljansson -lsqlite3 -lcrypto -larchive -lz
 DEPS = -MMD -MP -MF $@.d -MT $@
 # From an archive, each takes only what it needs: a twelfth of the room, and tests/run copies them all.
 $(BUILD)/asan/obj/libtested.a: $(TESTED:%.c=$(BUILD)/asan/obj/%.o)
-	$(Q)rm -f $@ && $(AR) rcs $@ $^
+	$(Q)rm -f $@ && $(AR) qcs $@ $^
 $(BUILD)/fuzz/obj/libtested.a: $(TESTED:%.c=$(BUILD)/fuzz/obj/%.o)
-	$(Q)rm -f $@ && $(AR) rcs $@ $^
+	$(Q)rm -f $@ && $(AR) qcs $@ $^
 $(BUILD)/unit/%: tests/unit/%.c $(BUILD)/asan/obj/libtested.a
 	@mkdir -p $(@D)
 	@echo "  LD $@"
@@ -222,7 +226,7 @@ $(BUILD)/coverage/obj/%.o: %.c
 	@echo "  CC $@"
 	$(Q)$(COUNTED) -fsanitize=fuzzer-no-link $(DEPS) -c $< -o $@
 $(BUILD)/coverage/obj/libtested.a: $(TESTED:%.c=$(BUILD)/coverage/obj/%.o)
-	$(Q)rm -f $@ && $(AR) rcs $@ $^
+	$(Q)rm -f $@ && $(AR) qcs $@ $^
 $(BUILD)/coverage/%: tests/fuzz/%.c $(BUILD)/coverage/obj/libtested.a
 	@echo "  LD $@"
 	$(Q)$(COUNTED) -fsanitize=fuzzer $(DEPS) $< $(BUILD)/coverage/obj/libtested.a $(TESTED_LIBS) -o $@

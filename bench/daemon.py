@@ -22,7 +22,8 @@ TITLE = "The daemon"
 ABOUT = """\
 - Commands are `/bin/true`, by `POST /v1/workspaces/{id}/exec` with `argv`, over TCP on loopback, each client with one
   connection that it keeps; the answer is the whole result. In turns with bare starts within one run. Every command's
-  start and end is in the audit record on disk before the answer.
+  start and end is in the file of the audit record before the answer, and on disk within 20 ms (`audit_sync = grouped`).
+- The client writes to a bare socket; in the row "Python's http.client" it is a program in Python, whose own time counts.
 - cpu: of the daemon, its sandboxes and the commands in them, mean per command; of a bare start, its own.
 - asleep: the workspace's sandbox is ended by `POST .../sleep` before each command, outside the measured time.
 - A stream is a command's standard output to a client that throws it away, from before the request until the end;
@@ -31,7 +32,7 @@ ABOUT = """\
 - Growth: "one" goes to the same workspace each time, "each in turn" to all live ones one after the other. Memory is the
   fall of MemAvailable since the daemon was started.
 - What the record adds: two daemons in turns; in one the call that waits for the disk returns at once. So it is the
-  wait for the disk that is compared; both make and write the lines."""
+  flush to the disk that is compared, which no command waits for; both make and write the lines."""
 EXEC = json.dumps({"argv": [TRUE]})
 PATIENCE = 30
 LEVELS = (1, 100, 1000)
@@ -144,12 +145,21 @@ def running(place, name, **settings):
 
 def bench_lines(place, clients, count, gap_us, words, seed=SEED):
     """(wall times in ms, first of each client left out where there are more; seconds in all)."""
-    lines = place.lines([place.programs / "httpbench", clients, count, gap_us, seed, *words])
+    return times_of(place.lines([place.programs / "httpbench", clients, count, gap_us, seed, *words]), count)
+
+
+def times_of(lines, count):
     failed = [line for line in lines if line[0] == "start" and line[6] != "0"]
     if failed:
         raise Failed(f"{len(failed)} of {len(lines) - 1} commands failed, one with status {failed[0][6]}")
     wall = [int(line[3]) / 1e6 for line in lines if line[0] == "start" and (line[2] != "0" or count == 1)]
     return wall, next(int(line[1]) / 1e9 for line in lines if line[0] == "all")
+
+
+def python_lines(place, daemon, count, gap_us, seed):
+    """As bench_lines, by one client with http.client."""
+    return times_of(place.lines(["/usr/bin/python3", place.programs / "execclient.py", count, gap_us, seed, daemon.port, daemon.key,
+                                 "/v1/workspaces/w0/exec", EXEC]), count)
 
 
 def bare_starts(place, count, gap_us, seed):
@@ -164,7 +174,7 @@ def latency(place, daemon, mode, counts, gap_ms):
     """Bare starts, commands in a live sandbox, and in one that sleeps, in turns."""
     laps, count = counts
     labels = {"bare": "posix_spawn of true, no sandbox", "live": "exec of true, live sandbox",
-              "asleep": "exec of true, workspace asleep"}
+              "python": "exec of true, live sandbox, Python's http.client", "asleep": "exec of true, workspace asleep"}
     wall = {name: [] for name in labels}
     cpu = {name: [] for name in labels}
     blocks = []
@@ -173,12 +183,15 @@ def latency(place, daemon, mode, counts, gap_ms):
         wall["bare"] += times
         cpu["bare"] += used
         blocks += rest
-        for name in ("live", "asleep"):
+        for name in ("live", "python", "asleep"):
             words = daemon.exec_words(asleep=name == "asleep")
             if name == "live":  # the lap before has left it as it was after its last command: awake
                 bench_lines(place, 1, 1, 0, words)
             before = daemon.cpu_ms()
-            wall[name] += bench_lines(place, 1, count, gap_ms * 1000, words, SEED + lap)[0]
+            if name == "python":
+                wall[name] += python_lines(place, daemon, count, gap_ms * 1000, SEED + lap)[0]
+            else:
+                wall[name] += bench_lines(place, 1, count, gap_ms * 1000, words, SEED + lap)[0]
             cpu[name].append((daemon.cpu_ms() - before) / count)
     bare = statistics.median(wall["bare"])
     found = [{"row": name, "label": label, "n": len(wall[name]), "p50_ms": statistics.median(wall[name]),

@@ -18,7 +18,7 @@ BUSY = 0.05  # above this share of the machine taken by other work, its cpu time
 START_COLUMNS = (
     ("n", "n", "d"), ("p50 ms", "p50_ms", ".2f"), ("p99 ms", "p99_ms", ".2f"), ("gone ms", "gone_ms", ".2f"),
     ("cpu ms", "cpu_ms", ".2f"), ("machine ms", "machine_ms", ".2f"), ("× bare", "vs_bare", ".2f"),
-    ("× bwrap", "vs_bwrap", ".2f"))
+    ("× bwrap", "vs_bwrap", ".2f"), ("× seeds", "vs_seeds", ".2f"))
 
 
 def table(name, title, columns, found, **more):
@@ -99,7 +99,7 @@ def figures_of(lines, measured, tight):
         results.append(result)
     median = {result["row"]: result["p50_ms"] for result in results}
     for result in results:
-        for name, key in (("bare", "vs_bare"), ("bwrap", "vs_bwrap")):
+        for name, key in (("bare", "vs_bare"), ("bwrap", "vs_bwrap"), ("bwrap-seeds", "vs_seeds")):
             result[key] = result["p50_ms"] / median[name] if name in median else None
     return results, background
 

@@ -133,4 +133,5 @@ def prepare_programs(directory):
     for name, more in programs.items():
         subprocess.run([compiler, "-std=gnu17", "-D_GNU_SOURCE", "-O2", "-pthread", "-I", ROOT / "include", "-o",
                         directory / name, ROOT / f"bench/{name}.c", *more, "-lm"], check=True)
+    shutil.copy(ROOT / "bench/execclient.py", directory)
     subprocess.run([compiler, "-shared", "-fPIC", "-o", directory / "nosync.so", ROOT / "bench/nosync.c"], check=True)

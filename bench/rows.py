@@ -84,7 +84,9 @@ class BwrapArguments:
             self.not_given.append("read-only " + target)
 
     def mask(self, target):
-        """Carrel too leaves out what this kernel does not have."""
+        """Carrel too leaves out what this kernel does not have, and what only root may read."""
+        if os.path.isfile(target) and os.stat(target).st_mode & 0o077 == 0:
+            return
         if os.path.isdir(target):
             self.arguments += ["--ro-bind", str(self.prepare(target)), target]
         elif os.path.exists(target):
@@ -117,6 +119,14 @@ def bwrap_row(name, label, mount_arguments, environment):
 def minimal_bwrap(place):
     binds = [word for d in SYSTEM for word in ("--ro-bind", d, d)]
     return ["--bind", str(place.bwrap_workspace), "/", *binds, "--proc", "/proc"]
+
+
+def seeds_bwrap(place):
+    """The line of the script that carrel run replaces: the workspace as /, the system and /etc of the host read-only,
+    /proc, /dev, fresh /tmp and /.cache. Namespaces and environment are those of the other rows."""
+    binds = [word for d in (*SYSTEM, "/etc") for word in ("--ro-bind", d, d)]
+    return ["--bind", str(place.bwrap_workspace), "/", *binds, "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp",
+            "--tmpfs", "/.cache"]
 
 
 def proot_row(place):
@@ -216,6 +226,7 @@ def prepare(place):
         Row("carrel-cwd", "carrel run -- true (directory at /work)", [*place.carrel, "--", TRUE]),
         limits_row(place, workspace),
         bwrap_row("bwrap", "bwrap, same mounts", same.arguments, environment),
+        bwrap_row("bwrap-seeds", "the seeds' bwrap line", seeds_bwrap(place), environment),
         bwrap_row("bwrap-minimal", "bwrap, system directories and /proc only", minimal_bwrap(place), environment),
         proot_row(place), runc_row(place, environment), runsc_row(place)]
     for row in place.rows:

@@ -14,7 +14,8 @@ ABOUT = """\
 - machine: cpu time of the whole machine per start, with the kernel's own threads (they take namespaces down
   after the program has ended), less what the machine does when nothing is started. Not given when other work
   kept the machine busy, nor for spaced starts, nor for the engine.
-- × bare, × bwrap: the median divided by that of the bare start and of bubblewrap with the same mounts.
+- × bare, × bwrap, × seeds: the median divided by that of the bare start, of bubblewrap with the same mounts, and of
+  the bubblewrap line that scripts have used so far: it shows the host's whole /etc, /proc without covers and /dev.
 - A pool is warm when all its places are ready before the first start, cold when none is."""
 
 

@@ -79,8 +79,10 @@ struct carrel_spec {
     struct carrel_pool *pool; /* take a prepared sandbox from it where one fits; NULL: make one */
     bool capture;             /* keep the output in the result instead of passing it on */
     bool tty;                 /* a terminal of its own */
-    int signal_fd;            /* a signalfd whose signals are forwarded; 0: none */
-    int stdin_fd;             /* 0 is the caller's stdin, -1 is /dev/null */
+    bool exits;            /* the caller exits right after: the kernel's taking down of namespaces
+                              is not waited for, where nothing depends on it */
+    int signal_fd;         /* a signalfd whose signals are forwarded; 0: none */
+    int stdin_fd;          /* 0 is the caller's stdin, -1 is /dev/null */
     const char *plan;      /* a directory (0700, on the workspace's file system, out of it): what is
                               changed goes to its upper/, and the workspace stays as it is */
     const char *init_path; /* where carrel-init is; NULL: where it was installed */

@@ -75,7 +75,8 @@ _carrel_daemon() {
     --policy | --stdin | --config | --socket | --ca) mapfile -t COMPREPLY < <(compgen -f -- "$3") ;;
     --user) mapfile -t COMPREPLY < <(compgen -W 'user root' -- "$3") ;;
     --template) _carrel_add "$3" "" < <(_carrel_templates) ;;
-    --scope) mapfile -t COMPREPLY < <(compgen -W 'user approve admin' -- "$3") ;;
+    "--workspace") _carrel_add "$3" "" < <(_carrel_ids) ;;
+    --scope) mapfile -t COMPREPLY < <(compgen -W 'owner agent approve read user admin' -- "$3") ;;
     --access) mapfile -t COMPREPLY < <(compgen -W 'key token' -- "$3") ;;
     --env | --timeout | --owner | --label | --link | --from | --signal | --name | --operation | --actor | --head | \
         --listen | --set | --version | --index | --registry | --uv | --pip | --bun | -c | -n | -s) ;;
@@ -91,7 +92,7 @@ _carrel_daemon() {
         ps) words='--all --json --state --help' ;;
         logs) words='--follow --from --json --state --help' ;;
         kill) words='--signal --json --state --help' ;;
-        key) words='create ls revoke --owner --scope --name --json --state --help' ;;
+        key) words='create ls revoke --owner --scope --workspace --template --policy --name --json --state --help' ;;
         events) words='--json --state --help' ;;
         audit) words='tail verify key export --follow --workspace --operation --actor --result --from --to --after --until --head --key --remote --pem --index --auth --ca --gzip --spool --json --state --help' ;;
         esac

@@ -47,6 +47,8 @@ bool audit_sync_here(struct audit *audit);
 /* Puts it into the file, without waiting for the disk: where there is no room for it, that is known
  * now. */
 void audit_write_here(struct audit *audit);
+/* The disk is full but for a reserve, which is for what makes room and for what has happened. */
+bool audit_is_low(struct audit *audit);
 /* What is added from now on goes into a new segment, unless the newest is empty. */
 void audit_rotate(struct audit *audit);
 /* The number of the newest segment. */
@@ -71,6 +73,9 @@ struct audit_report {
     uint64_t torn; /* bytes of a last line without an end, when that is all: a daemon was killed */
     uint64_t anchored_seq; /* of the newest signed head that the chain agrees with; 0: none */
     char anchored_time[28];
+    uint64_t due_seq;  /* up to here the daemon must have signed, as the record itself shows */
+    uint64_t anew_seq; /* at this record it found no signed head of what was before; 0: none */
+    uint64_t kept_seq; /* of the record with the hash kept elsewhere */
 };
 
 /* 0 also when a problem was found; -1 when the files cannot be read. With `expected_head` (a hash
@@ -106,6 +111,8 @@ int audit_reader_open(struct audit_reader **ret, const char *dir, uint64_t after
  * more may come; -1: there is something that is no record, the next call goes on behind it. */
 int audit_reader_next(struct audit_reader *reader, const char **ret_line, size_t *ret_n,
                       struct err *err);
+/* What was handed out is on disk then: the writer may be some ms behind. */
+int audit_reader_sync(const struct audit_reader *reader, struct err *err);
 void audit_reader_close(struct audit_reader *reader);
 /* The number of the file that the last line is in. */
 uint32_t audit_reader_segment(const struct audit_reader *reader);

@@ -281,16 +281,16 @@ static bool is_signed_by_any(const struct audit_head *head, const struct audit_k
 }
 
 int audit_anchors_add(struct audit_anchors *anchors, const char *text, size_t n,
-                      const struct audit_keys *keys, bool may_be_torn, struct err *err)
+                      const struct audit_keys *keys, bool is_own, struct err *err)
 {
     const char *end = text + n;
     struct audit_head head;
-    uint64_t newest = 0;
 
+    anchors->newest = 0;
     for (unsigned number = 1; text < end; number++) {
         const char *newline = memchr(text, '\n', (size_t)(end - text));
         size_t length = newline ? (size_t)(newline - text) : (size_t)(end - text);
-        if (!newline && may_be_torn)
+        if (!newline && is_own)
             return 0;
         if (!audit_head_parse(text, length, &head))
             return err_set(err, ERR_CONFLICT, 0, "line %u of the heads is not a signed head",
@@ -299,10 +299,14 @@ int audit_anchors_add(struct audit_anchors *anchors, const char *text, size_t n,
             return err_set(err, ERR_CONFLICT, 0,
                            "line %u of the heads: the signature is not that of %s", number,
                            keys->count == 1 ? "the key" : "any of the keys");
+        if (is_own && head.seq < anchors->newest)
+            return err_set(err, ERR_CONFLICT, 0,
+                           "line %u of the heads: they go backwards, from record %ju to %ju",
+                           number, (uintmax_t)anchors->newest, (uintmax_t)head.seq);
         if (add_anchor(anchors, &head) < 0)
             return err_set(err, ERR_LIMIT, ENOMEM, "read the heads");
-        if (head.seq >= newest) {
-            newest = head.seq;
+        if (head.seq >= anchors->newest) {
+            anchors->newest = head.seq;
             memcpy(anchors->sink, head.sink, sizeof(head.sink));
             memcpy(anchors->key, head.key, sizeof(head.key));
         }

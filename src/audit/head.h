@@ -75,13 +75,15 @@ struct audit_anchors {
     size_t room;
     char sink[AUDIT_SINK]; /* of the newest */
     char key[AUDIT_KEY_ID];
+    uint64_t newest;   /* the largest number among those that were added last; 0: none */
     const char *where; /* a word for messages: the file or address they are from */
 };
 
-/* Adds the heads of a text, one a line; each must be signed by one of the keys. An end without a
- * newline is no head (a writer was killed) where `may_be_torn`. */
+/* Adds the heads of a text, one a line; each must be signed by one of the keys. In a file of the
+ * sink's own (`is_own`) they are in order, and an end without a newline is no head (a writer was
+ * killed). */
 int audit_anchors_add(struct audit_anchors *anchors, const char *text, size_t n,
-                      const struct audit_keys *keys, bool may_be_torn, struct err *err);
+                      const struct audit_keys *keys, bool is_own, struct err *err);
 void audit_anchors_sort(struct audit_anchors *anchors);
 void audit_anchors_clear(struct audit_anchors *anchors);
 bool audit_anchor_is(const struct audit_anchor *anchor, const char hash[AUDIT_HEX]);

@@ -306,6 +306,19 @@ static void fetch_sha256(void)
     sha256 = EVP_MD_fetch(NULL, "SHA256", NULL);
 }
 
+bool audit_is_brokers(const char *line, size_t n, const struct audit_line *parsed,
+                      const char *operation)
+{
+    char wanted[128];
+    const char *p = parsed->time + AUDIT_TIME - 1;
+
+    int length = snprintf(wanted, sizeof(wanted),
+                          "\",\"actor\":\"broker\",\"workspace\":\"\",\"request\":\"\","
+                          "\"operation\":\"%s\"",
+                          operation);
+    return line + n - p > length && memcmp(p, wanted, (size_t)length) == 0;
+}
+
 int audit_hash(const char *line, size_t n, char ret_hex[AUDIT_HEX])
 {
     unsigned char hash[EVP_MAX_MD_SIZE];

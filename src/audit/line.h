@@ -36,6 +36,9 @@ size_t audit_utf8(const char *text, size_t n, uint32_t *ret_code);
 bool audit_is_object(const char *p, size_t n);
 /* True for exactly what audit_encode writes: these members in this order, and no other byte. */
 bool audit_parse(const char *line, size_t n, struct audit_line *ret);
+/* Whether it is a record of the broker's own with this operation. */
+bool audit_is_brokers(const char *line, size_t n, const struct audit_line *parsed,
+                      const char *operation);
 /* -1 when there is no memory. */
 int audit_hash(const char *line, size_t n, char ret_hex[AUDIT_HEX]);
 
@@ -85,6 +88,11 @@ void audit_lines_seek(struct audit_lines *lines, off_t offset);
 int audit_lines_next(struct audit_lines *lines, const char **ret_line, size_t *ret_n);
 
 /* --- retain.c --- */
+
+#define AUDIT_START  "daemon.start"
+#define AUDIT_SIGNED ",\"signed\":" /* its last detail: the record of the newest head by then */
+#define AUDIT_STOP   "daemon.stop"  /* signed for, being the last */
+#define AUDIT_ANEW   "audit.anew"   /* there was no signed head of what was there before */
 
 /* The record of what was put away: `through` is the number of the last record that is gone, `hash`
  * its hash. Its details are exactly these, so that nobody else's record passes for one. */

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/fd.h"
 
@@ -167,6 +168,15 @@ int audit_reader_next(struct audit_reader *reader, const char **ret_line, size_t
             return 1;
         }
     }
+}
+
+/* A file system that has nothing to write, as one that is read-only, says that in its own way. */
+int audit_reader_sync(const struct audit_reader *reader, struct err *err)
+{
+    if (reader->lines.fd < 0 || fdatasync(reader->lines.fd) == 0 || errno == EINVAL ||
+        errno == EROFS)
+        return 0;
+    return err_set(err, ERR_IO, errno, "sync segment %u of the audit record", reader->number);
 }
 
 void audit_reader_close(struct audit_reader *reader)

@@ -32,6 +32,7 @@ struct walk {
     bool is_trusting;     /* and what it should follow is not here */
     bool has_expected;    /* the hash kept elsewhere was met */
     size_t anchor;        /* the next signed head to come by */
+    bool is_stopped;      /* the last line is of a daemon that ended in order */
     struct place suspect; /* the first line that no signed head vouches for */
     bool is_suspect_next; /* ... is the next one */
     /* A line that is not what was signed, until the next one says whether only it was changed. */
@@ -206,6 +207,31 @@ static void look_for_checkpoint(struct walk *walk, const char *bytes, size_t n)
                         memcmp(said.hash, walk->missing.hash, AUDIT_HEX - 1) == 0;
 }
 
+/* The record itself shows of some others that they were signed: the daemon says at its start what
+ * was, signs its last one, and puts nothing away without a head behind it. */
+static void note_due(struct walk *walk, const char *bytes, size_t n)
+{
+    struct audit_report *report = walk->report;
+    struct audit_checkpoint away;
+    struct audit_line line;
+    uint64_t due = 0;
+
+    ignore(audit_parse(bytes, n, &line)); /* it was, above */
+    walk->is_stopped = audit_is_brokers(bytes, n, &line, AUDIT_STOP);
+    if (audit_is_brokers(bytes, n, &line, AUDIT_START)) {
+        const char *said = memmem(bytes, n, AUDIT_SIGNED, strlen(AUDIT_SIGNED));
+        if (said)
+            due = strtoull(said + strlen(AUDIT_SIGNED), NULL, 10); /* ends before `prev` */
+    } else if (audit_is_brokers(bytes, n, &line, AUDIT_ANEW)) {
+        report->anew_seq = walk->check->chain.seq;
+    } else if (audit_is_brokers(bytes, n, &line, AUDIT_RETENTION) &&
+               audit_checkpoint_parse(bytes, n, &away)) {
+        due = away.through + 1;
+    }
+    if (due > report->due_seq)
+        report->due_seq = due;
+}
+
 /* Takes one line into account; -1 when there is no memory. */
 static int take_line(struct walk *walk, const char *bytes, size_t n, struct err *err)
 {
@@ -220,11 +246,15 @@ static int take_line(struct walk *walk, const char *bytes, size_t n, struct err 
     if (walk->report->problem[0])
         return 0;
     look_for_checkpoint(walk, bytes, n);
+    note_due(walk, bytes, n);
     if (walk->is_first)
         walk->report->first_seq = chain->seq;
     if (audit_hash(bytes, n, chain->head) < 0)
         return err_set(err, ERR_LIMIT, ENOMEM, "hash a line");
-    walk->has_expected |= expected && strcmp(chain->head, expected) == 0;
+    if (expected && strcmp(chain->head, expected) == 0) {
+        walk->has_expected = true;
+        walk->report->kept_seq = chain->seq;
+    }
     hold_against_anchors(walk);
     walk->is_first = false;
     walk->before = walk->here;
@@ -310,6 +340,8 @@ static void conclude(struct walk *walk)
                 (uintmax_t)walk->missing.through + 1);
     find_cut(walk);
     find_expected(walk);
+    if (walk->is_stopped)
+        walk->report->due_seq = walk->check->chain.seq;
     walk->report->last_seq = walk->check->chain.seq;
     memcpy(walk->report->head, walk->check->chain.head, sizeof(walk->report->head));
 }
@@ -342,6 +374,9 @@ int audit_check_run(struct audit_check *check, struct audit_report *ret, struct 
         } else if (walk_segment(&walk, segments->numbers[i], i + 1 == segments->count, err) < 0) {
             return -1;
         }
+        /* The last line of a full one; of the newest of these the head may be on its way. */
+        if (i + 2 < segments->count && check->chain.seq > ret->due_seq)
+            ret->due_seq = check->chain.seq;
     }
     conclude(&walk);
     return 0;

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The one writer. audit_add makes the line and its hash and puts it into `queue`; when pushed the
- * thread takes all there is, writes it in one piece and syncs it once, while the next lines gather.
- * So the disk is asked as often as it can answer, however many records there are. A caller with
- * nothing else to do does the same by itself and saves two changes of thread.
+ * thread writes all there is in one piece and syncs it once, while the next lines gather. So the
+ * disk is asked as often as it can answer, however many records there are. A caller with nothing
+ * else to do does the same by itself and saves two changes of thread.
  *
- *   audit_add -> queue --swap--> batch -> write, fdatasync -> synced, eventfd
+ *   audit_add -> queue --write--> file, written_seq --fdatasync--> synced, eventfd
  *
- * The file is not allocated in advance: that keeps reading simple, and no gain from it has been
- * shown. */
+ * Writing is done with the lock, waiting for the disk without: what must be in the file at once is
+ * written there also while the thread waits for the disk.
+ *
+ * A little of the file is allocated in advance, behind its end: where the disk is full, what makes
+ * room can still be recorded. */
 #include "audit/audit.h"
 
 #include <errno.h>
@@ -26,10 +29,12 @@
 #include "base/fd.h"
 
 enum {
-    QUEUE_MAX = 8 << 20,     /* bytes that wait for the disk */
-    KEEP_ROOM = 1 << 20,     /* a larger buffer is given back after a rush */
-    STACK_BYTES = 256 << 10, /* of the thread */
-    FAST_NS = 1000000,       /* a disk that is waited for by the caller */
+    QUEUE_MAX = 8 << 20,         /* bytes that wait for the disk */
+    KEEP_ROOM = 1 << 20,         /* a larger buffer is given back after a rush */
+    STACK_BYTES = 256 << 10,     /* of the thread */
+    FAST_NS = 1000000,           /* a disk that is waited for by the caller */
+    RESERVE = 256 << 10,         /* bytes behind the end of the file ... */
+    LEAST_RESERVE = RESERVE / 2, /* ... and when there are to be more again */
 };
 
 struct audit {
@@ -40,14 +45,13 @@ struct audit {
     uint64_t segment_bytes;
     pthread_t thread;
 
-    /* Of whoever has set is_writing. */
-    int fd;
-    uint32_t number;
-    uint64_t written; /* bytes in the segment */
-    struct buf batch;
-
     pthread_mutex_t lock; /* for all below */
     pthread_cond_t wake;
+    pthread_cond_t calm; /* nobody waits for the disk any more */
+    int fd;              /* not another one while is_syncing */
+    uint32_t number;
+    uint64_t written;         /* bytes in the segment */
+    uint64_t reserved;        /* up to here it has room; 0: its file system does not say */
     struct audit_chain chain; /* where the last line that was added leaves it */
     struct buf queue;
     struct buf line;      /* the one being made */
@@ -56,9 +60,10 @@ struct audit {
     uint64_t took_ns;     /* the last sync */
     bool is_pushed;
     bool is_rotating; /* the next line begins a segment */
-    bool is_writing;
+    bool is_syncing;
     bool is_ending;
     bool is_told; /* the event is not empty */
+    bool is_low;  /* nothing is left but the reserve */
     bool has_failed;
     struct err err;
 };
@@ -86,7 +91,7 @@ static int open_segment(struct audit *audit, uint32_t number, struct err *err)
     scope_close(&audit->fd);
     audit->fd = take_fd(&fd);
     __atomic_store_n(&audit->number, number, __ATOMIC_RELAXED); /* audit_segment looks at it */
-    audit->written = 0;
+    audit->written = audit->reserved = 0;
     return 0;
 }
 
@@ -107,38 +112,17 @@ static int check_alone(const struct audit *audit, struct err *err)
     return 0;
 }
 
-/* What was only written to the full one is synced with it: a later sync is of the new one alone. */
-static int next_segment(struct audit *audit, struct err *err)
+/* With the lock. Whether there is as much room as there should be. Where there never was any,
+ * nothing is kept. */
+static bool reserve(struct audit *audit)
 {
-    if (fdatasync(audit->fd) < 0)
-        return err_set(err, ERR_IO, errno, "sync the audit record");
-    return open_segment(audit, audit->number + 1, err);
-}
-
-/* What is in the batch, which may be nothing, and then, if asked, to the disk. */
-static int write_batch(struct audit *audit, bool sync, bool rotate, struct err *err)
-{
-    const char *p = audit->batch.p;
-    size_t n = audit->batch.n;
-
-    if (check_alone(audit, err) < 0)
-        return -1;
-    bool is_full = audit->written >= audit->segment_bytes || (rotate && n && audit->written);
-    if (is_full && next_segment(audit, err) < 0)
-        return -1;
-    while (n) {
-        ssize_t done = write(audit->fd, p, n);
-        if (done < 0 && errno == EINTR)
-            continue;
-        if (done < 0)
-            return err_set(err, ERR_IO, errno, "write the audit record");
-        p += done;
-        n -= (size_t)done;
-        audit->written += (uint64_t)done;
+    if (audit->reserved >= audit->written + LEAST_RESERVE)
+        return true;
+    if (fallocate(audit->fd, FALLOC_FL_KEEP_SIZE, (off_t)audit->written, RESERVE) == 0) {
+        audit->reserved = audit->written + RESERVE;
+        return true;
     }
-    if (sync && fdatasync(audit->fd) < 0)
-        return err_set(err, ERR_IO, errno, "sync the audit record");
-    return 0;
+    return audit->reserved == 0;
 }
 
 static void empty(struct buf *b)
@@ -146,6 +130,59 @@ static void empty(struct buf *b)
     if (b->cap > KEEP_ROOM)
         buf_clear(b);
     b->n = 0;
+}
+
+/* What was only written to the full one is synced with it: a later sync is of the new one alone. */
+static int next_segment(struct audit *audit, struct err *err)
+{
+    if (fdatasync(audit->fd) < 0)
+        return err_set(err, ERR_IO, errno, "sync the audit record");
+    ignore(ftruncate(audit->fd, (off_t)audit->written) == 0); /* what was reserved */
+    return open_segment(audit, audit->number + 1, err);
+}
+
+static bool is_full(const struct audit *audit)
+{
+    return audit->queue.n > 0 &&
+           (audit->written >= audit->segment_bytes || (audit->is_rotating && audit->written > 0));
+}
+
+/* Where a segment is begun, the sync of the full one has to end first. */
+static int write_lines(struct audit *audit, struct err *err)
+{
+    while (is_full(audit) && audit->is_syncing)
+        pthread_cond_wait(&audit->calm, &audit->lock);
+    if (audit->has_failed) { /* meanwhile */
+        *err = audit->err;
+        return -1;
+    }
+    if (check_alone(audit, err) < 0 || (is_full(audit) && next_segment(audit, err) < 0))
+        return -1;
+    audit->is_rotating &= audit->queue.n == 0;
+    for (size_t done = 0; done < audit->queue.n;) {
+        ssize_t n = write(audit->fd, audit->queue.p + done, audit->queue.n - done);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return err_set(err, ERR_IO, errno, "write the audit record");
+        done += (size_t)n;
+        audit->written += (uint64_t)n;
+    }
+    empty(&audit->queue);
+    audit->written_seq = audit->chain.seq;
+    return 0;
+}
+
+/* With the lock. Part of what could not be written may be in the file: more of it would only be
+ * harder to judge. */
+static void write_queue(struct audit *audit)
+{
+    struct err err;
+
+    if (write_lines(audit, &err) == 0)
+        return;
+    audit->has_failed = true;
+    audit->err = err;
 }
 
 /* With the lock. */
@@ -171,36 +208,29 @@ static bool has_work(const struct audit *audit)
     return audit->queue.n > 0 || audit->written_seq > audit->synced;
 }
 
-/* With the lock, which is let go meanwhile, and nobody else writing. */
-static void write_queue(struct audit *audit, bool sync)
+/* With the lock, which is let go while the disk is waited for, and nobody else doing so. */
+static void flush(struct audit *audit)
 {
-    struct buf taken = audit->queue;
-    uint64_t last = audit->chain.seq;
-    struct err err;
-
-    audit->queue = audit->batch;
-    audit->batch = taken;
-    if (sync)
-        audit->is_pushed = false;
-    bool rotate = audit->is_rotating;
-    audit->is_rotating = rotate && !taken.n;
-    audit->is_writing = true;
-    pthread_mutex_unlock(&audit->lock);
     uint64_t began = now_ns();
-    int rc = write_batch(audit, sync, rotate, &err);
-    uint64_t took = now_ns() - began;
-    empty(&audit->batch);
+
+    audit->is_pushed = false;
+    audit->is_low = !reserve(audit);
+    write_queue(audit);
+    if (audit->has_failed)
+        return;
+    uint64_t last = audit->written_seq;
+    audit->is_syncing = true;
+    pthread_mutex_unlock(&audit->lock);
+    int failed = fdatasync(audit->fd) < 0 ? errno : 0;
     pthread_mutex_lock(&audit->lock);
-    audit->is_writing = false;
-    if (sync)
-        audit->took_ns = took;
-    if (rc < 0) {
-        /* Part of it may be in the file: more of it would only be harder to judge. */
+    audit->is_syncing = false;
+    pthread_cond_signal(&audit->calm);
+    audit->took_ns = now_ns() - began;
+    if (!failed)
+        audit->synced = last;
+    if (failed && !audit->has_failed) {
         audit->has_failed = true;
-        audit->err = err;
-    } else {
-        audit->written_seq = last;
-        audit->synced = sync ? last : audit->synced;
+        err_set(&audit->err, ERR_IO, failed, "sync the audit record");
     }
 }
 
@@ -210,9 +240,9 @@ static void *write_all(void *context)
 
     pthread_mutex_lock(&audit->lock);
     while (!audit->has_failed) {
-        bool may = has_work(audit) && !audit->is_writing;
+        bool may = has_work(audit) && !audit->is_syncing;
         if (may && (audit->is_pushed || audit->is_ending)) {
-            write_queue(audit, true);
+            flush(audit);
             tell(audit);
         } else if (audit->is_ending) {
             break;
@@ -305,9 +335,9 @@ static void audit_free(struct audit *audit)
     scope_close(&audit->fd);
     scope_close(&audit->event);
     scope_close(&audit->dir);
-    buf_clear(&audit->batch);
     buf_clear(&audit->queue);
     buf_clear(&audit->line);
+    pthread_cond_destroy(&audit->calm);
     pthread_cond_destroy(&audit->wake);
     pthread_mutex_destroy(&audit->lock);
     free(audit);
@@ -345,9 +375,9 @@ int audit_open(struct audit **ret, const char *dir, int64_t group, uint64_t segm
                             .group = group,
                             .segment_bytes = segment_bytes,
                             .lock = PTHREAD_MUTEX_INITIALIZER,
-                            .wake = PTHREAD_COND_INITIALIZER};
+                            .wake = PTHREAD_COND_INITIALIZER,
+                            .calm = PTHREAD_COND_INITIALIZER};
     buf_init(&audit->queue, QUEUE_MAX);
-    buf_init(&audit->batch, QUEUE_MAX);
     buf_init(&audit->line, AUDIT_LINE);
     if (prepare(audit, dir, &torn, err) < 0) {
         audit_free(audit);
@@ -408,36 +438,51 @@ void audit_push(struct audit *audit)
 {
     pthread_mutex_lock(&audit->lock);
     audit->is_pushed = true;
-    if (!audit->is_writing) /* else it looks again by itself */
+    if (!audit->is_syncing) /* else it looks again by itself */
         pthread_cond_signal(&audit->wake);
     pthread_mutex_unlock(&audit->lock);
 }
 
-/* In the caller. Whether it was done, well or not. */
-static bool write_here(struct audit *audit, bool sync)
+/* With the lock: what the caller did by itself may concern the thread, and those who wait. */
+static void done_here(struct audit *audit)
 {
-    pthread_mutex_lock(&audit->lock);
-    bool may = has_work(audit) && !audit->is_writing && !audit->has_failed &&
-               (!sync || audit->took_ns < FAST_NS);
-    if (may)
-        write_queue(audit, sync);
-    if (may && (audit->has_failed || audit->is_pushed))
-        pthread_cond_signal(&audit->wake); /* the thread ends, or found us at it and waits again */
-    if (may && audit->has_failed)
+    if (audit->has_failed || audit->is_pushed)
+        pthread_cond_signal(&audit->wake); /* it ends, or found us at it and waits again */
+    if (audit->has_failed)
         tell(audit);
-    pthread_mutex_unlock(&audit->lock);
-    return may;
 }
 
 bool audit_sync_here(struct audit *audit)
 {
-    return write_here(audit, true);
+    pthread_mutex_lock(&audit->lock);
+    bool may =
+        has_work(audit) && !audit->is_syncing && !audit->has_failed && audit->took_ns < FAST_NS;
+    if (may) {
+        flush(audit);
+        done_here(audit);
+    }
+    pthread_mutex_unlock(&audit->lock);
+    return may;
 }
 
 void audit_write_here(struct audit *audit)
 {
-    if (!write_here(audit, false))
-        audit_push(audit); /* somebody is at it, and goes on with this */
+    pthread_mutex_lock(&audit->lock);
+    if (audit->queue.n > 0 && !audit->has_failed) {
+        write_queue(audit);
+        done_here(audit);
+    }
+    pthread_mutex_unlock(&audit->lock);
+}
+
+bool audit_is_low(struct audit *audit)
+{
+    pthread_mutex_lock(&audit->lock);
+    if (audit->is_low)
+        audit->is_low = !reserve(audit);
+    bool is_low = audit->is_low;
+    pthread_mutex_unlock(&audit->lock);
+    return is_low;
 }
 
 void audit_rotate(struct audit *audit)

@@ -78,9 +78,13 @@ void bytes_add_base64(struct buf *b, const void *bytes, size_t n)
 
 static int base64_value(char digit)
 {
-    const char *at = digit ? strchr(base64_digits, digit) : NULL;
-
-    return at ? (int)(at - base64_digits) : -1;
+    if (digit >= 'A' && digit <= 'Z')
+        return digit - 'A';
+    if (digit >= 'a' && digit <= 'z')
+        return digit - 'a' + 26;
+    if (digit >= '0' && digit <= '9')
+        return digit - '0' + 52;
+    return digit == '+' ? 62 : digit == '/' ? 63 : -1;
 }
 
 ssize_t bytes_from_base64(const char *text, size_t n, void *ret)
@@ -107,6 +111,17 @@ ssize_t bytes_from_base64(const char *text, size_t n, void *ret)
             out[made++] = (unsigned char)(three >> (16 - 8 * d));
     }
     return (ssize_t)made;
+}
+
+int bytes_add_decoded(struct buf *b, const char *text, size_t n)
+{
+    char *room = buf_room(b, n / 4 * 3);
+    ssize_t made = room ? bytes_from_base64(text, n, room) : -1;
+
+    if (made < 0)
+        return -1;
+    b->n += (size_t)made;
+    return 0;
 }
 
 void bytes_to_hex(const void *bytes, size_t n, char *ret)

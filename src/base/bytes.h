@@ -17,6 +17,8 @@ void bytes_add_base64(struct buf *b, const void *bytes, size_t n);
 /* Into `ret`, which has room for 3 bytes for every 4; how many they are, or -1 for anything that
  * bytes_add_base64 would not have written. */
 ssize_t bytes_from_base64(const char *text, size_t n, void *ret);
+/* ... and added; -1 also when there is no room, which buf_done tells. */
+int bytes_add_decoded(struct buf *b, const char *text, size_t n);
 /* 2 * n digits and a NUL. */
 void bytes_to_hex(const void *bytes, size_t n, char *ret);
 /* True: `text` begins with 2 * n small hex digits, now in `ret`. */

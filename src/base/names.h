@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Names at the top of every sandbox that Carrel mounts on: the host's, and its own; and those under
- * which an environment is made and waits for its place (api/env_script.c). In one place, for those
- * who make them and those who keep others from them. */
+ * which an environment is made and waits for its place (front/workspaces/env_script.c). In one
+ * place, for those who make them and those who keep others from them. */
 #pragma once
 
 #define CARREL_SYSTEM_NAMES "usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"
 #define CARREL_OWN_NAMES    "etc", "proc", "dev", "tmp", ".cache"
+/* Where a file server keeps what is not whole yet, below what covers it inside, and how that is
+ * called (files/core/paths.h). One that is killed leaves it there. */
+#define CARREL_HIDDEN       ".cache"
+#define CARREL_UNFINISHED   ".carrel-"
 #define CARREL_STAGED       ".venv.carrel-next"
 #define CARREL_STAGED_NAMES CARREL_STAGED, ".venv.carrel-new", ".venv.carrel-old"

@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "audit/line.h"
 #include "base/clock.h"
 #include "base/fd.h"
 #include "broker/chores.h"
@@ -168,7 +169,7 @@ static int end_everything(struct broker *b, struct err *err)
                        &(struct audit_record){.actor = "broker",
                                               .workspace = "",
                                               .request = "",
-                                              .operation = "daemon.stop",
+                                              .operation = AUDIT_STOP,
                                               .result = "ok",
                                               .details = ""},
                        NULL);

@@ -3,27 +3,30 @@
  * sandboxes and the record, and does for the front what the table in requests.c permits, nothing
  * else. Nothing here parses what a client sent.
  *
- *   front.c     starts the front, and again when it dies
- *   link.c      messages from it and to it
- *   watchdog.c  whether it still answers
- *   requests.c  the table
- *   desks.c     a sandbox for each workspace that is awake
- *   tasks.c     the commands in them, and what is told of them
- *   files.c     the processes that serve their files    asleep.c  ... of workspaces that sleep
- *   plans.c     what is done with plans: plans.h
- *   locks.c     who may use a workspace's tree
- *   copy.c      a copy of a plan's layer, to be looked at; and of other trees
- *   chores.c    the processes that copy and remove
- *   templates.c workspaces that were frozen, and what others have of them
- *   cache.c     the package cache that all share
- *   idle.c      ends those that do nothing
- *   boundary.c  what a policy says -> what the engine is told
- *   trees.c     the workspaces' directories
- *   journal.c   the record, and who waits for the disk
- *   anchor.c    its signed heads, rotation and retention    export.c  who sends it elsewhere
- *   helper.c    the processes for both
- *   unfinished.c  ends in it for what a killed daemon had begun
- *   state.c     DIR: its layout, lock and key
+ *   front_process.c  starts the front, and again when it dies
+ *   channel.c        messages from it and to it
+ *   watchdog.c       whether it still answers
+ *   requests.c       the table
+ *   sandboxes.c      a sandbox for each workspace that is awake
+ *   execs.c          the commands in them, and what is told of them
+ *   files.c          the processes that serve their files
+ *   files_asleep.c   ... of workspaces that sleep
+ *   plans.c          what is done with plans: plans.h
+ *   tree_locks.c     who may use a workspace's tree
+ *   quiet.c          ... nobody, for a moment
+ *   tree_copy.c      a copy of a plan's layer, to be looked at; and of other trees
+ *   chores.c         the processes that copy and remove
+ *   templates.c      workspaces that were frozen, and what others have of them
+ *   package_cache.c  the package cache that all share
+ *   idle.c           ends those that do nothing
+ *   sandbox_spec.c   what a policy says -> what the engine is told
+ *   trees.c          the workspaces' directories
+ *   record.c         the record, and who waits for the disk
+ *   record_heads.c   its signed heads, rotation and retention
+ *   record_export.c  who sends it elsewhere
+ *   helper.c         the processes for both
+ *   record_recover.c ends in it for what a killed daemon had begun
+ *   state.c          DIR: its layout, lock and key
  */
 #pragma once
 
@@ -37,10 +40,10 @@
 #include "base/err.h"
 #include "base/events.h"
 #include "broker/helper.h"
-#include "broker/protocol.h"
-#include "broker/settings.h"
 #include "carrel.h"
-#include "sandbox/session.h"
+#include "protocol/broker.h"
+#include "protocol/settings.h"
+#include "sandbox/session/session.h"
 
 enum {
     BROKER_SLOTS = 1024, /* of the tables by name */
@@ -54,6 +57,7 @@ struct broker;
 struct waiter {
     struct waiter *next;
     uint64_t seq;
+    uint64_t added_ms;
     bool patient; /* the record may wait a few ms for company */
     void (*done)(struct broker *broker, struct waiter *waiter, bool written);
 };
@@ -80,11 +84,13 @@ struct desk {
     char template[PROTOCOL_EXEC_ID + 1]; /* "": it is on none */
     uint64_t cache; /* the generation of the package cache that it shows; 0: none */
     bool host_net;
+    bool tmp_exec;  /* ends with the last command that runs in it */
     bool has_image; /* its tree is in one, which nobody may have mounted twice */
     bool ending;
     bool over;
     char why[256];
     struct waiter end_wait;
+    uint64_t number;           /* which of the broker's it is, counted from 1 */
     struct deferred *deferred; /* commands that came while it was ending */
     size_t deferred_count;
     struct sleeper *sleepers; /* who asked for its end */
@@ -94,6 +100,7 @@ struct desk {
     struct files *files; /* NULL: nobody has asked for its files */
     bool files_joined;
     struct watch files_watch;
+    struct watch files_wake;  /* it asks for a count of the disk */
     struct timer files_timer; /* the askers wait no longer */
     struct files_asker *files_askers;
 };
@@ -114,15 +121,20 @@ struct task {
     uint64_t generation; /* of the front that asked */
     struct waiter start_wait;
     struct waiter end_wait;
-    struct buf end;     /* EVENT_ENDED, once it has ended */
-    bool quiet;         /* nobody is told of its start, only of its end */
-    bool start_pending; /* on their way to the disk */
+    struct timer start_timer; /* its start is told then at the latest */
+    struct buf end;           /* EVENT_ENDED, once it has ended */
+    bool quiet;               /* nobody is told of its start, only of its end */
+    bool soon_over;           /* it may be: its start is told with its end, or after a while */
+    bool ahead;               /* what is told of it does not wait for the disk, only for the file */
+    bool is_last;             /* its sandbox ends with it */
+    bool start_pending;       /* on their way to the disk */
     bool end_pending;
-    int unrecorded; /* errno: the record of its start failed after the answer */
+    int unrecorded; /* errno: the record of its start failed while it ran */
     bool started;   /* or ended without */
     bool ended;
     bool end_told; /* or would have been, with a front */
-    bool settled;  /* likewise: that its records are on disk */
+    bool gone_told;
+    bool settled; /* likewise: that its records are on disk, or in the file if it is `ahead` */
     bool forgotten;
     bool unwanted; /* its start could not be recorded: nobody hears of it */
     bool tty;
@@ -151,7 +163,7 @@ struct broker {
     size_t listening_count;
     bool made_socket; /* and not a service manager */
 
-    /* front.c */
+    /* front_process.c */
     int front_program; /* open on carrel-front */
     pid_t front_pid;   /* 0: none */
     struct watch front_watch;
@@ -161,7 +173,7 @@ struct broker {
     bool front_may_end;  /* and no other is started */
     uint64_t generation; /* how many there have been */
 
-    /* link.c */
+    /* channel.c */
     int socket; /* -1: no front */
     struct watch socket_watch;
     struct buf incoming;
@@ -182,7 +194,7 @@ struct broker {
     uint64_t resume_tag; /* asked for, and waits for commands that are being started */
     bool resumed;
 
-    /* journal.c */
+    /* record.c */
     struct watch audit_watch;
     bool audit_added;         /* since the last commit */
     bool audit_awaited;       /* ... and somebody wants to be told soon */
@@ -198,7 +210,7 @@ struct broker {
     size_t kept_count;
     struct timer kept_timer;
 
-    /* anchor.c, export.c */
+    /* record_heads.c, record_export.c */
     int sink_program; /* open on carrel-sink */
     int export_program;
     uid_t sink_uid;
@@ -237,7 +249,7 @@ struct broker {
     /* chores.c */
     struct chore *chores;
 
-    /* cache.c */
+    /* package_cache.c */
     uint64_t cache;     /* the newest generation of the shared package cache; 0: there is none */
     bool cache_has_old; /* others wait until no sandbox uses them */
 
@@ -250,6 +262,8 @@ struct broker {
     size_t plan_job_count;
 
     struct tree_lock *locks;
+    struct quiet *quiets; /* quiet.c */
+    uint64_t desks_begun; /* so many sandboxes */
 
     bool stopping; /* nothing new is begun */
 };
@@ -259,14 +273,14 @@ uint64_t broker_wall_ms(void);
 /* Turns of the loop until a signal says stop; then ends everything. */
 int broker_run(struct broker *broker, struct err *err);
 
-/* --- front.c */
+/* --- front_process.c */
 int front_start(struct broker *broker, struct err *err);
 /* For one that breaks the rules. */
 void front_kill(struct broker *broker);
 /* front_pid is 0 once it has. */
 void front_ask_to_end(struct broker *broker);
 
-/* --- link.c */
+/* --- channel.c */
 int link_open(struct broker *broker, int *socket, struct err *err);
 void link_close(struct broker *broker);
 /* What a front that has died had still said. */
@@ -296,17 +310,23 @@ void request_refuse(struct broker *broker, uint32_t kind, const char *why);
 /* Answers a RESUME once nothing that another front asked for is being started. */
 void request_try_resume(struct broker *broker);
 
-/* --- journal.c */
+/* --- record.c */
 int journal_open(struct broker *broker, struct err *err);
 void journal_close(struct broker *broker);
 /* 0, or -1: it cannot be written, and `waiter` will not be called. `waiter` may be NULL. */
 int journal_add(struct broker *broker, const struct audit_record *record, struct waiter *waiter,
                 struct err *err);
-/* After journal_add, for what must not begin without its record: into the file, not yet on disk. */
-int journal_write(struct broker *broker, struct err *err);
+/* The same for what must not begin without its record: that is in the file then, not yet on disk,
+ * and written again if it cannot get there. */
+int journal_begin(struct broker *broker, const struct audit_record *record, struct waiter *waiter,
+                  struct err *err);
 /* The same for what has happened and cannot be refused any more: what cannot be written now is kept
  * and tried again. 0: `waiter` will be called; -1: it will not. */
 int journal_note(struct broker *broker, const struct audit_record *record, struct waiter *waiter);
+/* What was added is in the file then, if it can be written. */
+void journal_write(struct broker *broker);
+/* Whether the disk takes so long that nobody may go ahead of it. */
+bool journal_is_late(const struct broker *broker);
 /* Once in each turn of the loop, before it waits: sends what was added to the disk. */
 void journal_commit(struct broker *broker);
 /* Waits until everything is on disk, a few seconds at most. False: some of it is not. */
@@ -315,27 +335,31 @@ bool journal_flush(struct broker *broker);
 int journal_errno(const struct broker *broker);
 /* Where the records are. */
 void journal_dir(const struct broker *broker, char *path, size_t size);
+/* Whether something that is asked for may be recorded: with the last room, only what makes more. */
+int journal_may_add(struct broker *b, const char *operation, struct err *err);
 /* A text as JSON, at most `most` bytes of it. */
 void journal_text(struct buf *b, const char *text, size_t most);
 
-/* --- anchor.c */
+/* --- record_heads.c */
 /* Once the record is open. An error when it is not the one that was signed before. */
 int anchor_start(struct broker *broker, struct err *err);
+/* Signs for the beginning of a record that has no head yet. */
+void anchor_first(struct broker *broker);
 /* Signs for all up to `last`, once that is on disk and nothing more is written. */
 void anchor_stop(struct broker *broker, uint64_t last);
 /* Once in each turn of the loop: whether a segment was begun. */
 void anchor_look(struct broker *broker);
 
-/* --- export.c */
+/* --- record_export.c */
 void export_start(struct broker *broker);
 void export_stop(struct broker *broker);
 
-/* --- unfinished.c */
+/* --- record_recover.c */
 /* What the daemon before this one had begun when it was killed ended with it: adds that to the
  * record. To be called before the start of this one is in it. */
 int unfinished_record(struct broker *broker, struct err *err);
 
-/* --- boundary.c */
+/* --- sandbox_spec.c */
 struct boundary {
     struct arena arena;
     struct carrel_spec spec;
@@ -352,14 +376,14 @@ struct boundary {
 int boundary_make(struct broker *broker, const struct exec_message *m, struct boundary *ret,
                   struct err *err);
 void boundary_clear(struct boundary *boundary);
-/* A Python environment that is whole (api/env_script.c) takes the place of its template's, now that
- * the desk is over; unless something else of the workspace's lives. */
+/* A Python environment that is whole (front/workspaces/env_script.c) takes the place of its
+ * template's, now that the desk is over; unless something else of the workspace's lives. */
 void boundary_put_staged(const struct broker *broker, const struct desk *desk);
 /* Whether there is room for one more sandbox (if `new_desk`) and what was asked for (REQUEST_…). */
 int boundary_check_room(struct broker *broker, uint32_t kind, const struct exec_message *m,
                         bool new_desk, struct err *err);
 
-/* --- desks.c */
+/* --- sandboxes.c */
 /* The one that writes to the workspace's tree. */
 struct desk *desk_find(const struct broker *broker, const char *workspace);
 /* The one of a plan; "": as above. */
@@ -375,6 +399,9 @@ void desk_end(struct desk *desk, const char *why);
 void desk_put_to_sleep(struct desk *desk, const char *why);
 /* ANSWER_SANDBOX or EVENT_SANDBOX_LIVE. */
 void desk_tell(const struct desk *desk, uint32_t kind, uint64_t tag);
+/* A request, as packed, is looked at again when it is over. Returns 1. */
+int desk_put_off(struct desk *desk, uint32_t kind, struct buf *request, uint64_t tag,
+                 const char *ticket, struct err *err);
 /* ANSWER_OK to this tag when it is over. */
 int desk_await_end(struct desk *desk, uint64_t tag, struct err *err);
 /* After any call into its session. */
@@ -382,6 +409,11 @@ void desk_rearm(struct desk *desk);
 /* Frees those that are over, and goes on with what waited for that. */
 void desk_sweep(struct broker *broker);
 void desk_end_all(struct broker *broker, const char *why);
+/* Whether the workspace's tree appears in it: as its own, or as its ticket's. */
+bool desk_shows(const struct desk *desk, const char *workspace);
+/* Commands that came while it was ending, of those that would show this workspace's tree, are
+ * refused. */
+void desk_refuse_deferred(struct desk *desk, const char *workspace, const char *why);
 
 /* --- files.c */
 /* One is started ahead, soon. */
@@ -392,15 +424,19 @@ void files_request(struct broker *broker, uint64_t tag, const struct exec_messag
 void files_sandbox_lives(struct desk *desk);
 /* With its sandbox. */
 void files_end(struct desk *desk);
+/* Before that: who still waits for it gets the next sandbox's. */
+void files_put_off(struct desk *desk);
 /* Those that still finish something in its tree, their own or shown as a ticket: it is about to go.
  */
 void files_end_leaving(struct broker *broker, const char *workspace);
+/* Tells its file server what may still be added to the disk. */
+void files_tell_disk(struct desk *desk);
 /* Whether its files were asked for since the last time, or are being. */
 bool files_is_busy(struct desk *desk);
 /* Whether a call on them is being done. */
 bool files_under_way(const struct desk *desk);
 /* Likewise, whether there are any. */
-bool files_are_leaving(const struct broker *broker, const char *workspace);
+bool files_are_leaving(const struct broker *broker, const char *workspace, uint64_t last);
 
 /* What a file server is, to the one that started it. */
 struct files_process {
@@ -412,7 +448,7 @@ struct files_process {
 /* `how`: its argument, or NULL. 0, or -1 with errno set. */
 int files_spawn(const struct broker *broker, const char *how, struct files_process *ret);
 
-/* --- asleep.c: who reads files of workspaces that sleep, src/files/asleep.h */
+/* --- files_asleep.c: who reads files of workspaces that sleep, src/protocol/files_asleep.h */
 void asleep_prepare(struct broker *broker);
 void asleep_close(struct broker *broker);
 /* ANSWER_FILES, or ANSWER_ERROR where only the sandbox can answer. */
@@ -421,7 +457,7 @@ void asleep_request(struct broker *broker, uint64_t tag, const struct plain_mess
 void asleep_end(struct broker *broker, const char *workspace);
 bool asleep_is_read(const struct broker *broker, const char *workspace);
 
-/* --- locks.c: the table of who has a workspace's tree alone */
+/* --- tree_locks.c: the table of who has a workspace's tree alone */
 enum lock_use {
     LOCK_PLAN,
     LOCK_FREEZE,
@@ -442,6 +478,14 @@ int lock_defer(struct broker *broker, uint32_t kind, const struct exec_message *
 /* Puts what lives in it to sleep. 0: nothing does; 1: not yet; -1 with EBUSY: commands run.
  * `patient`: calls on files may finish first. */
 int lock_settle(struct broker *broker, const char *workspace, bool patient, struct err *err);
+
+/* The requests that wait for this workspace's tree are refused. */
+void lock_refuse(struct broker *broker, const char *workspace, const char *why);
+
+/* --- quiet.c */
+void quiet_request(struct broker *broker, uint64_t tag, const struct plain_message *m);
+/* Something has ended: who waited for that may be told. */
+void quiet_look(struct broker *broker);
 
 /* --- plans.c, plan_dirs.c; more in plans.h */
 struct plan_message;
@@ -470,7 +514,7 @@ int plan_open_workspaces(const struct broker *broker, const char *bucket);
 /* Looks again and again until it ends it. */
 void idle_watch(struct desk *desk);
 
-/* --- tasks.c */
+/* --- execs.c */
 struct task *task_find(const struct broker *broker, const char *id);
 void task_request(struct broker *broker, uint64_t tag, const struct exec_message *m);
 void task_forget(struct task *task);
@@ -491,10 +535,10 @@ void task_gone(void *owner, struct exec *exec);
 /* --- trees.c */
 /* The names of all trees of a bucket, packed as a list. */
 int tree_scan(const struct broker *b, const char *bucket, struct buf *names, struct err *err);
-/* tree_links.c: answers REQUEST_TREE_LINKS, packed as a list. */
+/* tree_shared.c: answers REQUEST_TREE_LINKS, packed as a list. */
 int tree_links(const struct broker *b, const struct plain_message *m, struct buf *answer,
                struct err *err);
-/* boundary.c: likewise REQUEST_TREE_POINTS. */
+/* sandbox_spec.c: likewise REQUEST_TREE_POINTS. */
 int tree_points(struct broker *b, const struct plain_message *m, struct buf *answer,
                 struct err *err);
 /* A tree's directory below DIR, or -1. */

@@ -12,6 +12,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -23,7 +24,8 @@
 #include "base/fd.h"
 #include "broker/broker.h"
 #include "broker/log.h"
-#include "files/join.h"
+#include "protocol/files_join.h"
+#include "sys/message.h"
 #include "sys/process.h"
 
 enum {
@@ -45,7 +47,9 @@ struct files {
     int socket;
     struct files_activity *activity; /* what it does, by its own word */
     int memory;                      /* ... and where that is; -1: not made, or handed over */
+    int wake; /* an eventfd, by which it asks for a count of the disk; -1: likewise */
     uint64_t seen;
+    uint64_t number; /* of the sandbox that it was of, once it leaves */
 };
 
 /* Who asked for one before it was there. */
@@ -53,6 +57,7 @@ struct files_asker {
     struct files_asker *next;
     uint64_t tag;
     uint64_t generation;
+    struct buf request; /* as packed, for another sandbox */
 };
 
 /* In the child of a process with threads: system calls only. */
@@ -88,6 +93,7 @@ static void free_files(struct files *f)
     if (f->activity)
         (void)munmap(f->activity, sizeof(*f->activity));
     scope_close(&f->memory);
+    scope_close(&f->wake);
     scope_close(&f->pidfd);
     scope_close(&f->socket);
     free(f);
@@ -112,8 +118,12 @@ static bool reap(struct files *f)
 
 static void has_gone(struct watch *watch, uint32_t what)
 {
+    struct files *f = (struct files *)(void *)((char *)watch - offsetof(struct files, gone));
+    struct broker *b = f->broker;
+
     (void)what;
-    (void)reap((struct files *)(void *)((char *)watch - offsetof(struct files, gone)));
+    if (reap(f))
+        quiet_look(b);
 }
 
 static void is_late(struct timer *timer)
@@ -188,7 +198,7 @@ static struct files *start_server(struct broker *b)
         free(f);
         return NULL;
     }
-    f->memory = -1;
+    f->memory = f->wake = -1;
     f->pid = process.pid;
     f->pidfd = process.pidfd;
     f->socket = process.socket;
@@ -209,9 +219,16 @@ static int share_activity(struct files *f)
         scope_close(&fd);
         return -error;
     }
-    void *memory = mmap(NULL, sizeof(*f->activity), PROT_READ, MAP_SHARED, fd, 0);
-    if (memory != MAP_FAILED)
-        f->activity = memory;
+    f->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    void *memory = mmap(NULL, sizeof(*f->activity), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (f->wake < 0 || memory == MAP_FAILED) {
+        int error = errno;
+        scope_close(&f->wake);
+        scope_close(&fd);
+        return -error;
+    }
+    f->activity = memory;
+    atomic_store(&f->activity->left, FILES_UNBOUNDED);
     f->memory = fd;
     return 0;
 }
@@ -272,10 +289,10 @@ bool files_under_way(const struct desk *d)
             atomic_load(&f->activity->begun) != atomic_load(&f->activity->ended));
 }
 
-bool files_are_leaving(const struct broker *b, const char *workspace)
+bool files_are_leaving(const struct broker *b, const char *workspace, uint64_t last)
 {
     for (const struct files *f = b->files_leaving; f; f = f->next) {
-        if (shows(f, workspace))
+        if (f->number <= last && shows(f, workspace))
             return true;
     }
     return false;
@@ -287,12 +304,12 @@ static int send_join(struct files *f, const struct session_join *join, bool swee
 
     union {
         struct cmsghdr align;
-        char room[CMSG_SPACE(4 * sizeof(int))];
+        char room[CMSG_SPACE(5 * sizeof(int))];
     } control = {0};
 
     int r = share_activity(f);
-    int fds[4] = {join->pidfd, f->memory};
-    size_t count = 2;
+    int fds[5] = {join->pidfd, f->memory, f->wake};
+    size_t count = 3;
     struct iovec part = {&message, sizeof(message)};
     struct msghdr msg = {.msg_iov = &part,
                          .msg_iovlen = 1,
@@ -348,6 +365,7 @@ static void answer(struct desk *d, struct files_asker *a, const struct err *err)
         protocol_pack_plain(&message, a->tag, &(struct plain_message){.texts = {d->workspace}});
         link_send(b, ANSWER_FILES, &message, &d->files->socket, 1);
     }
+    buf_clear(&a->request);
     free(a);
 }
 
@@ -359,6 +377,31 @@ static void answer_all(struct desk *d, const struct err *err)
         d->files_askers = a->next;
         answer(d, a, err);
     }
+}
+
+void files_tell_disk(struct desk *d)
+{
+    struct files_activity *told = d->files ? d->files->activity : NULL;
+    uint64_t left;
+    uint64_t counts;
+
+    if (!told || !session_disk_left(d->session, &left, &counts))
+        return;
+    atomic_store(&told->left, left);
+    atomic_store(&told->counts, counts);
+}
+
+static void asks_for_count(struct watch *watch, uint32_t what)
+{
+    struct desk *d = (struct desk *)(void *)((char *)watch - offsetof(struct desk, files_wake));
+    uint64_t times;
+
+    (void)what;
+    ignore(read(watch->fd, &times, sizeof(times)) > 0);
+    if (d->over)
+        return;
+    session_count_disk(d->session);
+    desk_rearm(d);
 }
 
 static void died(struct watch *watch, uint32_t what)
@@ -454,8 +497,12 @@ static int begin(struct desk *d, const struct session_join *join, struct err *er
         r = send_join(d->files, join, sweeps);
     }
     d->files_watch.ready = joined;
+    d->files_wake = (struct watch){.ready = asks_for_count, .fd = -1};
     if (r == 0)
         r = events_watch(b->events, &d->files_watch, d->files->socket, EPOLLIN);
+    if (r == 0)
+        r = events_watch(b->events, &d->files_wake, d->files->wake, EPOLLIN);
+    files_tell_disk(d);
     if (r == 0)
         return 0;
     err_set(err, ERR_IO, -r, "tell a file server its sandbox");
@@ -488,9 +535,12 @@ void files_end(struct desk *d)
     struct err err;
 
     events_forget(d->broker->events, &d->files_watch);
+    if (d->files)
+        events_forget(d->broker->events, &d->files_wake);
     if (d->files) {
         memcpy(d->files->workspace, d->workspace, sizeof(d->workspace));
         memcpy(d->files->ticket, d->ticket, sizeof(d->ticket));
+        d->files->number = d->number;
         let_go(d->broker, d->files, may_finish(d));
     }
     d->files = NULL;
@@ -501,6 +551,26 @@ void files_end(struct desk *d)
     err_set(&err, ERR_CONFLICT, 0, "the workspace's sandbox has ended%s%s; try again",
             failed ? ": " : "", failed ? d->why : "");
     answer_all(d, &err);
+}
+
+void files_put_off(struct desk *d)
+{
+    struct files_asker **at = &d->files_askers;
+
+    while (*at) {
+        struct files_asker *a = *at;
+        struct err err;
+        if (a->generation == d->broker->generation &&
+            desk_put_off(d, REQUEST_FILES, &a->request, a->tag, d->ticket, &err) < 0) {
+            at = &a->next; /* it is told that it came too late */
+            continue;
+        }
+        *at = a->next;
+        buf_clear(&a->request);
+        free(a);
+    }
+    if (!d->files_askers)
+        timer_stop(d->broker->events, &d->files_timer);
 }
 
 void files_request(struct broker *b, uint64_t tag, const struct exec_message *m)
@@ -524,6 +594,8 @@ void files_request(struct broker *b, uint64_t tag, const struct exec_message *m)
         return;
     }
     *a = (struct files_asker){.tag = tag, .generation = b->generation, .next = d->files_askers};
+    buf_init(&a->request, MESSAGE_MAX_BYTES);
+    protocol_pack_exec(&a->request, tag, m);
     d->files_askers = a;
     d->busy_ms = now_ms();
     bound_the_wait(d);

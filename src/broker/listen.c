@@ -23,7 +23,7 @@
 #endif
 
 enum {
-    BACKLOG = 1024,
+    BACKLOG = 4096, /* the front takes all of them, and says no to those for which it has no room */
     TAKEN_TRIES = 100,
     TAKEN_PAUSE_MS = 50,
     FIRST_HANDED_OVER = 3,

@@ -16,6 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "audit/line.h"
 #include "base/fd.h"
 #include "base/state_dir.h"
 #include "broker/broker.h"
@@ -318,20 +319,22 @@ static void open_pool(struct broker *b)
 
 static int record_start(struct broker *b, struct err *err)
 {
-    char details[128];
+    char details[192];
 
-    snprintf(details, sizeof(details), "{\"version\":\"%s\",\"previous\":\"%s\"}", CARREL_VERSION,
-             b->was_killed ? "was killed, with every sandbox" : "stopped");
+    snprintf(details, sizeof(details),
+             "{\"version\":\"%s\",\"previous\":\"%s\"" AUDIT_SIGNED "%ju}", CARREL_VERSION,
+             b->was_killed ? "was killed, with every sandbox" : "stopped", (uintmax_t)b->anchored);
     struct audit_record record = {.actor = "broker",
                                   .workspace = "",
                                   .request = "",
-                                  .operation = "daemon.start",
+                                  .operation = AUDIT_START,
                                   .result = "ok",
                                   .details = details};
     /* First what was left open: a start that dies in between leaves it to the next one. */
     if ((b->was_killed && unfinished_record(b, err) < 0) || journal_add(b, &record, NULL, err) < 0)
         return -1;
     b->began = true;
+    anchor_first(b);
     return 0;
 }
 

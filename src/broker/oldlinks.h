@@ -10,7 +10,7 @@
 
 #include <stdbool.h>
 
-#include "broker/protocol.h"
+#include "protocol/broker.h"
 
 enum {
     OLDLINK_PATH = 2048,

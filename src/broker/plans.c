@@ -5,10 +5,10 @@
  *   asked --(nobody is in the way)--> running, ANSWER_PLAN --(it ends, its records are on disk)-->
  * ANSWER_PLAN_ENDED
  *
- * Who changes the tree has the workspace alone (locks.c). When such a process does not end well, or
- * the daemon before this one was killed with it, another one takes back what was half done before
- * anybody else may use the tree. That is tried until it succeeds, ever more seldom, or until the
- * plan's directory is gone: then the tree is left as it is. */
+ * Who changes the tree has the workspace alone (tree_locks.c). When such a process does not end
+ * well, or the daemon before this one was killed with it, another one takes back what was half done
+ * before anybody else may use the tree. That is tried until it succeeds, ever more seldom, or until
+ * the plan's directory is gone: then the tree is left as it is. */
 #include "broker/plans.h"
 
 #include <errno.h>

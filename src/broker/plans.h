@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the broker's files about plans share.
  *
- *   plans.c       what is done with a plan: a process each, from the request to its end
- *   plan_child.c  that process: its descriptors, its rights
- *   plan_dirs.c   the plans' directories
- *   locks.c       who may use a workspace's tree meanwhile
+ *   plans.c         what is done with a plan: a process each, from the request to its end
+ *   plan_process.c  that process: its descriptors, its rights
+ *   plan_dirs.c     the plans' directories
+ *   tree_locks.c    who may use a workspace's tree meanwhile
  */
 #pragma once
 
@@ -29,14 +29,14 @@ void plan_unmark(const struct broker *b, const struct plan_place *at);
 int plan_open_parent(const struct broker *b, const char *bucket, const char *workspace,
                      struct err *err);
 
-/* Of a workspace's environment or cache: "venv", "node", "uv", "bun"; made if need be. `tree` is
- * the workspace's. Its descriptor, or -1. */
+/* Of a workspace's environment or cache: "venv", "node", "uv", "bun", "python"; made if need be.
+ * `tree` is the workspace's. Its descriptor, or -1. */
 int layer_open(const struct broker *b, const struct plan_place *at, const char *name, int tree,
                struct err *err);
 /* What was changed there is of no use any more; it goes by and by. */
 void layer_drop(struct broker *b, const struct plan_place *at, const char *name);
 
-/* --- plan_child.c */
+/* --- plan_process.c */
 struct plan_child {
     pid_t pid;
     int pidfd;

@@ -345,6 +345,14 @@ static bool handle_template_remove(struct broker *b, uint64_t tag, const struct 
     return true;
 }
 
+static bool handle_tree_quiet(struct broker *b, uint64_t tag, const struct plain_message *m)
+{
+    if (!protocol_id_is_valid(m->texts[0]))
+        return false;
+    quiet_request(b, tag, m);
+    return true;
+}
+
 struct told {
     struct waiter waiter;
     uint64_t tag;
@@ -410,7 +418,8 @@ static bool handle_record(struct broker *b, char *bytes, size_t n)
                                       .details = details.p};
         *told =
             (struct told){.waiter.done = record_written, .tag = tag, .generation = b->generation};
-        kept = journal_add(b, &record, &told->waiter, &err) == 0;
+        kept = journal_may_add(b, m.operation, &err) == 0 &&
+               journal_add(b, &record, &told->waiter, &err) == 0;
     } else {
         err_set(&err, ERR_LIMIT, 0, "keep a record");
     }
@@ -455,9 +464,10 @@ static const struct {
     [REQUEST_TREE_FILL] = {"tree_fill", .plain = handle_tree_fill},
     [REQUEST_TEMPLATE_FREEZE] = {"template_freeze", .plain = handle_template_freeze},
     [REQUEST_TEMPLATE_REMOVE] = {"template_remove", .plain = handle_template_remove},
+    [REQUEST_TREE_QUIET] = {"tree_quiet", .plain = handle_tree_quiet},
 };
 
-_Static_assert(REQUEST_COUNT_ == REQUEST_TEMPLATE_REMOVE + 1, "every request is in the table");
+_Static_assert(REQUEST_COUNT_ == REQUEST_TREE_QUIET + 1, "every request is in the table");
 
 void request_refuse(struct broker *b, uint32_t kind, const char *why)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Templates:  DIR/.carrel/templates/<template>/tree  is the tree of a workspace that was frozen,
  * and never written again. Workspaces on it are shown its environments below layers of their own
- * (boundary.c), and begin with copies of its other files.
+ * (sandbox_spec.c), and begin with copies of its other files.
  *
  * Freezing moves the tree by one rename, after which there is no workspace any more and there is a
  * template. Before it nothing has changed; what comes after it may be repeated:

@@ -11,14 +11,15 @@ void template_fill(struct broker *b, uint64_t tag, const struct plain_message *m
 void template_freeze(struct broker *b, uint64_t tag, const struct plain_message *m);
 void template_remove(struct broker *b, uint64_t tag, const struct plain_message *m);
 
-/* --- cache.c */
+/* --- package_cache.c */
 /* At the start: what is left of one that was killed goes. */
 void cache_begin(struct broker *b);
 /* When a generation was added: which is the newest. */
 void cache_look(struct broker *b);
 /* The directory of all generations, or -1. */
 int cache_open_all(const struct broker *b, struct err *err);
-/* The newest generation's directory for "uv" or "bun", made if there is none at all; or -1. */
+/* The newest generation's directory for "uv", "bun" or "python", made if there is none at all; or
+ * -1. */
 int cache_open(struct broker *b, const char *kind, struct err *err);
 /* Removes a generation that nobody uses, and then the next. */
 void cache_tidy(struct broker *b);

@@ -51,8 +51,6 @@ int cli_open_files(struct run_options *options);
 int cli_call(struct run_options *options, struct carrel_result *ret);
 void cli_print_end(const struct carrel_result *result);
 
-/* Finds a part of Carrel beside this program or where it was installed; NULL: nowhere. */
-const char *cli_find(const char *part, char *path, size_t size);
 /* Prints "carrel: message" on stderr, as one line. */
 void cli_say(const char *message);
 /* Begins a new line where standard error is a terminal. */

@@ -108,20 +108,3 @@ int cli_fail(const char *message)
     cli_say(message);
     return CLI_FAILED;
 }
-
-const char *cli_find(const char *part, char *path, size_t size)
-{
-    static const char *const places[] = {"", "../libexec/carrel/"};
-    ssize_t n = readlink("/proc/self/exe", path, size - 128);
-
-    if (n <= 0)
-        return NULL;
-    path[n] = '\0';
-    char *slash = strrchr(path, '/');
-    for (size_t i = 0; slash && i < sizeof(places) / sizeof(places[0]); i++) {
-        snprintf(slash + 1, size - (size_t)(slash + 1 - path), "%s%s", places[i], part);
-        if (access(path, X_OK) == 0)
-            return path;
-    }
-    return NULL;
-}

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/programs.h"
 #include "cli/cli.h"
 
 static const char help[] =
@@ -33,7 +34,7 @@ int cli_doctor(int argc, char **argv)
         return cli_put(help);
     if (argc > 1 && !json)
         return cli_fail("doctor takes no argument but --json, or a workspace");
-    const char *init = cli_find("carrel-init", init_path, sizeof(init_path));
+    const char *init = program_find("carrel-init", init_path, sizeof(init_path));
     /* As in run: a chroot stands in the way of root only until it is made a root of its own. */
     int works = carrel_doctor(json ? CARREL_JSON : CARREL_TEXT, init, &text, &error);
     if (works == 1 && geteuid() == 0 && carrel_leave_chroot() == 0) {

@@ -5,6 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/near.h"
+#include "base/programs.h"
 #include "cli/cli.h"
 
 #ifndef CARREL_VERSION
@@ -64,7 +66,7 @@ static int exec_part(const char *part, char **argv)
     char path[4096];
     char message[128];
 
-    if (cli_find(part, path, sizeof(path)))
+    if (program_find(part, path, sizeof(path)))
         execv(path, argv);
     snprintf(message, sizeof(message),
              "%s, a part of Carrel, is missing or cannot be executed; reinstall Carrel", part);
@@ -117,6 +119,7 @@ static int cli_version(int argc, char **argv)
 int main(int argc, char **argv)
 {
     char message[128];
+    char hint[NEAR_HINT];
 
     if (argc < 2) {
         fputs("carrel: no verb given; see 'carrel help'\n", stderr);
@@ -132,6 +135,9 @@ int main(int argc, char **argv)
             continue;
         return verbs[i].run ? verbs[i].run(argc - 1, argv + 1) : exec_part(verbs[i].program, argv);
     }
-    snprintf(message, sizeof(message), "unknown verb '%.40s'; see 'carrel help'", name);
+    (void)near_hint(hint, name, strlen(name), verbs, sizeof(verbs) / sizeof(verbs[0]),
+                    sizeof(verbs[0]));
+    snprintf(message, sizeof(message), "there is no verb '%.40s'%s", name,
+             *hint ? hint : "; see 'carrel help'");
     return cli_fail(message);
 }

@@ -4,6 +4,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/near.h"
 #include "cli/cli.h"
 #include "policy/units.h"
 
@@ -299,10 +300,13 @@ static int take_option(struct run_options *o, int argc, char **argv, int at, str
     char *equals = word[1] == '-' ? strchr(word, '=') : NULL;
     size_t n = equals ? (size_t)(equals - word) : strlen(word);
     const struct option_rule *rule = find_rule(word, n);
+    char hint[NEAR_HINT];
 
-    if (!rule)
-        return err_set(err, ERR_INVALID, 0, "unknown option '%.80s'; see 'carrel run --help'",
-                       word);
+    if (!rule) {
+        (void)near_hint(hint, word, n, table, sizeof(table) / sizeof(table[0]), sizeof(table[0]));
+        return err_set(err, ERR_INVALID, 0, "unknown option '%.80s'; see 'carrel run --help'%s",
+                       word, hint);
+    }
     if (!rule->take) {
         if (equals)
             return err_set(err, ERR_INVALID, 0, "%s takes no value", rule->name);

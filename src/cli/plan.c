@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "client/plan_state.h"
-#include "client/plan_tool.h"
+#include "plan/local/files.h"
+#include "plan/local/tool.h"
 
 enum {
     ANSWER_MAX = 1 << 20,

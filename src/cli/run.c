@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/programs.h"
 #include "cli/cli.h"
 
 static const char help[] =
@@ -141,6 +142,7 @@ int cli_call(struct run_options *options, struct carrel_result *ret)
     scoped_fd int signals = take_signals();
 
     options->spec.signal_fd = signals;
+    options->spec.exits = true;
     int r = carrel_run(&options->spec, ret, &error);
     /* In a chroot the kernel refuses user namespaces; root can do something about it. */
     if (r < 0 && error.code == CARREL_ERROR_KERNEL && error.os_errno == EPERM && geteuid() == 0 &&
@@ -167,7 +169,7 @@ int cli_open_files(struct run_options *options)
         !options->stdin_path)
         options->spec.tty = true;
     options->spec.init_path =
-        cli_find("carrel-init", options->init_path, sizeof(options->init_path));
+        program_find("carrel-init", options->init_path, sizeof(options->init_path));
     return 0;
 }
 

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
-#include "client/client.h"
+#include "client/core/client.h"
 
 static const struct {
     const char *name;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "files/asleep.h"
+#include "protocol/files_asleep.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,9 +18,9 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "files/join.h"
-#include "files/paths.h"
+#include "files/core/paths.h"
 #include "files/serve.h"
+#include "protocol/files_join.h"
 #include "sys/calls.h"
 #include "sys/process.h"
 #include "sys/uapi.h"

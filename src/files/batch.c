@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "files/call.h"
-#include "files/paths.h"
+#include "files/core/call.h"
+#include "files/core/paths.h"
 
 enum {
     PATHS = 16 << 20,    /* bytes of all paths of one call */

@@ -11,7 +11,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
-#include "files/call.h"
+#include "files/core/call.h"
 
 enum {
     CONNECT_MS = 10000, /* a server that takes no connections: its queue is full */

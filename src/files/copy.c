@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "files/paths.h"
+#include "files/core/paths.h"
 
 enum {
     CHUNK = 32768,
@@ -50,7 +50,10 @@ static int copy_data(struct files_call *call, int from, int to, off_t at, off_t 
 {
     off_t in = at;
     off_t out = at;
+    int r = files_room_take(to, (uint64_t)(end - at));
 
+    if (r < 0)
+        return r;
     while (in < end) {
         size_t most = end - in < STEP ? (size_t)(end - in) : STEP;
         ssize_t n = copy_file_range(from, &in, to, &out, most, 0);
@@ -105,10 +108,13 @@ static int copy_file(struct files_call *call, int dir, const char *name, int to,
         return -errno;
     if (!S_ISREG(st.st_mode))
         return -ESTALE;
+    int r = files_room_take(-1, FILES_BLOCK);
+    if (r < 0)
+        return r;
     scoped_fd int out = openat(to, as, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (out < 0)
         return -errno;
-    int r = copy_bytes(call, in, out);
+    r = copy_bytes(call, in, out);
     if (r == 0 && fchmod(out, st.st_mode & 0777) < 0)
         r = -errno;
     return r;
@@ -164,7 +170,7 @@ static int tree_enter(void *context, int dir, const char *name, const struct sta
     (void)dir;
     if (copy->depth > 0 && st->st_dev == copy->device && st->st_ino == copy->inode)
         return 1; /* the copy itself */
-    if (mkdirat(copy->dir, as, 0700) < 0)
+    if (files_mkdirat(copy->dir, as, 0700) < 0)
         return -errno;
     int fd = openat(copy->dir, as, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     struct stat own;

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "files/paths.h"
+#include "files/core/paths.h"
 
 enum {
     MOST = 64 << 20, /* bytes of the file, of what is replaced, and of what comes out */

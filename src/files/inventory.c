@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "files/search.h"
+#include "files/core/search.h"
 
 enum {
     HASH = 32,

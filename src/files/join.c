@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Becoming part of a sandbox, from outside: its users, mounts and network, but not its processes
  * and control groups, so that nothing inside can end, stop or starve this process. */
-#include "files/join.h"
+#include "protocol/files_join.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -23,11 +23,11 @@
 #include "base/fd.h"
 #include "sys/uapi.h"
 
-static int receive(int socket, struct files_join *join, int fds[4])
+static int receive(int socket, struct files_join *join, int fds[5])
 {
     union {
         struct cmsghdr align;
-        char room[CMSG_SPACE(4 * sizeof(int))];
+        char room[CMSG_SPACE(5 * sizeof(int))];
     } control;
     struct iovec part = {join, sizeof(*join)};
     struct msghdr msg = {.msg_iov = &part,
@@ -40,7 +40,7 @@ static int receive(int socket, struct files_join *join, int fds[4])
         return n < 0 ? -errno : -EPIPE;
     struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
     size_t want =
-        CMSG_LEN((2U + (join->has_lease ? 1U : 0U) + (join->has_hidden ? 1U : 0U)) * sizeof(int));
+        CMSG_LEN((3U + (join->has_lease ? 1U : 0U) + (join->has_hidden ? 1U : 0U)) * sizeof(int));
     if (n != sizeof(*join) || !c || c->cmsg_type != SCM_RIGHTS || c->cmsg_len != want ||
         join->filter_length == 0 || join->filter_length > JOIN_MOST_FILTER)
         return -EPROTO;
@@ -70,6 +70,27 @@ static int become(const struct files_join *join)
     return 0;
 }
 
+/* Commands may trace their own. We trace nobody: our processes are the host's to the kernel. */
+static int refuse_tracing(void)
+{
+    static const unsigned refused[] = {SYS_ptrace, SYS_process_vm_readv, SYS_process_vm_writev};
+
+    enum {
+        CALLS = sizeof(refused) / sizeof(refused[0]),
+        LENGTH = 1 + 2 * CALLS + 1
+    };
+    struct sock_filter code[LENGTH] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr))};
+    struct sock_fprog program = {.len = LENGTH, .filter = code};
+
+    for (unsigned i = 0; i < CALLS; i++) {
+        code[1 + 2 * i] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, refused[i], 0, 1);
+        code[2 + 2 * i] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM);
+    }
+    code[LENGTH - 1] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+    return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) < 0 ? -errno : 0;
+}
+
 /* As for the commands: a call that would be asked about is answered with the error beside the
  * question, as nobody listens here. */
 static int filter_calls(struct files_join *join)
@@ -84,6 +105,9 @@ static int filter_calls(struct files_join *join)
             (filter[i].k & SECCOMP_RET_ACTION_FULL) == SECCOMP_RET_USER_NOTIF)
             filter[i].k = error ? SECCOMP_RET_ERRNO | error : SECCOMP_RET_ALLOW;
     }
+    int r = refuse_tracing();
+    if (r < 0)
+        return r;
     return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) < 0 ? -errno : 0;
 }
 
@@ -151,7 +175,7 @@ static int map_activity(int fd, struct files_activity **ret)
 int files_join(int socket, struct files_joined *ret)
 {
     static struct files_join join;
-    int fds[4] = {-1, -1, -1, -1};
+    int fds[5] = {-1, -1, -1, -1, -1};
     int r = receive(socket, &join, fds);
 
     if (r == 0)
@@ -161,7 +185,8 @@ int files_join(int socket, struct files_joined *ret)
     scope_close(&fds[0]);
     scope_close(&fds[1]);
     /* The lease stays open: nobody else is given these uids while this process lives. */
-    ret->hidden = join.has_hidden ? fds[join.has_lease ? 3 : 2] : -1;
+    ret->wake = fds[2];
+    ret->hidden = join.has_hidden ? fds[join.has_lease ? 4 : 3] : -1;
     ret->sweeps = join.sweeps;
     int answer = -r;
     if (r != -EPIPE && send(socket, &answer, sizeof(answer), MSG_NOSIGNAL) < 0)

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "files/paths.h"
+#include "files/core/paths.h"
 
 enum {
     LIMIT_MOST = 10000,

@@ -8,10 +8,10 @@
 #include <string.h>
 #include <time.h>
 
-#include "files/archive.h"
-#include "files/asleep.h"
-#include "files/join.h"
+#include "files/archive/archive.h"
 #include "files/serve.h"
+#include "protocol/files_asleep.h"
+#include "protocol/files_join.h"
 
 int main(int argc, char **argv)
 {

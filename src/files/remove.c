@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "files/paths.h"
+#include "files/core/paths.h"
 
 static int remove_leaf(void *context, int dir, const char *name, const struct stat *st)
 {

@@ -9,7 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "files/call.h"
+#include "files/core/call.h"
 
 enum {
     LEFT_TOLD = 100,

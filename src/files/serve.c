@@ -15,10 +15,10 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "files/asleep.h"
-#include "files/call.h"
-#include "files/join.h"
-#include "files/paths.h"
+#include "files/core/call.h"
+#include "files/core/paths.h"
+#include "protocol/files_asleep.h"
+#include "protocol/files_join.h"
 
 enum {
     MOST_THREADS = 256,
@@ -82,6 +82,7 @@ static void handle(const struct server *server, char *bytes, size_t n, int strea
             answer_errno(&call, EIO, m.path);
     }
     arena_clear(&arena);
+    files_room_end_call();
     if (call.replaced >= 0) {
         (void)sched_yield(); /* to who passes the answer on: freeing takes as long as all of it */
         scope_close(&call.replaced);
@@ -220,6 +221,7 @@ int files_serve(int socket, const struct files_joined *joined)
 
     the_server =
         (struct server){.socket = socket, .hidden = joined->hidden, .activity = joined->activity};
+    files_room_begin(joined->activity, joined->wake);
     files_sweep_find(joined->sweeps ? joined->hidden : -1, &unfinished);
     if (!add_thread(&the_server))
         return -ENOMEM;

@@ -5,8 +5,8 @@
  * only -errno. */
 struct files_joined;
 int files_serve(int socket, const struct files_joined *joined);
-/* The same for a tree without its sandbox (asleep.h); ends the process also when no calls come for
- * a while, and at once when the leash says so. */
+/* The same for a tree without its sandbox (protocol/files_asleep.h); ends the process also when no
+ * calls come for a while, and at once when the leash says so. */
 int files_serve_asleep(int socket, int leash);
 /* Goes through a call for nobody: what a new process meets for the first time takes its time. */
 void files_serve_rehearse(void);

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "files/paths.h"
+#include "files/core/paths.h"
 
 enum {
     NAMES = 1 << 20 /* bytes; what is beyond is left to the next one */

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "files/paths.h"
+#include "files/core/paths.h"
 
 enum {
     PAGE_MOST = 500 << 10,

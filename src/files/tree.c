@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "files/paths.h"
+#include "files/core/paths.h"
 
 /* Where something is to be made or changed; never what Carrel provides. */
 static int open_place(const char *path, bool parents, struct place *ret)
@@ -62,7 +62,7 @@ static int make_directory(const struct place *place, const struct files_message 
         return S_ISDIR(st.st_mode) && m->flags & FILES_PARENTS ? 0 : -EEXIST;
     if (place_check_reserved(place) < 0)
         return -EBUSY;
-    if (mkdirat(place->dir, place->name, mode) < 0)
+    if (files_mkdirat(place->dir, place->name, mode) < 0)
         return -errno;
     if (m->mode != FILES_MOST && fchmodat(place->dir, place->name, mode, 0) < 0)
         return -errno;

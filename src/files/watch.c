@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "files/paths.h"
-#include "files/search.h"
+#include "files/core/paths.h"
+#include "files/core/search.h"
 
 enum {
     MOST_WATCHES = 1 << 16,

@@ -9,23 +9,24 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "api/parser.h"
-#include "api/router.h"
 #include "base/clock.h"
 #include "base/fd.h"
-#include "front/confine.h"
-#include "front/front.h"
+#include "front/core/confine.h"
+#include "front/core/front.h"
+#include "front/core/parser.h"
+#include "front/core/room.h"
+#include "front/core/router.h"
 #include "front/resume.h"
-#include "front/sweep.h"
+#include "front/workspaces/trash.h"
 
 enum {
     BROKER_SOCKET = 3,
     FIRST_LISTENER = 4,
     LISTENERS_MAX = 8,
-    MAX_CONNECTIONS = 8192,
     DRAIN_MS = 8000,
 };
 
@@ -104,10 +105,28 @@ static void note_address(struct front *front, int fd)
     }
 }
 
+static void count_room(struct front *front)
+{
+    const struct settings *s = front->settings;
+    struct http_options *room = &front->room;
+    struct rlimit files = {.rlim_cur = 0};
+    const char *at;
+
+    ignore(getrlimit(RLIMIT_NOFILE, &files)); /* else there is room for a few */
+    room_for_connections(s, files.rlim_cur, room);
+    room->own_uid = front->broker_uid;
+    ignore(networks_parse(s->trusted_proxies, &room->trusted, &at)); /* the broker has looked */
+    if (room->max_connections + room->max_unknown < s->max_connections)
+        fprintf(stderr,
+                "level=info event=fewer_connections max_connections=%u message='a quarter of the "
+                "%ju open files that are allowed'\n",
+                room->max_connections + room->max_unknown, (uintmax_t)files.rlim_cur);
+}
+
 static int open_network(struct front *front, struct err *err)
 {
-    struct http_options options = {.max_connections = MAX_CONNECTIONS};
-    int r = http_open(&front->http, front->events, &router_calls, front, &options);
+    count_room(front);
+    int r = http_open(&front->http, front->events, &router_calls, front, &front->room);
 
     if (r == 0)
         r = link_open(&front->link, front->events, BROKER_SOCKET, resume_event, front);

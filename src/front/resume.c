@@ -5,20 +5,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/ports.h"
-#include "api/templates.h"
 #include "base/clock.h"
 #include "base/fd.h"
-#include "broker/protocol.h"
-#include "front/builds.h"
-#include "front/files.h"
-#include "front/job.h"
-#include "front/output.h"
-#include "front/plans.h"
-#include "front/quota.h"
+#include "front/core/planned.h"
+#include "front/core/quota.h"
+#include "front/exec/exec.h"
+#include "front/exec/output.h"
+#include "front/files/servers.h"
+#include "front/plans/make.h"
+#include "front/ports/routes.h"
+#include "front/workspaces/builds.h"
+#include "front/workspaces/template_routes.h"
+#include "protocol/broker.h"
 #include "json/result.h"
 
 #define ARENA_BYTES (8UL << 20)
+
+/* A workspace with something that began under a policy of before. */
+struct outdated {
+    struct outdated *next;
+    char workspace[FRONT_ID];
+};
 
 /* A number in a message of texts. */
 static uint64_t number_of(const char *text)
@@ -42,17 +49,6 @@ static void set_awake(struct front *front, const struct plain_message *m)
         made.owner = w.owner; /* of a plan's sandbox, too, whose name is that of the plan */
     quota_woke(front, &made);
     arena_clear(&arena);
-}
-
-uint64_t front_jobs_in(const struct front *front, const char *workspace)
-{
-    uint64_t count = 0;
-
-    for (size_t i = 0; i < FRONT_SLOTS; i++) {
-        for (const struct job *job = front->jobs[i]; job; job = job->next)
-            count += job->state != JOB_ENDED && strcmp(job->workspace, workspace) == 0;
-    }
-    return count;
 }
 
 static void forget(struct front *front, const char *exec)
@@ -105,6 +101,10 @@ static void ended(struct front *front, struct answer *answer)
     arena_init(&arena, ARENA_BYTES);
     if (protocol_unpack_ended(answer->bytes, answer->n, &arena, &m)) {
         struct job *job = job_find(front, m.exec);
+        if (job && answer->kind == ANSWER_RAN)
+            job_run(job, answer->fds, answer->fd_count, m.flags & ENDED_GONE ? EXEC_OVER : 0);
+        if (m.flags & ENDED_LAST)
+            files_forget(front, m.workspace); /* before anybody is told of the end */
         if (job) {
             count_end(front, &m.result);
             job_end(job, &m);
@@ -136,7 +136,7 @@ void resume_event(void *context, struct answer *answer)
     struct plain_message m;
     uint64_t tag;
 
-    if (answer->kind == EVENT_ENDED) {
+    if (answer->kind == EVENT_ENDED || answer->kind == ANSWER_RAN) {
         ended(front, answer);
         return;
     }
@@ -156,7 +156,8 @@ void resume_event(void *context, struct answer *answer)
     case EVENT_SANDBOX_LIVE:
         front->count.sandboxes_started++;
         set_awake(front, &m);
-        if (strcmp(m.texts[0], m.texts[3]) == 0) /* not a plan's */
+        if (strcmp(m.texts[0], m.texts[3]) == 0 && /* not a plan's */
+            !quota_starts_nothing(front, m.texts[3]))
             template_start(front, m.texts[3]);
         break;
     case EVENT_SANDBOX_ENDED:
@@ -171,6 +172,20 @@ void resume_event(void *context, struct answer *answer)
     default:
         break;
     }
+}
+
+/* Its result says into which plan it wrote; plans_resume sees to those that may close with it. */
+static void note_plan(struct job *job, const struct store_exec *row, struct arena *arena)
+{
+    json_t *shown = json_loads(row->command, 0, NULL);
+    const char *id = json_string_value(json_object_get(shown, "plan"));
+    struct store_plan plan;
+    struct err err;
+
+    strncpy(job->row_actor, row->actor, sizeof(job->row_actor) - 1);
+    if (id && store_plan_get(job->front->store, arena, id, &plan, &err) == 1 && plan.shared)
+        plan_holds_job(job, plan.id, true);
+    json_decref(shown);
 }
 
 /* A command that lives: its row says whose it is. One without a row gets one: nobody was told of
@@ -189,7 +204,10 @@ static void take_exec(struct front *front, struct answer *answer, const struct p
     if (job) {
         job_resume(job);
         job_run(job, answer->fds, answer->fd_count, m->number);
-        if (store_exec_get(front->store, &arena, job->id, &row, &err) == 0) {
+        int found = store_exec_get(front->store, &arena, job->id, &row, &err);
+        if (found > 0)
+            note_plan(job, &row, &arena);
+        if (found == 0) {
             if (job->input >= 0 && !job->input_ends)
                 job_kill(job, CARREL_ENDED_SIGNAL); /* who knows how much of it was given */
             row = (struct store_exec){.id = job->id,
@@ -243,6 +261,72 @@ static void end_lost(struct front *front)
     } while (ended > 0); /* a full disk ends none: the next start tries again */
 }
 
+/* --- a switch that the front before this one did not finish --- */
+
+/* The workspace whose policy has come to say "writes": "plan" since this sandbox began, in which
+ * its tree can be written to: its own, or the one that its link shows. "": none. */
+static void find_outdated(struct front *front, const struct plain_message *m, char ret[FRONT_ID])
+{
+    struct store_workspace w;
+    struct arena arena;
+    struct err err;
+
+    ret[0] = '\0';
+    arena_init(&arena, ARENA_BYTES);
+    const char *name = m->texts[0];
+    for (unsigned i = 0; i < 2 && name && !*ret; i++) {
+        if (store_workspace_get(front->store, &arena, name, &w, &err) != 1)
+            break; /* or it is a plan's, which writes to no tree */
+        if (planned_workspace(&w) && (int64_t)m->number <= w.updated_ms)
+            strncpy(ret, w.id, FRONT_ID - 1);
+        json_t *links = json_loads(w.links, 0, NULL);
+        const char *ticket = json_string_value(json_object_get(links, "ticket"));
+        name = ticket ? arena_copy(&arena, ticket, strlen(ticket)) : NULL;
+        json_decref(links);
+    }
+    arena_clear(&arena);
+}
+
+static void is_quiet(void *context, struct answer *answer)
+{
+    (void)context;
+    (void)answer;
+}
+
+static void quieten_outdated(struct front *front)
+{
+    struct outdated *next;
+
+    for (struct outdated *o = front->outdated; o; o = next) {
+        struct plain_message m = {.texts = {o->workspace, PLANNED_WHY}};
+        uint64_t tag = link_expect(front->link, is_quiet, front);
+        struct buf b;
+        buf_init(&b, 4096);
+        protocol_pack_plain(&b, tag, &m);
+        link_send(front->link, REQUEST_TREE_QUIET, &b);
+        next = o->next;
+        free(o);
+    }
+    front->outdated = NULL;
+}
+
+static void note_outdated(struct front *front, const struct plain_message *m)
+{
+    char workspace[FRONT_ID];
+
+    find_outdated(front, m, workspace);
+    if (!*workspace)
+        return;
+    struct outdated *o = calloc(1, sizeof(*o));
+    if (!o) {
+        fprintf(stderr, "level=error event=resume error='out of memory'\n");
+        exit(1); /* the next front asks again; NOLINT(concurrency-mt-unsafe) */
+    }
+    memcpy(o->workspace, workspace, sizeof(o->workspace));
+    o->next = front->outdated;
+    front->outdated = o;
+}
+
 static void heard(void *context, struct answer *answer)
 {
     struct front *front = context;
@@ -254,6 +338,7 @@ static void heard(void *context, struct answer *answer)
     switch (answer->kind) {
     case ANSWER_SANDBOX:
         set_awake(front, &m);
+        note_outdated(front, &m);
         break;
     case ANSWER_EXEC:
         take_exec(front, answer, &m);
@@ -262,6 +347,7 @@ static void heard(void *context, struct answer *answer)
         strncpy(front->admin_hash, m.texts[0], sizeof(front->admin_hash) - 1);
         end_lost(front);
         output_begin(front);
+        quieten_outdated(front); /* before anything else is asked for */
         front->resumed = true;
         plans_resume(front);
         builds_begin(front);

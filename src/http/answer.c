@@ -161,7 +161,7 @@ static bool begin_answer(struct connection *c, struct exchange *x)
     x->answered = true;
     if (!x->duplex)
         skip_body(c, x);
-    c->close_after = !x->request.keep_alive || !x->body_done || c->server->draining;
+    c->close_after = !x->request.keep_alive || !x->body_done || c->server->draining || c->limit;
     /* Who asked for the end of the connection sends nothing more; others may. */
     c->linger_after = !x->body_done || x->request.keep_alive;
     c->discard = DISCARD_BYTES;
@@ -185,12 +185,16 @@ void answer_refuse(struct connection *c, int status, const char *code, const cha
     static const char again[] = "Retry-After: 1\r\n";
     const struct http_server *server = c->server;
     char headers[160];
-    char body[256];
-    int n = snprintf(body, sizeof(body), "{\"error\":{\"code\":\"%s\",\"message\":\"%s\"}}\n", code,
-                     why);
+    char details[64] = "";
+    char body[512];
 
+    if (c->limit)
+        (void)snprintf(details, sizeof(details), ",\"details\":{\"reason\":\"%s\"}",
+                       http_limit_setting(c->limit));
+    int n = snprintf(body, sizeof(body), "{\"error\":{\"code\":\"%s\",\"message\":\"%s\"%s}}\n",
+                     code, why, details);
     if (!c->x) {
-        c->server->stats.refused++;
+        c->server->stats.refused += !c->limit;
     } else {
         c->x->answered = true;
         c->x->refused = true;
@@ -199,12 +203,20 @@ void answer_refuse(struct connection *c, int status, const char *code, const cha
     c->close_after = true;
     c->linger_after = true;
     c->discard = DISCARD_BYTES;
-    size_t at = status == 503 ? strlen(again) : 0;
+    size_t at = status == 503 || status == 429 ? strlen(again) : 0;
     memcpy(headers, again, at);
     headers[at] = '\0';
     if (server->calls.on_refusal)
         server->calls.on_refusal(server->owner, c->x, headers + at, sizeof(headers) - at);
     send_reply(c, status, "application/json", headers, part(body, n < 0 ? 0 : (size_t)n));
+}
+
+void answer_limit(struct connection *c)
+{
+    bool of_all = c->limit == HTTP_MAX_CONNECTIONS;
+
+    answer_refuse(c, of_all ? 503 : 429, of_all ? "unavailable" : "quota_exceeded",
+                  http_limit_advice(c->limit));
 }
 
 void http_stream(struct exchange *x, int status, const char *type, const char *headers,
@@ -292,6 +304,14 @@ void http_cut(struct exchange *x)
 {
     cut(x->connection, x);
     connection_later(x->connection);
+}
+
+void http_hurry(struct exchange *x)
+{
+    struct connection *c = x->connection;
+
+    c->hurries = true;
+    connection_deadline(c, GOING_MS);
 }
 
 void http_wake(struct exchange *x)

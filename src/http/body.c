@@ -75,7 +75,7 @@ static bool count(struct exchange *x, size_t counted)
 
     if (counted <= x->counted)
         return true;
-    if (!is_affordable(x, more) || !server_take_body(c->server, c, more))
+    if (!is_affordable(x, more) || !places_take_body(c->server, c, more))
         return false;
     if (x->account)
         *x->account += more;

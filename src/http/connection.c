@@ -19,6 +19,8 @@
 
 void connection_deadline(struct connection *c, uint64_t ms)
 {
+    if (c->hurries && (ms == 0 || ms > GOING_MS))
+        ms = GOING_MS; /* whatever it waits for */
     c->deadline = ms ? now_ms() + ms : UINT64_MAX;
     /* The timer is moved only forward in time, and otherwise when it rings: that is cheaper than
      * for every request. */
@@ -68,7 +70,8 @@ void connection_close(struct connection *c)
     scope_close(&c->fd);
     free_input(c);
     buf_clear(&c->out);
-    server_left(c);
+    places_leave(c);
+    server_left(c->server);
     if (!c->pending) /* else who goes through that list frees it */
         free(c);
 }
@@ -127,7 +130,7 @@ static bool head_step(struct connection *c)
         if (c->place != PLACE_IDLE)
             connection_deadline(c, c->server->options.idle_ms);
         c->dead = c->dead || c->server->draining;
-        server_move(c, PLACE_IDLE);
+        places_move(c, PLACE_IDLE);
         return false;
     }
     if (c->place == PLACE_IDLE)
@@ -138,7 +141,7 @@ static bool head_step(struct connection *c)
     /* Nothing can have ended without a line feed among the new bytes. */
     bool may_end = c->in_n >= HTTP_MAX_HEAD || memchr(bytes + seen, '\n', c->in_n - seen);
     ssize_t length = may_end ? http_head_end(bytes, c->in_n, &why) : 0;
-    server_move(c, length == 0 ? PLACE_HEAD : PLACE_BUSY);
+    places_move(c, length == 0 ? PLACE_HEAD : PLACE_BUSY);
     if (length < 0)
         answer_refuse(c, (int)-length, "invalid_request", why);
     else if (length > 0)
@@ -167,7 +170,8 @@ static bool finish(struct connection *c)
         return false;
     }
     free_exchange(c, c->x && !c->x->refused);
-    if (!c->close_after) {
+    c->served = true;
+    if (!c->close_after && !c->hurries) {
         c->state = STATE_HEAD;
         c->seen = 0;
         connection_deadline(c, c->server->options.head_ms);
@@ -235,11 +239,30 @@ static void rearm(struct connection *c)
     c->armed = wanted;
 }
 
+/* There is no room for it: says so, or has its owner say it. Between two requests a client expects
+ * its connection to end, and a proxy would take the words for an answer. */
+static void tell_limit(struct connection *c)
+{
+    const struct http_server *server = c->server;
+
+    c->told = true;
+    c->hurries = true;
+    connection_deadline(c, GOING_MS);
+    if (c->x && !c->x->refused && server->calls.on_evict)
+        server->calls.on_evict(server->owner, c->x, c->limit);
+    else if (c->state == STATE_HEAD && !c->is_trusted && (!c->served || c->in_n > 0))
+        answer_limit(c);
+    else
+        c->dead = true;
+}
+
 void connection_go_on(struct connection *c)
 {
     bool more = true;
 
     c->busy = true;
+    if (c->limit && !c->told && !c->dead)
+        tell_limit(c);
     while (more && !c->dead)
         more = step(c);
     /* It sends no more, but more is needed. */
@@ -337,7 +360,8 @@ static void on_ring(struct timer *timer)
     connection_go_on(c);
 }
 
-int connection_start(struct http_server *server, int *fd, int64_t peer_uid)
+int connection_start(struct http_server *server, int *fd, int64_t peer_uid, const char *peer,
+                     bool is_trusted)
 {
     struct connection *c = calloc(1, sizeof(*c));
 
@@ -351,14 +375,18 @@ int connection_start(struct http_server *server, int *fd, int64_t peer_uid)
     c->armed = EPOLLIN;
     buf_init(&c->out, SIZE_MAX / 4);
     int r = events_watch(server->events, &c->watch, *fd, c->armed);
+    if (r == 0)
+        r = places_enter(c, peer, is_trusted);
     if (r < 0) {
+        events_forget(server->events, &c->watch);
         free(c);
         return r;
     }
     (void)take_fd(fd);
-    server_move(c, PLACE_IDLE);
     connection_deadline(c, server->options.head_ms);
-    if (c->dead)
+    if (c->limit)
+        connection_go_on(c);
+    else if (c->dead)
         connection_close(c);
     return 0;
 }

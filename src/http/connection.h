@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of the server share: server.c accepts, connection.c moves a connection from state
- * to state, body.c reads bodies, answer.c writes.
+/* What the files of the server share: server.c accepts, places.c decides who has a place,
+ * connection.c moves a connection from state to state, body.c reads bodies, answer.c writes.
  *
  *   HEAD --step_head--> BODY --body_step--> WAIT --http_reply, http_stream--> REPLY --finish-->
  * HEAD
@@ -25,6 +25,7 @@ enum {
     STREAM_PIECE = 16384,    /* a pull is offered at least that much room */
     DISCARD_BYTES = 1 << 20, /* read and dropped after an early answer */
     LINGER_MS = 2000,
+    GOING_MS = 1000,     /* to say that there is no room, or the last of an answer */
     STALLED_MS = 600000, /* a client that reads nothing of its reply */
     HALF_MS = 300000,    /* an upgraded connection of which one side has ended, and nothing moves */
     ACCOUNT_PART = 4,    /* of all collected bodies, for several of one account */
@@ -39,11 +40,15 @@ enum connection_state {
     STATE_LINGER, /* all is said; the client may still be sending */
 };
 
-/* Which list of the server's it is in: who holds a place for nothing is found without a search. */
+/* Which list of its account's it is in, in the order in which they have to go. */
 enum place {
-    PLACE_IDLE, /* between requests */
-    PLACE_HEAD, /* a part of a head has come */
-    PLACE_BUSY, /* a request is being read, handled or answered */
+    PLACE_IDLE,   /* between requests */
+    PLACE_HEAD,   /* a part of a head has come */
+    PLACE_NEWS,   /* from here on streams: enum http_stream_kind */
+    PLACE_WATCH,  /* ... */
+    PLACE_OUTPUT, /* ... */
+    PLACE_TUNNEL, /* ... to here */
+    PLACE_BUSY,   /* a request is being read, handled or answered */
     PLACE_COUNT_,
 };
 
@@ -56,6 +61,8 @@ struct connection {
     struct connection *next;
     struct connection *previous;
     struct connection *next_pending;
+    struct account *account; /* whose it is; NULL: it is going */
+    char key[32];            /* by which of its owner's keys */
     struct exchange *x;
     int fd;
     uint32_t armed; /* what the watch waits for */
@@ -69,13 +76,18 @@ struct connection {
     size_t out_at;
     enum connection_state state;
     enum place place;
-    bool blocked;      /* the socket takes no more */
-    bool ended;        /* the client sends no more */
-    bool muted;        /* input came that nobody wants now */
-    bool close_after;  /* the answer */
-    bool linger_after; /* … and read what the client still sends */
-    bool busy;         /* its events are being handled */
-    bool pending;      /* in the list of those to go on with */
+    enum http_limit limit; /* it is going, because of this one */
+    bool told;             /* ... and its client knows */
+    bool hurries;          /* what is left to say has a second */
+    bool is_trusted;       /* its peer is a proxy, or the daemon's own user */
+    bool served;           /* it has had an answer */
+    bool blocked;          /* the socket takes no more */
+    bool ended;            /* the client sends no more */
+    bool muted;            /* input came that nobody wants now */
+    bool close_after;      /* the answer */
+    bool linger_after;     /* … and read what the client still sends */
+    bool busy;             /* its events are being handled */
+    bool pending;          /* in the list of those to go on with */
     bool dead;
 };
 
@@ -118,8 +130,32 @@ struct listener {
 };
 
 struct connections {
-    struct connection *first;
+    struct connection *first; /* the longest there */
     struct connection *last;
+};
+
+/* Which key had more than half of its owner's connections, or streams; "": none. */
+struct greed {
+    uint64_t since;
+    char key[32];
+};
+
+/* Whose connections they are: "alice", an owner, or "@192.0.2.7", an address, or "@uid:1000", as
+ * long as no key has said more. There as long as it has any. */
+struct account {
+    struct account *next; /* in its slot */
+    struct connections places[PLACE_COUNT_];
+    unsigned count;
+    unsigned streams;
+    bool is_peer;
+    bool unbounded;
+    bool kept; /* also without any */
+    struct greed greed[2];
+    char name[80];
+};
+
+enum {
+    ACCOUNT_SLOTS = 1024,
 };
 
 struct http_server {
@@ -129,7 +165,11 @@ struct http_server {
     struct http_options options;
     struct http_stats stats;
     struct listener *listeners;
-    struct connections places[PLACE_COUNT_]; /* the longest there first */
+    struct account *accounts[ACCOUNT_SLOTS];
+    unsigned known; /* connections of owners */
+    unsigned unknown;
+    struct connections going; /* counted for nobody any more */
+    unsigned going_count;
     struct connection *pending;
     struct timer later; /* rings when there are pending ones */
     char *spare;        /* one input buffer kept for the next */
@@ -139,16 +179,28 @@ struct http_server {
     bool draining;
 };
 
-/* server.c */
-void server_move(struct connection *c, enum place place);
+/* places.c */
+void places_move(struct connection *c, enum place place);
+/* Counts a new connection for its peer; without room it is going, and c->limit says why. 0 or
+ * -ENOMEM. */
+int places_enter(struct connection *c, const char *peer, bool is_trusted);
+void places_leave(struct connection *c);
+/* Closes the longest of those that are going, if there are too many. */
+void places_trim(struct http_server *server);
+/* One of those there, or of all; NULL: none. */
+struct connection *places_any(const struct http_server *server, bool idle_only);
+/* Something must go, whoever's it is: a descriptor is missing. */
+void places_evict_any(struct http_server *server);
 /* Whether so many bytes more may be collected; counted if so. One that has stopped half way makes
  * room: it is closed, `asking` never. */
-bool server_take_body(struct http_server *server, const struct connection *asking, size_t n);
-/* Takes it out of the lists; room for another. */
-void server_left(struct connection *c);
+bool places_take_body(struct http_server *server, const struct connection *asking, size_t n);
+
+/* server.c: a connection has ended. */
+void server_left(struct http_server *server);
 
 /* connection.c */
-int connection_start(struct http_server *server, int *fd, int64_t peer_uid);
+int connection_start(struct http_server *server, int *fd, int64_t peer_uid, const char *peer,
+                     bool is_trusted);
 /* Ends an exchange as not complete, closes and frees. */
 void connection_close(struct connection *c);
 /* Does what can be done now; c may be gone afterwards. */
@@ -167,6 +219,8 @@ void body_begin(struct exchange *x, int64_t bound);
 
 /* answer.c */
 void answer_refuse(struct connection *c, int status, const char *code, const char *why);
+/* That there is no room: c->limit. */
+void answer_limit(struct connection *c);
 /* Sends what is queued and the parts; queues the rest. */
 void answer_send(struct connection *c, struct iovec *parts, size_t n);
 /* Pulls and sends; whether the answer is out as a whole. */

@@ -10,7 +10,7 @@
 
 #define MAX_LENGTH (UINT64_C(1) << 62)
 
-static const char *const methods[HTTP_METHOD_COUNT_] = {
+static const char *const methods[HTTP_OTHER] = {
     [HTTP_GET] = "GET",         [HTTP_HEAD] = "HEAD",   [HTTP_POST] = "POST",
     [HTTP_PUT] = "PUT",         [HTTP_PATCH] = "PATCH", [HTTP_DELETE] = "DELETE",
     [HTTP_OPTIONS] = "OPTIONS",
@@ -80,7 +80,7 @@ static int read_method(const char *name, size_t n, enum http_method *ret, const 
 {
     bool lower = n == 0;
 
-    for (int i = 0; i < HTTP_METHOD_COUNT_; i++) {
+    for (int i = 0; i < HTTP_OTHER; i++) {
         if (strlen(methods[i]) == n && memcmp(methods[i], name, n) == 0) {
             *ret = (enum http_method)i;
             return 0;
@@ -89,8 +89,13 @@ static int read_method(const char *name, size_t n, enum http_method *ret, const 
     for (size_t i = 0; i < n; i++)
         lower =
             lower || !http_is_token((unsigned char)name[i]) || (name[i] >= 'a' && name[i] <= 'z');
-    return lower ? refuse(400, "this is no method", ret_why)
-                 : refuse(501, "unknown method", ret_why);
+    if (lower)
+        return refuse(400, "this is no method", ret_why);
+    /* What it asks for is no answer of a resource's, and what follows its head no request. */
+    if (n == 7 && memcmp(name, "CONNECT", 7) == 0)
+        return refuse(501, "this is no proxy", ret_why);
+    *ret = HTTP_OTHER;
+    return 0;
 }
 
 /* Ends the path and the query with a NUL each. */

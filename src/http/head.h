@@ -14,7 +14,7 @@ int http_head_read(char *bytes, size_t n, struct http_request *ret, const char *
 int http_read_field(char *line, size_t n, struct http_header *ret, const char **ret_why);
 /* Digits only, and not too many. 0, or -(HTTP status). */
 int http_read_length(const char *value, uint64_t *ret, const char **ret_why);
-const char *http_method_name(enum http_method method);
+const char *http_method_name(enum http_method method); /* not of HTTP_OTHER */
 bool http_is_token(unsigned char c);
 /* -1: none. */
 int http_hex_digit(char c);

@@ -4,6 +4,7 @@
 #include "http/head.h"
 
 #include <string.h>
+#include <strings.h>
 
 bool http_decode(char *text)
 {
@@ -27,22 +28,15 @@ bool http_decode(char *text)
 
 bool http_decode_path(const char *encoded, char *path)
 {
-    const char *from = encoded;
-    size_t at = 0;
+    /* Who encodes every slash of a path encodes also the one that it begins with. */
+    const char *from = encoded + (strncasecmp(encoded, "/%2f", 4) == 0);
 
-    while (*from == '/' && from[1]) {
-        size_t part = strcspn(++from, "/");
-        path[at] = '/';
-        memcpy(path + at + 1, from, part);
-        path[at + 1 + part] = '\0';
-        if (!http_decode(path + at + 1) || strchr(path + at + 1, '/'))
-            return false;
-        at += strlen(path + at);
-        from += part;
-    }
-    if (at == 0)
-        path[at++] = '/';
-    path[at] = '\0';
+    memcpy(path, from, strlen(from) + 1);
+    if (!http_decode(path))
+        return false;
+    size_t n = strlen(path);
+    if (n > 1 && path[n - 1] == '/')
+        path[n - 1] = '\0';
     return true;
 }
 

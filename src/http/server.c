@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Listening, the lists of connections, and what the owner asks of an exchange. When there are as
- * many connections as allowed, the one that has kept its place waiting the longest makes room: one
- * that is idle, else one with half a head (both for a second at least), else one whose client has
- * neither sent of its body nor read of its reply for some seconds. Requests that are being handled
- * and streams never do. Until there is room, clients wait in the kernel's queue. */
+/* Listening, and what the owner asks of an exchange. Whoever connects is accepted at once, and told
+ * if there is no room (places.c): nobody waits in the kernel's queue behind those that are refused.
+ */
 #include "http/server.h"
 
 #include <errno.h>
@@ -11,7 +9,9 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 
 #include "base/clock.h"
 #include "base/fd.h"
@@ -22,46 +22,12 @@ enum {
     DEFAULT_HEAD_MS = 30000,
     DEFAULT_BODY_MS = 60000,
     DEFAULT_IDLE_MS = 120000,
-    ACCEPT_AT_ONCE = 64,
-    ACCEPT_PAUSE_MS = 100, /* without descriptors, memory or room */
-    EVICT_MS = 1000,       /* a request may be on its way to one that is idle for less */
-    STUCK_PART = 12,       /* of body_ms: in the middle of a body or a reply a network may pause */
+    DEFAULT_STREAM_MS = 10000,
+    ACCEPT_AT_ONCE = 2,    /* then requests have their turn, also beside a flood */
+    ACCEPT_PAUSE_MS = 100, /* without descriptors or memory */
 };
 
 #define DEFAULT_BODY_BYTES (256ULL << 20)
-
-static void unlink_from(struct connections *list, struct connection *c)
-{
-    *(c->previous ? &c->previous->next : &list->first) = c->next;
-    *(c->next ? &c->next->previous : &list->last) = c->previous;
-    c->next = NULL;
-    c->previous = NULL;
-}
-
-static bool is_listed(const struct connections *list, const struct connection *c)
-{
-    return c->previous || list->first == c;
-}
-
-void server_move(struct connection *c, enum place place)
-{
-    struct http_server *server = c->server;
-    struct connections *from = &server->places[c->place];
-    struct connections *to = &server->places[place];
-
-    if (is_listed(from, c)) {
-        if (c->place == place)
-            return;
-        unlink_from(from, c);
-    } else {
-        server->stats.connections++;
-    }
-    c->place = place;
-    c->since = place == PLACE_BUSY ? 0 : now_ms();
-    c->previous = to->last;
-    *(to->last ? &to->last->next : &to->first) = c;
-    to->last = c;
-}
 
 static void resume(struct listener *l)
 {
@@ -73,12 +39,8 @@ static void resume(struct listener *l)
         l->paused = true; /* again at the next connection that ends */
 }
 
-void server_left(struct connection *c)
+void server_left(struct http_server *server)
 {
-    struct http_server *server = c->server;
-
-    unlink_from(&server->places[c->place], c);
-    server->stats.connections--;
     for (struct listener *l = server->listeners; l; l = l->next)
         resume(l);
 }
@@ -96,86 +58,6 @@ static void on_resume(struct timer *timer)
     resume((struct listener *)(void *)((char *)timer - offsetof(struct listener, timer)));
 }
 
-static void evict(struct connection *c)
-{
-    c->server->stats.evicted++;
-    connection_close(c);
-}
-
-/* For how long its client has neither sent nor read what it should: its deadline was set when it
- * last did. 0: it is not its turn. */
-static uint64_t stuck_ms(const struct connection *c, uint64_t now)
-{
-    uint64_t allowed = 0;
-
-    if (c->deadline == UINT64_MAX || c->busy)
-        return 0;
-    if (c->state == STATE_BODY)
-        allowed = c->server->options.body_ms;
-    else if (c->state == STATE_REPLY && c->blocked && !(c->x && c->x->pull))
-        allowed = STALLED_MS;
-    else if (c->state == STATE_LINGER)
-        allowed = LINGER_MS;
-    return now + allowed > c->deadline ? now + allowed - c->deadline : 0;
-}
-
-/* The one that has been stuck the longest, if for long enough; of those in a body only, or of all.
- */
-static struct connection *most_stuck(const struct http_server *server, bool with_body)
-{
-    struct connection *found = NULL;
-    uint64_t longest = 0;
-    uint64_t now = now_ms();
-
-    for (struct connection *c = server->places[PLACE_BUSY].first; c; c = c->next) {
-        bool lingers = c->state == STATE_LINGER;
-        uint64_t stuck = stuck_ms(c, now);
-        if (stuck < (lingers ? EVICT_MS : server->options.body_ms / STUCK_PART) ||
-            stuck <= longest || (with_body && (!c->x || !c->x->counted || c->state != STATE_BODY)))
-            continue;
-        found = c;
-        longest = stuck;
-    }
-    return found;
-}
-
-static bool make_room(struct http_server *server)
-{
-    uint64_t now = now_ms();
-
-    for (enum place place = PLACE_IDLE; place <= PLACE_HEAD; place++) {
-        struct connection *c = server->places[place].first;
-        if (c && now - c->since >= EVICT_MS) {
-            evict(c);
-            return true;
-        }
-    }
-    struct connection *c = most_stuck(server, false);
-    if (c)
-        evict(c);
-    return c != NULL;
-}
-
-/* Some places are kept for the Unix socket: strangers cannot take them. */
-static bool has_room(struct http_server *server, bool is_unix)
-{
-    unsigned most = server->options.max_connections;
-
-    return server->stats.connections < most - (is_unix ? 0 : most / 16) || make_room(server);
-}
-
-bool server_take_body(struct http_server *server, const struct connection *asking, size_t n)
-{
-    while (server->stats.body_bytes + n > server->options.body_bytes) {
-        struct connection *c = most_stuck(server, true);
-        if (!c || c == asking)
-            return false;
-        evict(c);
-    }
-    server->stats.body_bytes += n;
-    return true;
-}
-
 /* The uid of a peer on a Unix socket. */
 static int64_t peer_uid(const struct listener *l, int fd)
 {
@@ -187,33 +69,45 @@ static int64_t peer_uid(const struct listener *l, int fd)
     return (int64_t)peer.uid;
 }
 
+/* Takes one connection; 0, or -errno: no more for now. */
+static int accept_one(struct listener *l)
+{
+    struct http_server *server = l->server;
+    struct sockaddr_storage from = {.ss_family = AF_UNSPEC};
+    socklen_t size = sizeof(from);
+    char peer[NETWORK_NAME + 8] = "@";
+    scoped_fd int fd =
+        accept4(l->fd, (struct sockaddr *)&from, &size, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+    if (fd < 0 && (errno == EAGAIN || errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
+                   errno == ENOMEM))
+        return -errno;
+    if (fd < 0)
+        return 0; /* that client is gone, or the network was: on to the next */
+    int64_t uid = peer_uid(l, fd);
+    bool is_trusted = l->is_unix ? uid == 0 || (uid > 0 && uid == server->options.own_uid)
+                                 : networks_have(&server->options.trusted, &from);
+    if (l->is_unix)
+        (void)snprintf(peer, sizeof(peer), "@uid:%lld", (long long)uid);
+    else
+        network_name(&from, peer + 1);
+    server->stats.accepted++;
+    return connection_start(server, &fd, uid, peer, is_trusted);
+}
+
 static void on_accept(struct watch *watch, uint32_t what)
 {
     struct listener *l = (struct listener *)watch;
+    int r = 0;
 
     (void)what;
-    for (int i = 0; i < ACCEPT_AT_ONCE; i++) {
-        if (!has_room(l->server, l->is_unix)) {
-            pause_accepting(l);
-            return;
-        }
-        scoped_fd int fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd < 0 && errno == EAGAIN)
-            return;
-        if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
-            if (make_room(l->server))
-                continue;
-            pause_accepting(l);
-            return;
-        }
-        if (fd < 0)
-            continue; /* that client is gone, or the network was: on to the next */
-        l->server->stats.accepted++;
-        if (connection_start(l->server, &fd, peer_uid(l, fd)) < 0) {
-            pause_accepting(l);
-            return;
-        }
+    for (int i = 0; i < ACCEPT_AT_ONCE && r == 0; i++)
+        r = accept_one(l);
+    if (r < 0 && r != -EAGAIN) {
+        places_evict_any(l->server);
+        pause_accepting(l);
     }
+    places_trim(l->server);
 }
 
 static void on_later(struct timer *timer)
@@ -232,6 +126,7 @@ static void on_later(struct timer *timer)
             connection_go_on(c);
         c = next;
     }
+    places_trim(server);
 }
 
 int http_open(struct http_server **ret, struct events *events, const struct http_calls *calls,
@@ -256,9 +151,14 @@ int http_open(struct http_server **ret, struct events *events, const struct http
     if (options)
         *o = *options;
     o->max_connections = o->max_connections ? o->max_connections : DEFAULT_CONNECTIONS;
+    o->max_unknown = o->max_unknown ? o->max_unknown : o->max_connections;
+    o->owner_connections = o->owner_connections ? o->owner_connections : o->max_connections;
+    o->owner_streams = o->owner_streams ? o->owner_streams : o->owner_connections;
+    o->address_connections = o->address_connections ? o->address_connections : o->max_unknown;
     o->head_ms = o->head_ms ? o->head_ms : DEFAULT_HEAD_MS;
     o->body_ms = o->body_ms ? o->body_ms : DEFAULT_BODY_MS;
     o->idle_ms = o->idle_ms ? o->idle_ms : DEFAULT_IDLE_MS;
+    o->stream_ms = o->stream_ms ? o->stream_ms : DEFAULT_STREAM_MS;
     o->body_bytes = o->body_bytes ? o->body_bytes : DEFAULT_BODY_BYTES;
     *ret = server;
     return 0;
@@ -320,8 +220,8 @@ bool http_drain(struct http_server *server)
         events_forget(server->events, &l->watch);
         timer_stop(server->events, &l->timer);
     }
-    while (server->places[PLACE_IDLE].first)
-        connection_close(server->places[PLACE_IDLE].first);
+    for (struct connection *c; (c = places_any(server, true));)
+        connection_close(c);
     return server->stats.connections == 0;
 }
 
@@ -330,10 +230,8 @@ void http_close(struct http_server *server)
     if (!server)
         return;
     (void)http_drain(server);
-    for (size_t i = 0; i < PLACE_COUNT_; i++) {
-        while (server->places[i].first)
-            connection_close(server->places[i].first);
-    }
+    for (struct connection *c; (c = places_any(server, false));)
+        connection_close(c);
     timer_stop(server->events, &server->later);
     for (struct connection *c = server->pending; c;) {
         struct connection *next = c->next_pending;
@@ -358,6 +256,16 @@ void http_stats(const struct http_server *server, struct http_stats *ret)
 const struct http_request *http_request_of(const struct exchange *x)
 {
     return &x->request;
+}
+
+bool http_is_answered(const struct exchange *x)
+{
+    return x->answered;
+}
+
+bool http_is_finished(const struct exchange *x)
+{
+    return x->answered && x->finished;
 }
 
 int64_t http_peer_uid(const struct exchange *x)

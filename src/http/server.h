@@ -4,9 +4,10 @@
  * control characters, obs-fold, space before a colon, Transfer-Encoding with Content-Length, either
  * of them twice, Host missing or twice, chunk extensions with anything odd, encodings other than
  * chunked). Bounded: head 16 KiB and 64 headers, 30 s for a head, 60 s between pieces of a body,
- * 120 s for an idle connection, a limit on connections, and one on all collected bodies together.
- * When places run out, who keeps one waiting makes room (server.c). Pipelined requests are served
- * one after the other. Every refusal is a JSON error where the head was readable enough to answer.
+ * 120 s for an idle connection, limits on connections, of all and of each client (places.c), and
+ * one on all collected bodies together. A connection over a limit is answered in words and closed.
+ * Pipelined requests are served one after the other. Every refusal is a JSON error where the head
+ * was readable enough to answer.
  *
  *   accepted --head--> on_head --body--> on_request --http_reply | http_stream--> on_done
  *   The client hangs up at any point: on_done(…, false), once, and the exchange is gone. (One that
@@ -21,6 +22,7 @@
 
 #include "base/buf.h"
 #include "base/events.h"
+#include "base/network.h"
 
 struct http_server;
 struct exchange;
@@ -33,6 +35,7 @@ enum http_method {
     HTTP_PATCH,
     HTTP_DELETE,
     HTTP_OPTIONS,
+    HTTP_OTHER, /* one that no resource has */
     HTTP_METHOD_COUNT_,
 };
 
@@ -69,8 +72,8 @@ ssize_t http_parse_head(char *bytes, size_t n, struct http_request *ret, const c
 const char *http_header(const struct http_request *request, const char *name);
 /* Decodes %XX in place of one path segment or query value; false for bad digits or a NUL. */
 bool http_decode(char *text);
-/* A path, each part of it decoded by itself, once: a slash or a NUL in a name cannot be. `path` has
- * room for a byte more than the encoded one. False: it is malformed. */
+/* A path, decoded once: %2F is a slash, and what is ".." or empty then, the caller has to see.
+ * `path` has room for a byte more than the encoded one. False: it is malformed. */
 bool http_decode_path(const char *encoded, char *path);
 /* The value of a query parameter, decoded, in `text`; 1 found, 0 not, -1 malformed, too long for
  * `size`, or there more than once. */
@@ -106,6 +109,25 @@ ssize_t http_chunks_decode(struct http_chunks *c, char *bytes, size_t n, size_t 
 
 #define HTTP_BODY_STREAM INT64_MAX
 
+/* Which limit on connections has been reached. */
+enum http_limit {
+    HTTP_ROOM, /* none */
+    HTTP_MAX_CONNECTIONS,
+    HTTP_OWNER_CONNECTIONS,
+    HTTP_OWNER_STREAMS,
+    HTTP_ADDRESS_CONNECTIONS,
+    HTTP_LIMIT_COUNT_,
+};
+
+/* Answers that last, in the order in which they are ended where there is no room: first those of
+ * which a client loses nothing that it cannot ask for again. */
+enum http_stream_kind {
+    HTTP_NEWS,   /* events, the record as it grows */
+    HTTP_WATCH,  /* changes of files */
+    HTTP_OUTPUT, /* of a command, which can be read again from any offset */
+    HTTP_TUNNEL, /* not HTTP any more */
+};
+
 struct http_calls {
     /* The head is there. Returns how many bytes of body to collect at most (more is refused with
      * 413), or HTTP_BODY_STREAM: pieces go to on_body. It may also answer at once. */
@@ -122,13 +144,25 @@ struct http_calls {
     /* May be NULL. Headers, as whole lines, for an answer that the server gives by itself; `x` is
      * NULL where no head could be read. */
     void (*on_refusal)(void *owner, struct exchange *x, char *headers, size_t size);
+    /* The connection has to go, so that others have room: answer, or end the answer, now. What is
+     * not said within a second is not said. May be NULL. */
+    void (*on_evict)(void *owner, struct exchange *x, enum http_limit limit);
 };
 
+/* Connections: each of these numbers is at least 1. */
 struct http_options {
-    unsigned max_connections;
-    uint64_t head_ms; /* 0: the default, for each of these */
+    unsigned max_connections;     /* of all owners together */
+    unsigned max_unknown;         /* whose owner is not known yet; 0: as many again */
+    unsigned owner_connections;   /* of one owner; 0: no less than all */
+    unsigned owner_streams;       /* ... that last; 0: likewise */
+    unsigned address_connections; /* unknown ones of one address; 0: no less than all of these */
+    struct networks trusted;      /* proxies: not counted by address */
+    int64_t own_uid;              /* besides root: not counted either, with places of its own */
+    uint64_t head_ms;             /* 0: the default, for each of these */
     uint64_t body_ms;
     uint64_t idle_ms;
+    uint64_t
+        stream_ms; /* what lasts has lasted at least so long before it makes room for another */
     uint64_t body_bytes; /* of all bodies that are being collected, or were and are still kept */
 };
 
@@ -165,6 +199,15 @@ void http_take_body(struct exchange *x, struct http_taken *ret);
 void http_free_taken(struct http_server *server, struct exchange *x, struct http_taken *taken);
 /* Of the peer of a Unix socket; -1 over TCP. */
 int64_t http_peer_uid(const struct exchange *x);
+/* From here on the connection counts for `who`, by `key`, the name of one of its keys, until it is
+ * charged to another. `unbounded`: by no number of its own, only by what all may have together. A
+ * limit: there is no room, and the connection ends with the answer that the caller gives now. */
+enum http_limit http_charge(struct exchange *x, const char *who, const char *key, bool unbounded);
+/* The answer will last, and count for its owner as such. A limit: it must not begin. */
+enum http_limit http_hold(struct exchange *x, enum http_stream_kind kind);
+/* The name of its setting, and what to say: a sentence. */
+const char *http_limit_setting(enum http_limit limit);
+const char *http_limit_advice(enum http_limit limit);
 /* What the owner keeps with it. */
 void http_set_data(struct exchange *x, void *data);
 void *http_data(const struct exchange *x);
@@ -204,6 +247,12 @@ void http_stream_duplex(struct exchange *x, int status, const char *headers, uin
  * on_request; what is pulled goes to the client, and the end of that ends our sending side. It is
  * over when both have ended. Only for a request of HTTP/1.1 without a body. */
 void http_upgrade(struct exchange *x, const char *headers, http_pull *pull, void *context);
+/* Whether an answer was given, or begun. */
+bool http_is_answered(const struct exchange *x);
+/* ... and there is nothing more to pull. */
+bool http_is_finished(const struct exchange *x);
+/* What is left of the answer, and to be pulled, has a second; then the connection is closed. */
+void http_hurry(struct exchange *x);
 /* Ends the connection, so that the client sees that this was not all. */
 void http_cut(struct exchange *x);
 void http_wake(struct exchange *x);
@@ -212,10 +261,12 @@ const char *http_status_text(int status);
 
 struct http_stats {
     uint64_t connections; /* now */
+    uint64_t streams;     /* ... of these, answers that last */
     uint64_t accepted;
-    uint64_t refused;    /* heads that were malformed, too large or too slow */
-    uint64_t evicted;    /* connections that were closed to make room for others */
-    uint64_t body_bytes; /* collected and kept, now */
+    uint64_t refused;     /* heads that were malformed, too large or too slow */
+    uint64_t evicted;     /* connections that were closed to make room for others */
+    uint64_t turned_away; /* ... that found no room */
+    uint64_t body_bytes;  /* collected and kept, now */
 };
 
 void http_stats(const struct http_server *server, struct http_stats *ret);

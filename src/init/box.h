@@ -18,14 +18,12 @@ struct box {
     int trees[MESSAGE_MAX_FDS]; /* of the message at hand */
     uint32_t tree_count;
     uint32_t trees_used;
-    int lease;      /* of our uids, or -1 */
-    int listener;   /* of the filter, for the engine; or -1 */
-    int proc_self;  /* the host's /proc/self, for as long as it is needed */
-    int frame;      /* where the frame is built */
-    int root;       /* the new root; before it is there, the frame */
-    int prepared;   /* the file system that holds our /etc, /dev and /proc files */
-    int null_cover; /* what hides a file, and what hides a directory */
-    int empty_cover;
+    int lease;     /* of our uids, or -1 */
+    int listener;  /* of the filter, for the engine; or -1 */
+    int proc_self; /* the host's /proc/self, for as long as it is needed */
+    int frame;     /* where the frame is built */
+    int root;      /* the new root; before it is there, the frame */
+    int prepared;  /* the file system that holds our /etc, /dev and /proc files */
     uint64_t mount_ids[SETUP_MAX_OPS];
 };
 
@@ -85,8 +83,8 @@ void talk_close_files(struct message *message);
 /* --- keeper.c --- */
 
 /* One pass over the children of this process: kills each, and `group` where the kernel lists none.
- */
-void keeper_kill_children(pid_t group);
+ * `tracers`: those who trace them as well. */
+void keeper_kill_children(pid_t group, bool tracers);
 /* All signals default and blocked; children unblock. */
 void keeper_take_over_signals(void);
 /* A descriptor that tells of ended children, or -1. */

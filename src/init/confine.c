@@ -146,7 +146,7 @@ int stage_close_files(struct box *box, struct err *err)
             return err_set(err, ERR_IO, errno, "keep the lease of our uids");
         first = 5;
     }
-    box->root = box->frame = box->prepared = box->null_cover = box->empty_cover = -1;
+    box->root = box->frame = box->prepared = -1;
     box->lease = box->proc_self = -1;
     box->tree_count = box->trees_used = 0;
     if (process_close_from(first, CLOSE_NOW) < 0)

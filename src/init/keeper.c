@@ -23,21 +23,24 @@
 
 #include "base/fd.h"
 #include "init/box.h"
+#include "sys/path.h"
 #include "sys/process.h"
 
 enum {
     KEEPER_SOCKET = 3,
     KILL_AGAIN_MS = 1,
+    PATIENT_PASSES = 20, /* after so many, somebody keeps hold of the killed */
     TELL_WITHIN_MS = 20, /* that a command runs */
     KEPT_ROOM = 65536,   /* for the next message */
 };
 
 struct keeper {
     int socket;
-    pid_t command; /* 0: it has ended, or there was none */
-    bool busy;     /* something may be left of the last one */
-    bool killing;  /* ... and is to end */
-    bool untold;   /* it runs, and the engine has not heard of it */
+    pid_t command;   /* 0: it has ended, or there was none */
+    bool busy;       /* something may be left of the last one */
+    bool killing;    /* ... and is to end */
+    unsigned passes; /* of killing, so far */
+    bool untold;     /* it runs, and the engine has not heard of it */
     struct reply usage;
 };
 
@@ -64,8 +67,25 @@ int keeper_watch_children(void)
     return signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
+/* Who traces a process is told of its end first, and until he takes note of it nobody else is. He
+ * may be of another command, or stopped: he goes, too. */
+static void kill_tracer(pid_t pid)
+{
+    static const char tracer[] = "\nTracerPid:\t";
+    char path[64];
+    char text[4096];
+
+    snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+    if (path_read_small(path, text, sizeof(text)) <= 0)
+        return;
+    const char *at = strstr(text, tracer);
+    long by = at ? strtol(at + strlen(tracer), NULL, 10) : 0;
+    if (by > 1)
+        (void)kill((pid_t)by, SIGKILL);
+}
+
 /* Kills the children listed in `text`; a number cut off at its end waits for the next pass. */
-static void kill_listed(char *text)
+static void kill_listed(char *text, bool tracers)
 {
     char *end;
 
@@ -74,10 +94,12 @@ static void kill_listed(char *text)
         if (end == at || *end != ' ')
             return;
         (void)kill((pid_t)pid, SIGKILL);
+        if (tracers)
+            kill_tracer((pid_t)pid);
     }
 }
 
-void keeper_kill_children(pid_t group)
+void keeper_kill_children(pid_t group, bool tracers)
 {
     static char text[1 << 16];
     char path[64];
@@ -88,7 +110,7 @@ void keeper_kill_children(pid_t group)
     if (fd >= 0)
         (void)close(fd);
     text[n > 0 ? n : 0] = '\0';
-    kill_listed(text);
+    kill_listed(text, tracers);
     if (n <= 0 && group > 0)
         (void)kill(-group, SIGKILL); /* no list: at least the command's own group */
 }
@@ -180,8 +202,8 @@ static _Noreturn void leave(struct keeper *k)
 {
     pid_t reaped = 0;
 
-    while (reaped >= 0) {
-        keeper_kill_children(k->command);
+    for (unsigned passes = 0; reaped >= 0; passes++) {
+        keeper_kill_children(k->command, passes >= PATIENT_PASSES);
         do {
             reaped = waitpid(-1, NULL, __WALL | WNOHANG);
         } while (reaped > 0);
@@ -216,6 +238,7 @@ static void serve_message(struct keeper *k)
         break;
     case MESSAGE_KILL:
         k->killing = k->busy;
+        k->passes = 0;
         break;
     default:
         leave(k);
@@ -249,7 +272,7 @@ _Noreturn void keeper_serve(int socket)
         if (ready[1].revents)
             ignore(read(signals, &info, sizeof(info)) > 0); /* only a wake-up */
         if (k.killing)
-            keeper_kill_children(k.command);
+            keeper_kill_children(k.command, k.passes++ >= PATIENT_PASSES);
         if (ready[1].revents || k.killing)
             reap(&k);
         if (k.untold) /* whatever has come instead of its end */

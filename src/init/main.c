@@ -21,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -30,6 +31,7 @@
 #include "init/box.h"
 #include "sandbox/wire.h"
 #include "sys/path.h"
+#include "sys/refusals.h"
 
 enum {
     ENGINE_SOCKET = 3
@@ -202,7 +204,7 @@ static void start_keeper(const struct message *message)
 static void kill_descendants(void)
 {
     for (;;) {
-        keeper_kill_children(command_pid);
+        keeper_kill_children(command_pid, false); /* at this level anybody may trace */
         pid_t reaped;
         do {
             reaped = waitpid(-1, NULL, __WALL | WNOHANG);
@@ -224,6 +226,36 @@ static void kill_namespace(void)
     } while (reaped > 0 || errno == EINTR);
 }
 
+static void add_usage(struct reply *sum, int who)
+{
+    struct rusage usage;
+
+    if (getrusage(who, &usage) < 0)
+        return;
+    uint64_t peak = (uint64_t)usage.ru_maxrss * 1024;
+    sum->cpu_user_us +=
+        (uint64_t)usage.ru_utime.tv_sec * 1000000 + (uint64_t)usage.ru_utime.tv_usec;
+    sum->cpu_system_us +=
+        (uint64_t)usage.ru_stime.tv_sec * 1000000 + (uint64_t)usage.ru_stime.tv_usec;
+    sum->written_bytes += (uint64_t)usage.ru_oublock * 512;
+    if (peak > sum->peak_rss_bytes)
+        sum->peak_rss_bytes = peak;
+}
+
+/* Nobody left to wait for is nobody left at all: who loses its parent in here comes to us. */
+static void tell_end(int status, bool empty)
+{
+    static struct reply reply = {.kind = REPLY_EXITED};
+
+    reply.status = status;
+    reply.empty = empty;
+    if (setup.namespaces & CLONE_NEWNET)
+        reply.refusals = network_refusals("/proc/net");
+    add_usage(&reply, RUSAGE_SELF);
+    add_usage(&reply, RUSAGE_CHILDREN);
+    talk_answer(box.socket, &reply, -1);
+}
+
 static _Noreturn void finish(void)
 {
     if (setup.flags & SETUP_DIR_LEVEL)
@@ -235,15 +267,26 @@ static _Noreturn void finish(void)
 
 static void reap(void)
 {
-    int status;
+    bool ended = false;
+    int status = 0;
+    int one;
     pid_t pid;
 
-    while ((pid = waitpid(-1, &status, WNOHANG | __WALL)) > 0) {
+    while ((pid = waitpid(-1, &one, WNOHANG | __WALL)) > 0) {
         if (pid != command_pid)
             continue;
+        ended = true;
+        status = one;
+    }
+    if (ended) {
+        bool empty = pid < 0 && errno == ECHILD && getpid() == 1;
         if (setup.flags & SETUP_DIR_LEVEL)
             kill_descendants();
-        answer(REPLY_EXITED, status, NULL, -1);
+        tell_end(status, empty);
+        if (empty) {
+            (void)sched_yield(); /* the engine goes first: it may not wait for our end */
+            _exit(0);
+        }
         finish();
     }
     if (command_pid && pid < 0 && errno == ECHILD) { /* and nobody told us how it ended */

@@ -39,17 +39,32 @@ static int open_target(struct box *box, const struct op *op)
     return path_open_beneath(box->root, op->target, O_PATH, (op->flags & OP_TOP) != 0);
 }
 
-/* In the frame, which is ours alone, a path leads where it says. */
+/* The frame is ours alone: a path leads where it says there, and the working directory is its top.
+ */
+static bool in_frame(const struct box *box, const struct op *op)
+{
+    return box->root == box->frame && op->target[0] != '\0';
+}
+
 static int put(struct box *box, const struct op *op, int tree)
 {
-    if (box->root == box->frame && op->target[0] != '\0')
+    if (in_frame(box, op))
         return mount_attach_at(tree, box->frame, op->target);
     scoped_fd int where = open_target(box, op);
     return where < 0 ? where : mount_attach(tree, where);
 }
 
-/* Attaches a finished tree. In a tree the tenant writes, remembers which mount must be seen there
- * at the end; below our own mounts nobody else can rename anything. */
+/* In a tree the tenant writes: which mount must be seen there at the end. Below our own mounts
+ * nobody else can rename anything. */
+static int remember(struct box *box, const struct op *op, uint64_t id, struct err *err)
+{
+    if (!id)
+        return err_set(err, ERR_KERNEL, ENOSYS, "ask for the id of a mount");
+    box->mount_ids[op - box->setup->ops] = id;
+    return 0;
+}
+
+/* Attaches a finished tree. */
 static int attach(struct box *box, const struct op *op, int tree, struct err *err)
 {
     int r = put(box, op, tree);
@@ -61,13 +76,7 @@ static int attach(struct box *box, const struct op *op, int tree, struct err *er
                        op->target);
     if (r < 0)
         return fail(err, r, op, "mount on");
-    if (op->flags & OP_TOP) {
-        uint64_t id = mount_id(tree);
-        if (!id)
-            return err_set(err, ERR_KERNEL, ENOSYS, "ask for the id of a mount");
-        box->mount_ids[op - box->setup->ops] = id;
-    }
-    return 0;
+    return op->flags & OP_TOP ? remember(box, op, mount_id(tree), err) : 0;
 }
 
 /* A detached copy of a host path, which must still be what the engine saw under that name. */
@@ -169,8 +178,19 @@ static int open_bind_trees(struct box *box, uint32_t first, uint32_t end, struct
     return 0;
 }
 
+static int bind_of_host(const struct box *box, const struct op *op, struct err *err)
+{
+    bool recursive = (op->flags & OP_RECURSIVE) != 0;
+    int r = in_frame(box, op) ? mount_bind_with_at(op->source, op->target, op->attrs, recursive)
+                              : -EINVAL;
+
+    return r < 0 ? err_set(err, ERR_IO, -r, "bind '%s'", op->source) : 0;
+}
+
 static int do_bind(struct box *box, const struct op *op, struct err *err)
 {
+    if (op->flags & OP_OF_HOST)
+        return bind_of_host(box, op, err);
     if (box->trees_used >= box->tree_count)
         return err_set(err, ERR_INVALID, 0, "the setup names more trees than were sent");
     scoped_fd int tree = take_fd(&box->trees[box->trees_used++]);
@@ -189,8 +209,12 @@ static int do_tmpfs(struct box *box, const struct op *op, struct err *err)
                                     .uid = op->uid,
                                     .gid = op->gid,
                                     .attrs = op->attrs};
-    scoped_fd int tree = mount_new_tmpfs(&options);
 
+    if (in_frame(box, op)) {
+        int r = mount_tmpfs_at(op->target, &options);
+        return r < 0 ? fail(err, r, op, "make a tmpfs for") : 0;
+    }
+    scoped_fd int tree = mount_new_tmpfs(&options);
     if (tree < 0)
         return fail(err, tree, op, "make a tmpfs for");
     if (attach(box, op, tree, err) < 0)
@@ -202,48 +226,51 @@ static int do_tmpfs(struct box *box, const struct op *op, struct err *err)
 
 static int do_proc(struct box *box, const struct op *op, struct err *err)
 {
-    scoped_fd int tree = mount_new_proc(!weak("hidepid"), op->attrs);
+    int r = mount_proc_at(op->target, !weak("hidepid"), op->attrs);
 
-    if (tree == -EPERM)
+    (void)box;
+    if (r == -EPERM)
         return err_set(
             err, ERR_KERNEL, EPERM,
             "this host does not let a user namespace mount /proc (is Carrel running in a "
             "container whose /proc is masked? unmask it, e.g. docker run "
             "--security-opt systempaths=unconfined)");
-    if (tree < 0)
-        return fail(err, tree, op, "make");
-    return attach(box, op, tree, err);
+    return r < 0 ? fail(err, r, op, "make") : 0;
 }
 
 static int do_devpts(struct box *box, const struct op *op, struct err *err)
 {
-    scoped_fd int tree = mount_new_devpts(op->gid, op->attrs);
+    int r = mount_devpts_at(op->target, op->gid, op->attrs);
 
-    if (tree < 0)
-        return fail(err, tree, op, "make");
-    return attach(box, op, tree, err);
+    (void)box;
+    return r < 0 ? fail(err, r, op, "make") : 0;
 }
 
-/* The directory an OP_DIR or OP_FILE goes into, and the last part of its name. */
-static int open_parent(const struct box *box, const struct op *op, const char **ret_name)
+/* The directory an OP_DIR or OP_FILE goes into, and its name there: of what is ours alone the top,
+ * and all of the path. `own` is for one that has to be opened. */
+static int find_parent(const struct box *box, const struct op *op, int *own, const char **ret_name)
 {
     const char *slash = strrchr(op->target, '/');
     char parent[4096];
     int base = op->flags & OP_IN_ROOT ? box->root : box->prepared;
 
-    *ret_name = slash ? slash + 1 : op->target;
-    size_t n = slash ? (size_t)(slash - op->target) : 1;
+    *ret_name = op->target;
+    if (!slash || in_frame(box, op))
+        return base;
+    *ret_name = slash + 1;
+    size_t n = (size_t)(slash - op->target);
     if (n >= sizeof(parent))
         return -ENAMETOOLONG;
-    memcpy(parent, slash ? op->target : ".", n);
+    memcpy(parent, op->target, n);
     parent[n] = '\0';
-    return path_open_beneath(base, parent, O_PATH | O_DIRECTORY, 0);
+    return *own = path_open_beneath(base, parent, O_PATH | O_DIRECTORY, 0);
 }
 
 static int do_dir(struct box *box, const struct op *op, struct err *err)
 {
     const char *name;
-    scoped_fd int parent = open_parent(box, op, &name);
+    scoped_fd int own = -1;
+    int parent = find_parent(box, op, &own, &name);
 
     if (parent < 0 || (mkdirat(parent, name, op->mode) < 0 && errno != EEXIST))
         return fail(err, parent < 0 ? parent : -errno, op, "make directory");
@@ -253,15 +280,18 @@ static int do_dir(struct box *box, const struct op *op, struct err *err)
 static int do_file(struct box *box, const struct op *op, struct err *err)
 {
     const char *name;
-    scoped_fd int parent = open_parent(box, op, &name);
+    scoped_fd int own = -1;
+    int parent = find_parent(box, op, &own, &name);
     size_t n = strlen(op->source);
 
     if (parent < 0)
         return fail(err, parent, op, "make file");
+    if (n == 0) { /* to be mounted on */
+        bool is_there = mknodat(parent, name, S_IFREG | op->mode, 0) == 0 || errno == EEXIST;
+        return is_there ? 0 : fail(err, -errno, op, "make file");
+    }
     scoped_fd int fd =
         openat(parent, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, op->mode);
-    if (fd < 0 && errno == EEXIST && n == 0)
-        return 0;
     if (fd < 0 || write(fd, op->source, n) != (ssize_t)n)
         return fail(err, -errno, op, "make file");
     return 0;
@@ -276,15 +306,22 @@ static int do_link(struct box *box, const struct op *op, struct err *err)
 
 static int do_show(struct box *box, const struct op *op, struct err *err)
 {
-    scoped_fd int source = path_open_beneath(box->prepared, op->source, O_PATH, 1);
-    scoped_fd int tree = source < 0 ? source : mount_clone(source, false);
+    char source[64];
+    int n = snprintf(source, sizeof(source), "../%s", op->source);
 
-    if (tree < 0)
-        return fail(err, tree, op, "prepare");
-    int r = mount_set(tree, op->attrs, false, -1);
-    if (r < 0)
-        return fail(err, r, op, "set mount flags of");
-    return attach(box, op, tree, err);
+    (void)box;
+    if (n < 0 || (size_t)n >= sizeof(source))
+        return fail(err, -ENAMETOOLONG, op, "prepare");
+    int r = mount_bind_with_at(source, op->target, op->attrs, false);
+    return r < 0 ? fail(err, r, op, "show") : 0;
+}
+
+/* Whether only somebody who is nobody inside can read it: the host's root. Nobody inside has the
+ * capability to do so all the same. */
+static bool is_closed(const struct box *box, const struct stat *st)
+{
+    return S_ISREG(st->st_mode) && (st->st_mode & 077) == 0 && st->st_uid != box->setup->uid &&
+           st->st_uid != 0;
 }
 
 /* Files are covered with the null device, directories with an empty one; both covers are read-only
@@ -292,27 +329,23 @@ static int do_show(struct box *box, const struct op *op, struct err *err)
  * no cover. */
 static int do_mask(struct box *box, const struct op *op, struct err *err)
 {
-    int cover = S_ISDIR(op->mode) ? box->empty_cover : box->null_cover;
+    const char *cover = S_ISDIR(op->mode) ? "../empty" : "../null";
+    struct stat st;
 
-    /* Asked first: to let go of a copy that found no place takes an RCU period. */
-    if (faccessat(box->root, op->target, F_OK, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT)
+    if (fstatat(box->frame, op->target, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return errno == ENOENT ? 0 : fail(err, -errno, op, "look at");
+    if (is_closed(box, &st))
         return 0;
-    scoped_fd int tree = mount_clone(cover, false);
-    int r = tree < 0 ? tree : put(box, op, tree);
+    int r = mount_bind_at(cover, op->target, false);
     return r < 0 ? fail(err, r, op, "cover") : 0;
 }
 
 static int do_lock(struct box *box, const struct op *op, struct err *err)
 {
-    scoped_fd int where = open_target(box, op);
+    int r = mount_bind_with_at(op->target, op->target, op->attrs, false);
 
-    if (where == -ENOENT)
-        return 0;
-    scoped_fd int tree = where < 0 ? where : mount_clone(where, false);
-    int r = tree < 0 ? tree : mount_set(tree, op->attrs, false, -1);
-    if (r == 0)
-        r = mount_attach(tree, where);
-    return r < 0 ? fail(err, r, op, "make read-only") : 0;
+    (void)box;
+    return r < 0 && r != -ENOENT ? fail(err, r, op, "make read-only") : 0;
 }
 
 /* A place on the root's own mount that nobody inside can see, for those who write files there from
@@ -328,11 +361,17 @@ static void send_covered(struct box *box, const struct op *op)
 
 static int do_move(struct box *box, const struct op *op, struct err *err)
 {
-    scoped_fd int tree = path_open_beneath(box->frame, op->source, O_PATH, 0);
+    bool is_top = (op->flags & OP_TOP) != 0;
 
     if (op->flags & OP_HIDES)
         send_covered(box, op);
-    return tree < 0 ? fail(err, tree, op, "find the frame's") : attach(box, op, tree, err);
+    if (is_top && remember(box, op, mount_id_at(box->frame, op->source), err) < 0)
+        return -1;
+    scoped_fd int own = is_top ? open_target(box, op) : -1; /* an empty one of our own */
+    int where = is_top ? own : box->root;
+    int r =
+        where < 0 ? where : mount_move_at(box->frame, op->source, where, is_top ? "" : op->target);
+    return r < 0 ? fail(err, r, op, "mount on") : 0;
 }
 
 _Static_assert(OP_KIND_COUNT_ == 12, "every kind has an action here");
@@ -348,42 +387,27 @@ static int (*const actions[OP_KIND_COUNT_])(struct box *, const struct op *, str
 static int make_prepared(struct box *box, struct err *err)
 {
     struct tmpfs_options options = {.bytes = 1 << 20, .inodes = 1024, .mode = 0755};
-    scoped_fd int where = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
 
     if (!(box->setup->flags & SETUP_UID_RANGE)) {
         options.uid = box->setup->uid;
         options.gid = box->setup->gid;
     }
-    box->prepared = mount_new_tmpfs(&options);
-    int r = box->prepared < 0 ? box->prepared : mount_attach(box->prepared, where);
+    int r = mount_tmpfs_at("/proc", &options);
     if (r < 0)
         return err_set(err, ERR_IO, -r, "make a tmpfs for Carrel's own files");
-    if (mkdirat(box->prepared, "frame", 0755) < 0)
+    if (chdir("/proc") < 0 || mkdir("frame", 0755) < 0 || chdir("frame") < 0)
         return err_set(err, ERR_IO, errno, "prepare Carrel's own files");
-    box->root = box->frame = path_open_beneath(box->prepared, "frame", O_PATH | O_DIRECTORY, 1);
-    return box->frame < 0 ? err_set(err, ERR_IO, -box->frame, "prepare Carrel's own files") : 0;
+    box->prepared = open("..", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    box->root = box->frame = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (box->prepared < 0 || box->frame < 0)
+        return err_set(err, ERR_IO, errno, "prepare Carrel's own files");
+    return 0;
 }
 
-/* Binds `source` read-only over an entry of its own in the prepared files: what covers are copied
- * from (a copy keeps the flags; a detached mount could not be copied). */
-static int make_cover(struct box *box, int source, const char *name, struct err *err)
-{
-    scoped_fd int tree = mount_clone(source, false);
-    int where = tree < 0 ? tree : path_open_beneath(box->prepared, name, O_PATH, 1);
-    int r =
-        where < 0 ? where : mount_set(tree, MOUNT_RDONLY | MOUNT_NOSUID | MOUNT_NOEXEC, false, -1);
-
-    if (r == 0)
-        r = mount_attach(tree, where);
-    if (where >= 0)
-        (void)close(where);
-    if (r < 0)
-        return err_set(err, ERR_IO, -r, "prepare the cover '%s'", name);
-    return take_fd(&tree);
-}
-
+/* What covers are copied from: a copy keeps the flags of its mount. */
 static int make_covers(struct box *box, struct err *err)
 {
+    const uint64_t attrs = MOUNT_RDONLY | MOUNT_NOSUID | MOUNT_NOEXEC;
     struct stat st;
     scoped_fd int null = path_open_canonical("/dev/null", O_PATH);
 
@@ -394,14 +418,12 @@ static int make_covers(struct box *box, struct err *err)
     if (mkdirat(box->prepared, "empty", 0555) < 0 ||
         mknodat(box->prepared, "null", S_IFREG | 0444, 0) < 0)
         return err_set(err, ERR_IO, errno, "prepare Carrel's own files");
-    scoped_fd int empty = path_open_beneath(box->prepared, "empty", O_PATH, 1);
-    if (empty < 0)
-        return err_set(err, ERR_IO, -empty, "prepare Carrel's own files");
-    box->null_cover = make_cover(box, null, "null", err);
-    if (box->null_cover < 0)
-        return -1;
-    box->empty_cover = make_cover(box, empty, "empty", err);
-    return box->empty_cover < 0 ? -1 : 0;
+    int r = mount_bind_with_at("../empty", "../empty", attrs, false);
+    scoped_fd int tree = r < 0 ? r : mount_clone(null, false);
+    r = tree < 0 ? tree : mount_set(tree, attrs, false, -1);
+    if (r == 0)
+        r = mount_attach_at(tree, box->prepared, "null");
+    return r < 0 ? err_set(err, ERR_IO, -r, "prepare what covers files") : 0;
 }
 
 static int carry_out(struct box *box, uint32_t first, uint32_t end, struct err *err)
@@ -426,9 +448,10 @@ int stage_build_frame(struct box *box, struct err *err)
         return err_set(err, ERR_IO, errno, "make mounts private");
     if (!(box->setup->flags & SETUP_TREES_PASSED) && open_bind_trees(box, 0, count, err) < 0)
         return -1;
-    if (make_prepared(box, err) < 0 || make_covers(box, err) < 0)
+    if (make_prepared(box, err) < 0 || make_covers(box, err) < 0 ||
+        carry_out(box, 0, count, err) < 0)
         return -1;
-    return carry_out(box, 0, count, err);
+    return chdir("/") < 0 ? err_set(err, ERR_IO, errno, "leave the frame") : 0;
 }
 
 /* Situation: as above, with the frame in place; the tenant's tree has come with the message. */
@@ -473,6 +496,15 @@ int stage_enter_root(struct box *box, struct err *err)
     return 0;
 }
 
+/* The mount seen under a name; 0 where that cannot be said, or a link would have to be followed. */
+static uint64_t seen_at(const struct box *box, const char *target)
+{
+    if (!strchr(target, '/') && !weak("mountpoint-check"))
+        return mount_id_at(box->root, target);
+    scoped_fd int fd = path_open_beneath(box->root, target, O_PATH, 0);
+    return fd < 0 ? 0 : mount_id(fd);
+}
+
 /* What is seen under each mounted name must be the mount made for it. */
 int stage_verify_mounts(struct box *box, struct err *err)
 {
@@ -480,8 +512,7 @@ int stage_verify_mounts(struct box *box, struct err *err)
         const struct op *op = &box->setup->ops[i];
         if (!box->mount_ids[i] || op->target[0] == '\0')
             continue;
-        scoped_fd int fd = path_open_beneath(box->root, op->target, O_PATH, 0);
-        if (fd < 0 || mount_id(fd) != box->mount_ids[i])
+        if (seen_at(box, op->target) != box->mount_ids[i])
             return err_set(err, ERR_CONFLICT, 0,
                            "'/%s' was renamed or replaced while the sandbox started; start it "
                            "again when nothing else works on that name",

@@ -31,7 +31,7 @@ enum plan_approval {
 
 /* What is done about a change that is not wrong by itself. */
 enum plan_care {
-    PLAN_CARE_DEFAULT, /* as the rule itself says (plan/rules.c) */
+    PLAN_CARE_DEFAULT, /* as the rule itself says (plan/core/rules.c) */
     PLAN_CARE_REVIEW,
     PLAN_CARE_ALLOW,
     PLAN_CARE_REFUSE,
@@ -76,7 +76,7 @@ struct plan_policy {
     uint64_t history_bytes;
 };
 
-/* Names of the kinds of operations, in the order of enum plan_kind (plan/plan.h). */
+/* Names of the kinds of operations, in the order of enum plan_kind (plan/core/plan.h). */
 extern const char *const plan_policy_kinds[PLAN_POLICY_KINDS];
 /* Names of what first bytes tell, in the order of enum plan_magic. */
 extern const char *const plan_policy_magics[PLAN_MAGIC_COUNT_];

@@ -11,10 +11,24 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/near.h"
 #include "policy/reader.h"
 #include "policy/units.h"
 
 #define POLICY_MAX_BYTES (256UL << 10)
+
+static int unknown(struct reader *r, const char *name, const struct key *keys, size_t count)
+{
+    char hint[NEAR_HINT];
+    char known[256] = "";
+
+    for (size_t i = 0; i < count; i++) {
+        size_t used = strlen(known);
+        snprintf(known + used, sizeof(known) - used, "%s%s", i ? ", " : "", keys[i].name);
+    }
+    return err_set(r->err, ERR_INVALID, 0, "policy: unknown key \"%.40s\"; known are: %s%s", name,
+                   known, near_hint(hint, name, strlen(name), keys, count, sizeof(keys[0])));
+}
 
 static int wrong(struct reader *r, const char *key, const char *expected)
 {
@@ -42,15 +56,8 @@ int reader_object(struct reader *r, const json_t *object, const struct key *keys
             if (strcmp(keys[i].name, name) == 0)
                 key = &keys[i];
         }
-        if (!key) {
-            char known[256] = "";
-            for (size_t i = 0; i < count; i++) {
-                size_t used = strlen(known);
-                snprintf(known + used, sizeof(known) - used, "%s%s", i ? ", " : "", keys[i].name);
-            }
-            return err_set(r->err, ERR_INVALID, 0, "policy: unknown key \"%.40s\"; known are: %s",
-                           name, known);
-        }
+        if (!key)
+            return unknown(r, name, keys, count);
         int result = key->read(r, value);
         if (result < 0)
             return result == -ECANCELED ? -1 : wrong(r, key->name, key->expected);
@@ -91,6 +98,16 @@ static int read_user(struct reader *r, const json_t *value)
     if (!text || (strcmp(text, "user") != 0 && strcmp(text, "root") != 0))
         return -EINVAL;
     r->policy->user = strcmp(text, "root") == 0 ? CARREL_USER_ROOT : CARREL_USER_USER;
+    return 0;
+}
+
+static int read_tmp(struct reader *r, const json_t *value)
+{
+    const char *text = json_string_value(value);
+
+    if (!text || (strcmp(text, "sandbox") != 0 && strcmp(text, "exec") != 0))
+        return -EINVAL;
+    r->policy->tmp_exec = strcmp(text, "exec") == 0;
     return 0;
 }
 
@@ -270,14 +287,26 @@ static int read_limits(struct reader *r, const json_t *value)
     return result < 0 ? -ECANCELED : 0;
 }
 
+static int read_writes(struct reader *r, const json_t *value)
+{
+    const char *text = json_string_value(value);
+
+    if (!text || (strcmp(text, "direct") != 0 && strcmp(text, "plan") != 0))
+        return -EINVAL;
+    r->policy->writes = strcmp(text, "plan") == 0 ? POLICY_WRITES_PLAN : POLICY_WRITES_DIRECT;
+    return 0;
+}
+
 static const struct key policy_keys[] = {
     {"level", "\"ns\" or \"dir\"", read_level},
     {"network", "\"none\" or \"host\"", read_network},
     {"user", "\"user\" or \"root\"", read_user},
+    {"tmp", "\"sandbox\" or \"exec\"", read_tmp},
     {"mounts", "a list of at most 64 objects with source, target and writable", read_mounts},
     {"env", "an object of at most 256 strings", read_env},
     {"limits", "an object of limits such as \"timeout\": \"30s\"", read_limits},
     {"plan", "an object such as {\"approval\": \"required\"}", plan_policy_read},
+    {"writes", "\"direct\" or \"plan\"", read_writes},
 };
 
 int policy_parse(struct policy *ret, struct arena *arena, const char *bytes, size_t n,
@@ -296,6 +325,10 @@ int policy_parse(struct policy *ret, struct arena *arena, const char *bytes, siz
             ? reader_object(&r, root, policy_keys, sizeof(policy_keys) / sizeof(policy_keys[0]))
             : err_set(err, ERR_INVALID, 0, "policy: must be a JSON object");
     json_decref(root);
+    if (result == 0 && ret->writes == POLICY_WRITES_PLAN && ret->limits.disk_image)
+        return err_set(err, ERR_INVALID, 0,
+                       "policy: \"writes\": \"plan\" does not go with a disk in an image, of which "
+                       "no plan can be made; give \"disk\" as a size without \"image:\"");
     return result;
 }
 

@@ -3,6 +3,7 @@
  * structure out. Options may narrow it, never widen it. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -16,6 +17,12 @@ enum {
     POLICY_MAX_ENV = 256
 };
 
+/* Where what agents' keys change goes, in the daemon: to the tree, or to a plan. */
+enum policy_writes {
+    POLICY_WRITES_DIRECT,
+    POLICY_WRITES_PLAN,
+};
+
 struct policy {
     enum carrel_level level;
     enum carrel_net net;
@@ -26,9 +33,11 @@ struct policy {
     size_t env_count;
     uint64_t timeout_ms; /* 0: not set */
     uint64_t tmp_bytes;
+    bool tmp_exec; /* the daemon keeps /tmp and /.cache no longer than commands run */
     uint64_t output_bytes;
     struct carrel_limits limits;
     struct plan_policy plan;
+    enum policy_writes writes;
 };
 
 /* Strings live in `arena`. */

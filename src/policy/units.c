@@ -121,6 +121,22 @@ static const char *best_unit(const struct unit *units, size_t count, uint64_t *n
     return best->name;
 }
 
+int units_parse_flag(const char *text, bool *ret)
+{
+    static const char *const words[][2] = {
+        {"no", "yes"}, {"false", "true"}, {"off", "on"}, {"0", "1"}};
+
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+        for (size_t said = 0; said < 2; said++) {
+            if (strcmp(text, words[i][said]) != 0)
+                continue;
+            *ret = said == 1;
+            return 0;
+        }
+    }
+    return -EINVAL;
+}
+
 const char *units_text(enum units_kind kind, uint64_t number, char *text)
 {
     const char *unit = "";

@@ -21,6 +21,9 @@ int units_parse_disk(const char *text, uint64_t *ret_bytes, bool *ret_image);
  * milliseconds to others. */
 int units_parse_duration(const char *text, uint64_t *ret_ms);
 
+/* "yes" or "no"; also true/false, on/off, 1/0. Small letters. */
+int units_parse_flag(const char *text, bool *ret);
+
 enum units_kind {
     UNITS_COUNT,
     UNITS_SIZE,     /* bytes */

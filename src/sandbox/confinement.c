@@ -7,9 +7,9 @@
 #include <unistd.h>
 
 #include "base/weak.h"
-#include "sandbox/connector.h"
+#include "sandbox/denial/connector.h"
 #include "sandbox/filter.h"
-#include "sandbox/limits.h"
+#include "sandbox/limits/limits.h"
 #include "sandbox/run.h"
 #include "sys/uapi.h"
 
@@ -22,8 +22,10 @@ static const struct {
     {"time", CLONE_NEWTIME},    {"ns-cgroup", CLONE_NEWCGROUP},
 };
 
-static void write_namespaces(struct run *run)
+void confinement_begin(struct run *run)
 {
+    const struct carrel_limits *asked = &run->spec->limits;
+
     for (size_t i = 0; i < sizeof(namespaces) / sizeof(namespaces[0]); i++) {
         if (weak(namespaces[i].control))
             continue;
@@ -33,6 +35,7 @@ static void write_namespaces(struct run *run)
         run->setup.namespaces &= ~(uint32_t)CLONE_NEWNET;
     if (access("/proc/self/ns/time", F_OK) < 0 && errno == ENOENT) /* before Linux 5.6 */
         run->setup.namespaces &= ~(uint32_t)CLONE_NEWTIME;
+    run->pids_by_rlimit = asked->pids && !cgroup_can_hold_pids();
 }
 
 enum {
@@ -79,7 +82,6 @@ static int write_asked_limits(struct run *run, struct err *err)
     if (syscall(SYS_prlimit64, 0, RLIMIT_NPROC, NULL, &now) < 0)
         return err_set(err, ERR_IO, errno, "read resource limit %d", RLIMIT_NPROC);
     uint64_t with_pid_1 = asked->pids + 1;
-    run->pids_by_rlimit = asked->pids && !cgroup_can_hold_pids();
     if (!weak("pids") && (run->pids_by_rlimit || with_pid_1 > DEFAULT_PROCESSES))
         write_limit(run, RLIMIT_NPROC, least(with_pid_1, now.rlim_max));
     /* Counting ends a run that adds too much. This is for when it comes too late: a bound that no
@@ -123,12 +125,12 @@ int confinement_write(struct run *run, struct err *err)
 {
     struct filter_options filter = {0};
 
-    write_namespaces(run);
     if (write_limits(run, err) < 0 || write_guard(run, &filter, err) < 0)
         return -1;
     if (run->host.landlock_abi >= CARREL_LANDLOCK_ABI_SCOPES)
         run->setup.flags |= SETUP_SCOPE_SOCKETS | SETUP_SCOPE_SIGNALS;
-    else if (run->net == CARREL_NET_HOST)
+    filter.walled = filter.guard && run->setup.flags & SETUP_SCOPE_SOCKETS;
+    if (!(run->setup.flags & SETUP_SCOPE_SOCKETS) && run->net == CARREL_NET_HOST)
         filter.no_unix_sockets = true; /* the host's abstract sockets are in its network */
     const struct carrel_limits *asked = &run->spec->limits;
     filter.no_fallocate = asked->disk_bytes && !asked->disk_image && !weak("disk");

@@ -17,10 +17,10 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "sandbox/cgroup.h"
-#include "sandbox/denial.h"
+#include "sandbox/denial/denial.h"
 #include "sandbox/host.h"
 #include "sandbox/identity.h"
+#include "sandbox/limits/cgroup.h"
 #include "sandbox/run.h"
 #include "sys/mount.h"
 #include "sys/path.h"

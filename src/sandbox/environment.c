@@ -16,7 +16,9 @@ enum {
 
 /* "%s" stands for the workspace's path: nothing at level ns, where the workspace is /. */
 static const char *const defaults[] = {
-    "PATH=%s/node_modules/.bin:%s/.venv/bin:/opt/carrel/bin:/usr/local/bin:/usr/bin:/bin",
+    /* The last has `python` (rootfs.c). */
+    ("PATH=%s/node_modules/.bin:%s/.venv/bin:/opt/carrel/bin:/usr/local/bin:/usr/bin:/bin:"
+     "/etc/carrel/bin"),
     "LANG=C.UTF-8",
     "PYTHONUNBUFFERED=1",
     "PYTHONDONTWRITEBYTECODE=1",

@@ -9,7 +9,7 @@
 #include "carrel.h"
 #include "policy/units.h"
 #include "sandbox/filter.h"
-#include "sandbox/limits.h"
+#include "sandbox/limits/limits.h"
 #include "sandbox/run.h"
 #include "sys/mount.h"
 #include "sys/uapi.h"
@@ -486,7 +486,7 @@ int carrel_explain(const struct carrel_spec *spec, enum carrel_format format, ch
         return run_report(&err, error);
     }
     bool missing[SETUP_MAX_OPS];
-    int r = run_prepare(run, spec, true, &err);
+    int r = run_prepare(run, spec, true, NULL, &err);
     if (r == 0 && run->level == CARREL_LEVEL_NS && spec->workspace && !run->imagined)
         r = workspace_check_mount_points(run, missing, &err);
     if (r == 0)

@@ -174,14 +174,20 @@ static void check_open(struct setup *s, const struct filter_options *o, int flag
     check_mode(s, o, mode, 0);
 }
 
-/* Devices, and the character device 0:0, which overlay file systems take for a deleted name. */
-static void check_mknod(struct setup *s, const struct filter_options *o, int mode, int unused)
+/* Devices are refused by the kernel, for want of a capability and after it has looked at the name:
+ * they are asked about only to be told of. But for the character device 0:0, which anybody may make
+ * and overlay file systems take for a deleted name. */
+static void check_mknod(struct setup *s, const struct filter_options *o, int mode, int device)
 {
-    (void)unused;
+    uint32_t by_kernel = o->notify ? ANSWER_ASK : ANSWER_ALLOW;
+
     load_argument(s, mode);
     emit(s, BPF_ALU | BPF_AND | BPF_K, S_IFMT, 0, 0);
-    answer_if_equal(s, S_IFCHR, refusal(o, EPERM));
-    answer_if_equal(s, S_IFBLK, refusal(o, EPERM));
+    answer_if_equal(s, S_IFBLK, by_kernel);
+    emit(s, BPF_JMP | BPF_JEQ | BPF_K, S_IFCHR, 0, 4);
+    load_argument(s, device);
+    answer_if_equal(s, 0, refusal(o, EPERM));
+    answer(s, by_kernel);
     check_mode(s, o, mode, 0);
 }
 
@@ -309,42 +315,33 @@ static void check_prlimit(struct setup *s, const struct filter_options *o, int r
     answer(s, ANSWER_ALLOW);
 }
 
-/* Where there is no network the kernel refuses by itself; calls with an address as long as those of
- * IPv4 and IPv6 (or of any) are asked about to be told of. Others, Unix sockets' among them, and
- * all calls where there is a network, go straight on. */
-static void check_address(struct setup *s, const struct filter_options *o, int length)
+/* Nothing that may go waits for the listener: where the network is the sandbox's own the kernel
+ * refuses by itself what leads out of it (sys/refusals.c tells of that). With the host's the engine
+ * makes the connections. Where Landlock refuses those of TCP inside, addresses as long as no
+ * program gives IPv4 and IPv6 go straight on: Unix sockets'. */
+static void check_connect(struct setup *s, const struct filter_options *o, int length, int unused)
 {
     static const uint32_t lengths[] = {sizeof(struct sockaddr_in), sizeof(struct sockaddr_in6),
                                        sizeof(struct sockaddr_storage)};
 
-    if (o->notify && s->namespaces & CLONE_NEWNET) {
+    (void)unused;
+    if (o->guard && o->walled) {
         load_argument(s, length);
         for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++)
-            answer_if_equal(s, lengths[i], ANSWER_ASK);
+            answer_if_equal(s, lengths[i], ANSWER_ASK | EACCES);
     }
-    answer(s, ANSWER_ALLOW);
-}
-
-static void check_connect(struct setup *s, const struct filter_options *o, int length, int unused)
-{
-    (void)unused;
-    if (o->guard)
-        answer(s, ANSWER_ASK | EACCES);
-    else
-        check_address(s, o, length);
+    answer(s, o->guard && !o->walled ? ANSWER_ASK | EACCES : ANSWER_ALLOW);
 }
 
 /* TCP fast open connects, too. */
-static void check_send(struct setup *s, const struct filter_options *o, int flags, int length)
+static void check_send(struct setup *s, const struct filter_options *o, int flags, int unused)
 {
+    (void)unused;
     if (o->guard) {
         load_argument(s, flags);
         answer_if_any_bit(s, MSG_FASTOPEN, ANSWER(EOPNOTSUPP));
     }
-    if (length)
-        check_address(s, o, length);
-    else
-        answer(s, ANSWER_ALLOW);
+    answer(s, ANSWER_ALLOW);
 }
 
 /* Options by which packets go elsewhere than where the socket is connected to, or by which it

@@ -13,9 +13,11 @@ struct filter_options {
     bool no_fallocate;    /* EOPNOTSUPP: the disk limit is kept by looking */
     bool guard;           /* connections are left to the listener, all of them: EACCES is in the
                              data; and what would make one in another way is refused */
+    bool walled;          /* ... but for those that are not of TCP by the length of their address:
+                             Landlock refuses TCP inside */
     bool notify;          /* refusals worth telling of are left to a listener (denial.h), as
-                             SECCOMP_RET_USER_NOTIF with the error in its data; in a network namespace
-                             of its own connections too, with 0, which the listener lets go on */
+                             SECCOMP_RET_USER_NOTIF with the error in its data; with 0 the kernel
+                             refuses, and the listener lets it */
 };
 
 /* Writes the program into setup->filter; setup->namespaces is written before. Cannot fail: the

@@ -9,7 +9,7 @@
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
-#include "sandbox/denial.h"
+#include "sandbox/denial/denial.h"
 #include "sandbox/identity.h"
 #include "sys/path.h"
 

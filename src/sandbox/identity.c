@@ -28,6 +28,7 @@ void identity_init(struct identity *id)
 
 void identity_clear(struct identity *id)
 {
+    identity_settle(id);
     scope_close(&id->lease_fd);
     identity_forget_owners(id);
 }
@@ -104,6 +105,7 @@ static int write_map(pid_t pid, const char *name, const char *text, struct err *
 /* A process that does nothing while its user namespace is given maps and opened. It shares our
  * memory, because copying that of a large program takes longer than all the rest. */
 struct idle {
+    struct idle *next;
     pid_t parent;
     pid_t pid;
     _Alignas(16) char stack[8192];
@@ -141,13 +143,24 @@ static struct idle *start_idle(void)
     return NULL;
 }
 
-static void end_idle(struct idle *idle)
+/* To wait for its end would be to wait until it gets a processor: that is done later. */
+static void end_idle(struct identity *id, struct idle *idle)
 {
     if (kill(idle->pid, SIGKILL) < 0)
         return; /* then it ends with us, and has its stack until then */
-    while (waitpid(idle->pid, NULL, 0) < 0 && errno == EINTR)
-        ;
-    free(idle);
+    idle->next = id->ended;
+    id->ended = idle;
+}
+
+void identity_settle(struct identity *id)
+{
+    while (id->ended) {
+        struct idle *idle = id->ended;
+        id->ended = idle->next;
+        while (waitpid(idle->pid, NULL, 0) < 0 && errno == EINTR)
+            ;
+        free(idle);
+    }
 }
 
 typedef void map_text_fn(unsigned disk, unsigned shown, char *text, size_t size);
@@ -176,8 +189,8 @@ void identity_layer_map(unsigned disk, unsigned shown, char *text, size_t size)
     }
 }
 
-static int make_idmap(const struct identity *id, uid_t uid, gid_t gid, map_text_fn *map,
-                      int *ret_fd, struct err *err)
+static int make_idmap(struct identity *id, uid_t uid, gid_t gid, map_text_fn *map, int *ret_fd,
+                      struct err *err)
 {
     char path[64];
     char text[160];
@@ -198,7 +211,7 @@ static int make_idmap(const struct identity *id, uid_t uid, gid_t gid, map_text_
         if (*ret_fd < 0)
             r = err_set(err, ERR_IO, errno, "open '%s'", path);
     }
-    end_idle(idle);
+    end_idle(id, idle);
     return r;
 }
 

@@ -22,6 +22,8 @@ enum {
     IDENTITY_MAX_OWNERS = 16
 };
 
+struct idle;
+
 struct identity {
     bool range;
     unsigned base; /* first uid and gid of the range */
@@ -40,12 +42,15 @@ struct identity {
     } owners[IDENTITY_MAX_OWNERS];
 
     unsigned owner_count;
+    struct idle *ended; /* processes that held a map open, killed and not waited for yet */
 };
 
 void identity_init(struct identity *id);
 void identity_clear(struct identity *id);
 /* Drops the id maps made so far. */
 void identity_forget_owners(struct identity *id);
+/* Waits for the processes that making maps has taken: when nobody waits for what comes next. */
+void identity_settle(struct identity *id);
 int identity_lease(struct identity *id, struct err *err);
 /* A user namespace that makes files of `uid`:`gid` on disk the inner user's; borrowed. */
 int identity_idmap(struct identity *id, uid_t uid, gid_t gid, int *ret_userns, struct err *err);

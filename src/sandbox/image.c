@@ -23,8 +23,8 @@
 
 #include "base/fd.h"
 #include "policy/units.h"
-#include "sandbox/disk.h"
 #include "sandbox/identity.h"
+#include "sandbox/limits/disk.h"
 #include "sandbox/run.h"
 #include "sys/loop.h"
 #include "sys/mount.h"

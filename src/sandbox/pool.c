@@ -144,6 +144,7 @@ static struct prepared *prepare(const struct carrel_spec *like, uid_t uid, gid_t
         r = live_start_frame(&p->live, run, err);
     if (r == 0)
         r = map_owner(run, uid, gid, err);
+    identity_settle(&run->identity);
     if (r == 0)
         r = await_ready(&p->live, err);
     p->mount_ns = p->live.pid > 0 ? open_mount_ns(p->live.pid) : -1;

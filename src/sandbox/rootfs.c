@@ -3,6 +3,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,11 +13,12 @@
 #include "base/fd.h"
 #include "base/names.h"
 #include "base/weak.h"
-#include "sandbox/limits.h"
+#include "sandbox/etc_linked.h"
+#include "sandbox/limits/limits.h"
 #include "sandbox/overlay.h"
 #include "sandbox/procfiles.h"
 #include "sandbox/run.h"
-#include "sandbox/session.h"
+#include "sandbox/session/session.h"
 #include "sys/mount.h"
 #include "sys/path.h"
 
@@ -82,11 +84,31 @@ static int add_bind_of(struct run *run, int *fd, const char *name, const struct 
     return 0;
 }
 
+/* Nobody but the host's administrator changes what such a path leads to: pid 1 binds it in one
+ * call.
+ */
+static int add_bind_of_host(struct run *run, const char *path, const char *target, uint64_t attrs,
+                            uint32_t flags, struct err *err)
+{
+    if (access(path, F_OK) < 0)
+        return errno == ENOENT ? 1 : err_set(err, ERR_NOT_FOUND, errno, "open '%s'", path);
+    struct op *op = add(run, OP_BIND, arena_copy(&run->arena, path, strlen(path)), target);
+    if (!op)
+        return full(err);
+    op->attrs = attrs;
+    op->flags = flags | OP_OF_HOST;
+    return 0;
+}
+
 /* Binds a path of the host's own. 1 when it is not there. */
 static int add_bind_if_there(struct run *run, const char *path, const char *target, uint64_t attrs,
                              uint32_t flags, struct err *err)
 {
     bool recursive = (flags & OP_RECURSIVE) != 0;
+
+    /* As root we open it while pid 1 is busy. On /proc pid 1 has its own files. */
+    if (!run->host.can_lease && !run->dry && strcmp(path, "/proc") != 0)
+        return add_bind_of_host(run, path, target, attrs, flags, err);
     scoped_fd int fd = run->host.can_lease && !run->dry ? mount_clone_path(path, recursive)
                                                         : open(path, O_PATH | O_CLOEXEC);
 
@@ -271,13 +293,14 @@ static int copy_localtime(struct run *run, struct err *err)
     return 0;
 }
 
-/* With the host's network its resolver is needed too; without, names are only local. */
+/* With the host's network its resolver is needed too; without, names are only local, and an address
+ * to which no network has a way has the kernel refuse, and count, every look at others. */
 static const char *resolver(struct run *run)
 {
     char text[8192];
 
     if (run->net != CARREL_NET_HOST || path_read_small("/etc/resolv.conf", text, sizeof(text)) <= 0)
-        return "# no network\n";
+        return "# no network\nnameserver 192.0.2.53\n";
     return arena_copy(&run->arena, text, strlen(text));
 }
 
@@ -312,16 +335,66 @@ static int add_etc_files(struct run *run, struct err *err)
     return copy_localtime(run, err);
 }
 
+/* `python`, where the host knows it as python3 only: last on the PATH, so that every other one is
+ * found before it. */
+static int add_python(struct run *run, struct err *err)
+{
+    static const char *const found_at[] = {"/usr/local/bin/python3", "/usr/bin/python3"};
+
+    for (size_t i = 0; i < sizeof(found_at) / sizeof(found_at[0]); i++) {
+        if (access(found_at[i], X_OK) < 0)
+            continue;
+        if (!add_dir(run, "etc/carrel", 0) || !add_dir(run, "etc/carrel/bin", 0) ||
+            !add(run, OP_LINK, found_at[i], "etc/carrel/bin/python"))
+            return full(err);
+        return 0;
+    }
+    return 0;
+}
+
+static int add_etc_cover(void *context, const char *path, mode_t mode)
+{
+    struct run *run = context;
+    struct op *op = add(run, OP_MASK, "", arena_copy(&run->arena, path, strlen(path)));
+
+    if (!op)
+        return -ENOMEM;
+    op->attrs = MOUNT_RDONLY | MOUNT_NOSUID | MOUNT_NODEV | MOUNT_NOEXEC;
+    op->mode = S_ISDIR(mode) ? S_IFDIR : S_IFREG;
+    return 0;
+}
+
+/* One directory of the host's, with covers over what not everybody may read; a whole cover where
+ * that cannot be said of all it holds. */
+static int add_etc_linked(struct run *run, const char *name, struct err *err)
+{
+    char path[NAME_MAX + 8];
+    uint64_t attrs = system_attrs() | MOUNT_NOEXEC;
+    uint32_t before = run->setup.op_count;
+
+    snprintf(path, sizeof(path), "/etc/%s", name);
+    const char *target = arena_copy(&run->arena, path + 1, strlen(path + 1));
+    if (add_bind(run, path, target, attrs, OP_RECURSIVE, err) < 0)
+        return -1;
+    int r = etc_linked_closed(name, add_etc_cover, run);
+    if (r == -E2BIG) {
+        run->setup.op_count = before + 1;
+        r = add_etc_cover(run, target, S_IFDIR);
+    }
+    return r < 0 ? full(err) : 0;
+}
+
 static int add_etc(struct run *run, struct err *err)
 {
+    const char *linked[ETC_LINKED_MAX];
     uint64_t attrs = system_attrs() | MOUNT_NOEXEC;
-    char path[64];
+    char path[NAME_MAX + 8];
 
     if (weak("own-etc"))
         return add_bind(run, "/etc", "etc", attrs, OP_RECURSIVE, err);
     for (size_t i = 0; i < sizeof(etc_dirs) / sizeof(etc_dirs[0]); i++)
         (void)add_dir(run, etc_dirs[i], 0);
-    if (add_etc_files(run, err) < 0)
+    if (add_etc_files(run, err) < 0 || add_python(run, err) < 0)
         return -1;
     size_t count = sizeof(etc_from_host) / sizeof(etc_from_host[0]);
     for (size_t i = 0; i < count; i++) {
@@ -332,8 +405,18 @@ static int add_etc(struct run *run, struct err *err)
         if (etc_from_host[i].directory ? !add_dir(run, target, 0) : !add_file(run, target, ""))
             return full(err);
     }
+    size_t linked_count = etc_linked_find(&run->arena, linked);
+    for (size_t i = 0; i < linked_count; i++) {
+        snprintf(path, sizeof(path), "etc/%s", linked[i]);
+        if (!add_dir(run, arena_copy(&run->arena, path, strlen(path)), 0))
+            return full(err);
+    }
     if (!add_show(run, "etc", "etc", attrs))
         return full(err);
+    for (size_t i = 0; i < linked_count; i++) {
+        if (add_etc_linked(run, linked[i], err) < 0)
+            return -1;
+    }
     for (size_t i = 0; i < count; i++) {
         snprintf(path, sizeof(path), "/etc/%s", etc_from_host[i].name);
         const char *target = arena_copy(&run->arena, path + 1, strlen(path + 1));

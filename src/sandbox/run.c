@@ -7,9 +7,10 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "sandbox/limits.h"
+#include "sandbox/limits/limits.h"
 #include "sandbox/overlay.h"
 #include "sandbox/pool.h"
+#include "sandbox/start.h"
 
 #define ARENA_BYTES (16UL << 20)
 
@@ -100,10 +101,12 @@ int run_prepare_frame(struct run *run, const struct carrel_spec *spec, struct er
     if (begin(run, spec, false, err) < 0 || choose_identity(run, err) < 0)
         return -1;
     run->setup.flags |= SETUP_SAY_READY;
+    confinement_begin(run);
     return write_frame(run, err);
 }
 
-int run_prepare(struct run *run, const struct carrel_spec *spec, bool dry, struct err *err)
+int run_prepare(struct run *run, const struct carrel_spec *spec, bool dry, struct live *early,
+                struct err *err)
 {
     if (begin(run, spec, dry, err) < 0 || workspace_open(run, err) < 0)
         return -1;
@@ -117,6 +120,10 @@ int run_prepare(struct run *run, const struct carrel_spec *spec, bool dry, struc
         return -1;
     if (spec->pool && !dry)
         pool_take(spec->pool, run);
+    if (!run->taken)
+        confinement_begin(run);
+    if (!run->taken && early && live_begin(early, run, err) < 0)
+        return -1;
     if ((!run->taken && write_frame(run, err) < 0) || rootfs_write_root(run, err) < 0)
         return -1;
     return environment_write(run, err);
@@ -149,10 +156,13 @@ int run_report(const struct err *err, struct carrel_error *error)
 static int attempt(struct run *run, const struct carrel_spec *spec, struct carrel_result *ret,
                    bool *ret_misfit, struct err *err)
 {
-    int r = run_prepare(run, spec, false, err);
+    struct live early;
 
+    live_init(&early);
+    int r = run_prepare(run, spec, false, &early, err);
     if (r == 0)
-        r = supervise(run, ret, err);
+        r = supervise(run, &early, ret, err);
+    live_clear(&early);
     if (r == 0 && run->plan) {
         ret->plan_privileged = run->host.can_lease;
         r = overlay_end(run, err);

@@ -8,10 +8,12 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "carrel.h"
-#include "sandbox/cgroup.h"
 #include "sandbox/host.h"
 #include "sandbox/identity.h"
+#include "sandbox/limits/cgroup.h"
 #include "sandbox/setup.h"
+
+struct live;
 
 enum {
     RUN_MAX_MADE = 512
@@ -46,6 +48,7 @@ struct run {
     bool misfit;            /* ... and cannot be used for this tree after all */
     bool in_image;          /* the tree is a detached mount of its own */
     ino_t image_made;       /* ... in an image that this run has made; else 0 */
+    bool stays;             /* for many commands, and calls on its files */
     bool dry;               /* only explained: nothing is made on disk */
     bool imagined;          /* dry, and the workspace does not exist yet */
     bool created;           /* the workspace was made by this run */
@@ -60,8 +63,10 @@ struct run {
 };
 
 /* run.c: checks the spec and fills everything above; all it makes on disk is a workspace that was
- * to be created. */
-int run_prepare(struct run *run, const struct carrel_spec *spec, bool dry, struct err *err);
+ * to be created. Into `early` (or NULL) goes pid 1, started as soon as it is known how: it makes
+ * its namespaces while the rest is prepared. */
+int run_prepare(struct run *run, const struct carrel_spec *spec, bool dry, struct live *early,
+                struct err *err);
 void run_clear(struct run *run);
 /* Turns an error into the public one; returns -1. */
 int run_report(const struct err *err, struct carrel_error *error);
@@ -71,7 +76,9 @@ int run_prepare_frame(struct run *run, const struct carrel_spec *spec, struct er
 /* rootfs.c: the mount operations, of the frame and then of the root. */
 int rootfs_write_frame(struct run *run, struct err *err);
 int rootfs_write_root(struct run *run, struct err *err);
-/* confinement.c: namespaces, limits, filter, Landlock. */
+/* confinement.c: namespaces, and who keeps the limit on processes: what pid 1 is cloned with. */
+void confinement_begin(struct run *run);
+/* ... and limits, filter, Landlock. */
 int confinement_write(struct run *run, struct err *err);
 /* environment.c: the command, its directory and its variables. */
 int environment_write(struct run *run, struct err *err);
@@ -101,5 +108,5 @@ void workspace_unmake_points(struct run *run);
 int workspace_make_as_owner(const struct run *run, int dir, const char *name, bool is_directory);
 /* Remembers a path as made by this run. */
 int workspace_note_made(struct run *run, const char *path, size_t n, struct err *err);
-/* supervise.c: starts pid 1 and stays until all is over. */
-int supervise(struct run *run, struct carrel_result *ret, struct err *err);
+/* supervise.c: takes pid 1, or starts it, and stays until all is over. */
+int supervise(struct run *run, struct live *early, struct carrel_result *ret, struct err *err);

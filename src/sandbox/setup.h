@@ -36,7 +36,9 @@ enum op_flags {
     OP_HIDES = 1 << 4,     /* OP_MOVE: the engine is sent what is covered, REPLY_HIDDEN */
     OP_SHOWN = 1 << 5,     /* OP_LAYER: what was changed before is seen, and nothing is changed */
     OP_PLAN = 1 << 6,      /* OP_LAYER: a plan's; nobody else may have it mounted */
-    OP_FLAGS_ALL_ = (1 << 7) - 1,
+    OP_OF_HOST =
+        1 << 7, /* OP_BIND: a path of the host's own, that no tenant writes; no tree comes */
+    OP_FLAGS_ALL_ = (1 << 8) - 1,
 };
 
 struct op {
@@ -60,7 +62,7 @@ struct op {
 /* Whether a mount tree of the host's, or one made of it, goes with the operation. */
 static inline bool op_has_tree(const struct op *op)
 {
-    return op->kind == OP_BIND || op->kind == OP_LAYER;
+    return (op->kind == OP_BIND && !(op->flags & OP_OF_HOST)) || op->kind == OP_LAYER;
 }
 
 enum {

@@ -66,6 +66,7 @@ void live_clear(struct live *live)
             ;
     }
     scope_close(&live->pidfd);
+    live_release(live);
     free(live->start);
     live_init(live);
 }
@@ -334,7 +335,8 @@ static int finish_trees(struct run *run, uint32_t first, uint32_t end, struct er
 {
     for (uint32_t i = first; i < end; i++) {
         const struct op *op = &run->setup.ops[i];
-        if (op->kind == OP_BIND && finish_tree(run, op, run->sources[i], err) < 0)
+        if (op->kind == OP_BIND && op_has_tree(op) &&
+            finish_tree(run, op, run->sources[i], err) < 0)
             return -1;
     }
     return 0;
@@ -348,7 +350,7 @@ static int collect_trees(const struct run *run, uint32_t first, uint32_t end, st
             continue;
         if (trees->n >= MESSAGE_MAX_FDS - 1)
             return err_set(err, ERR_LIMIT, 0, "too many mounts (at most %d)", MESSAGE_MAX_FDS - 1);
-        trees->fds[trees->n++] = run->sources[i]; /* run_clear closes it */
+        trees->fds[trees->n++] = run->sources[i]; /* clear_up closes it */
     }
     return 0;
 }
@@ -366,12 +368,23 @@ static int send_bytes(struct live *live, uint32_t kind, const char *bytes, size_
     return r < 0 ? err_set(err, ERR_IO, -r, "talk to the sandbox's first process") : 0;
 }
 
-static char *map_message(void)
+/* Room for a message, kept for the next one: to give pages back stops all processors that run this
+ * memory, and pid 1 may be one of them. */
+static char *map_message(struct live *live)
 {
+    if (live->bytes)
+        return live->bytes;
     char *bytes =
         mmap(NULL, MESSAGE_MAX_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
-    return bytes == MAP_FAILED ? NULL : bytes;
+    return bytes == MAP_FAILED ? NULL : (live->bytes = bytes);
+}
+
+void live_release(struct live *live)
+{
+    if (live->bytes)
+        (void)munmap(live->bytes, MESSAGE_MAX_BYTES);
+    live->bytes = NULL;
 }
 
 /* Everything about pid 1 that must be in place before it builds, then what it builds first. */
@@ -392,26 +405,22 @@ static int send_frame(struct live *live, struct run *run, struct err *err)
         if (identity_write_maps(&run->identity, live->pid, err) < 0)
             return -1;
     }
-    char *bytes = map_message();
+    char *bytes = map_message(live);
     if (!bytes)
         return err_set(err, ERR_LIMIT, ENOMEM, "send the setup");
     size_t n = wire_encode_frame(&run->setup, bytes, MESSAGE_MAX_BYTES);
-    int r = send_bytes(live, MESSAGE_FRAME, bytes, n, &trees, err);
-    (void)munmap(bytes, MESSAGE_MAX_BYTES);
-    return r;
+    return send_bytes(live, MESSAGE_FRAME, bytes, n, &trees, err);
 }
 
 static int send_root(struct live *live, const struct run *run, const struct fd_list *trees,
                      struct err *err)
 {
-    char *bytes = map_message();
+    char *bytes = map_message(live);
 
     if (!bytes)
         return err_set(err, ERR_LIMIT, ENOMEM, "send the setup");
     size_t n = wire_encode_root(&run->setup, bytes, MESSAGE_MAX_BYTES);
-    int r = send_bytes(live, MESSAGE_ROOT, bytes, n, trees, err);
-    (void)munmap(bytes, MESSAGE_MAX_BYTES);
-    return r;
+    return send_bytes(live, MESSAGE_ROOT, bytes, n, trees, err);
 }
 
 /* A pid 1 that could not go on leaves a reply and exits, perhaps while we still write its maps. */
@@ -422,8 +431,7 @@ static bool has_ended(const struct live *live)
     return poll(&ended, 1, ENDING_MS) == 1;
 }
 
-/* Pid 1 as a process in its namespaces and its cgroup, waiting for the frame. */
-static int start_process(struct live *live, struct run *run, struct err *err)
+int live_begin(struct live *live, struct run *run, struct err *err)
 {
     const char *init_path = run->spec->init_path ? run->spec->init_path : CARREL_INIT_PATH;
 
@@ -451,7 +459,11 @@ static int start_process(struct live *live, struct run *run, struct err *err)
 
 int live_start_frame(struct live *live, struct run *run, struct err *err)
 {
-    return start_process(live, run, err) < 0 || send_frame(live, run, err) < 0 ? -1 : 0;
+    int r = live_begin(live, run, err) < 0 || send_frame(live, run, err) < 0 ? -1 : 0;
+
+    identity_settle(&run->identity);
+    live_release(live); /* it may have to wait long for its root */
+    return r;
 }
 
 /* All that goes onto the root. How it can be mapped decides the maps of pid 1, and one tree decides
@@ -482,11 +494,21 @@ static int send_setup(struct live *live, struct run *run, struct err *err)
     return send_root(live, run, &trees, err);
 }
 
+/* What is left to do when pid 1 has all that it needs, and is busy with it. */
+static void clear_up(struct run *run)
+{
+    for (uint32_t i = 0; i < run->setup.op_count; i++) {
+        if (run->setup.ops[i].kind != OP_LAYER) /* the last to let go of one waits for the disk */
+            scope_close(&run->sources[i]);
+    }
+    identity_settle(&run->identity);
+}
+
 int live_start(struct live *live, struct run *run, struct err *err)
 {
     if (run->taken)
         pool_hand_over(run->taken, live);
-    else if (start_process(live, run, err) < 0)
+    else if (live->pid < 0 && live_begin(live, run, err) < 0)
         return -1;
     bound_sending(live->socket, run->spec->timeout_ms);
     if (run->level == CARREL_LEVEL_NS && run->spec->workspace &&
@@ -496,13 +518,14 @@ int live_start(struct live *live, struct run *run, struct err *err)
         return -1;
     if (send_setup(live, run, err) < 0 && (run->misfit || !has_ended(live)))
         return -1;
+    clear_up(run);
     return 0; /* what pid 1 had to say, if it died meanwhile, the supervisor reads */
 }
 
 int live_command(struct live *live, const struct run *run, const int fds[3], struct err *err)
 {
     struct fd_list files = {.n = 0};
-    char *bytes = map_message();
+    char *bytes = map_message(live);
 
     if (!bytes)
         return err_set(err, ERR_LIMIT, ENOMEM, "send the command");
@@ -511,9 +534,7 @@ int live_command(struct live *live, const struct run *run, const int fds[3], str
         files.n = 3;
     }
     size_t n = wire_encode_command(&run->command, bytes, MESSAGE_MAX_BYTES);
-    int r = send_bytes(live, MESSAGE_COMMAND, bytes, n, &files, err);
-    (void)munmap(bytes, MESSAGE_MAX_BYTES);
-    return r;
+    return send_bytes(live, MESSAGE_COMMAND, bytes, n, &files, err);
 }
 
 void live_kill(struct live *live, const struct run *run)

@@ -12,16 +12,23 @@ struct live {
     int pidfd;
     int socket; /* to pid 1 */
     struct child_start *start;
+    char *bytes;       /* room for a message, or NULL */
     bool asked_to_end; /* level dir: once in words, then by force */
 };
 
 void live_init(struct live *live);
 /* Kills what is left, waits for it, and frees everything. Safe to call at any point. */
 void live_clear(struct live *live);
+/* Gives back the room for messages: when there will be none for a while. */
+void live_release(struct live *live);
+/* Pid 1 as a process in its cgroup, making its namespaces, then waiting for the frame. Needs what
+ * confinement_begin writes. */
+int live_begin(struct live *live, struct run *run, struct err *err);
 /* Starts carrel-init and sends it the frame; it answers when that failed, and with SETUP_SAY_READY
  * when it stands. */
 int live_start_frame(struct live *live, struct run *run, struct err *err);
-/* The same with the root, or, where the pool gave one whose frame stands, only the root. */
+/* The same with the root, or, if it was begun, only these; or, where the pool gave one whose frame
+ * stands, only the root. */
 int live_start(struct live *live, struct run *run, struct err *err);
 /* As root, for a tree whose files cannot be mapped: the user inside is its owner. Before the frame
  * is sent. */

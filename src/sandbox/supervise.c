@@ -3,7 +3,7 @@
  * output bound and the other limits (limits.c), answers for what was denied (denial.c), and does
  * not return before the last process has gone.
  *
- *   started --(REPLY_EXITED)--> ended --(pid 1 gone, streams drained)--> done
+ *   started --(REPLY_EXITED)--> ended --(pid 1 gone, or left; streams drained)--> done
  *      |--(deadline, output bound, limit, pid 1 gone)--> killed --(the same)--> done
  */
 #include <errno.h>
@@ -25,14 +25,15 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/weak.h"
-#include "sandbox/denial.h"
-#include "sandbox/limits.h"
+#include "sandbox/denial/denial.h"
+#include "sandbox/limits/limits.h"
 #include "sandbox/run.h"
 #include "sandbox/start.h"
 #include "sandbox/stream.h"
 #include "sandbox/wire.h"
 #include "sys/census.h"
 #include "sys/message.h"
+#include "sys/process.h"
 
 #define CAPTURE_DEFAULT_BYTES (16UL << 20)
 #define FLUSH_AFTER_KILL_MS   1000
@@ -67,11 +68,13 @@ struct watch {
     bool has_listener;  /* likewise */
     bool started;       /* pid 1 reported that the command runs */
     bool exited;        /* ... and its end */
+    uint64_t refusals;  /* by the kernel, for want of a network, until then */
     int status;
     bool failed; /* pid 1 reported a failure */
     int failed_status;
     struct err failure;
-    bool gone; /* pid 1 has been reaped */
+    bool gone; /* pid 1 has been reaped, or left to end by itself: nobody else is there */
+    bool may_leave;
     bool quit; /* ... and had ended by itself */
     struct rusage usage;
     struct census at_kill;
@@ -244,6 +247,14 @@ static int adopt_terminal(struct watch *w, int master)
     return 0;
 }
 
+/* Once pid 1 is killed, nobody is told what the others have used and met. */
+static void look_before_the_kill(struct watch *w)
+{
+    ignore(census_take(w->live.pid, KILLED_AT_MOST, &w->at_kill) == 0); /* then it is less */
+    if (!w->exited)
+        w->refusals = refusals_of(w->run, w->live.pid);
+}
+
 static void kill_for(struct watch *w, enum carrel_reason reason)
 {
     uint64_t now = now_ms();
@@ -255,9 +266,8 @@ static void kill_for(struct watch *w, enum carrel_reason reason)
     /* At level dir the first call asks and the next one forces: give pid 1 time in between. */
     if (w->asked_ms && now - w->asked_ms < FLUSH_AFTER_KILL_MS)
         return;
-    /* Once pid 1 is killed, nobody is told what the others have used. */
     if (!w->asked_ms && w->live.pid > 0 && w->run->level == CARREL_LEVEL_NS)
-        ignore(census_take(w->live.pid, KILLED_AT_MOST, &w->at_kill) == 0); /* then it is less */
+        look_before_the_kill(w);
     w->asked_ms = now;
     live_kill(&w->live, w->run);
 }
@@ -298,6 +308,39 @@ static void lose_contact(struct watch *w, int r)
         fail(w, r, "hear from the sandbox's first process");
 }
 
+/* Whether pid 1 may be left to its end once nobody else is there: it then only takes the mounts and
+ * the other namespaces down. Somebody who goes on, who reaps nobody (in a container pid 1 may be
+ * anyone), or who is about to remove a group, a layer or a file system waits for that. */
+static bool may_leave(const struct run *run)
+{
+    const ino_t first_pid_namespace = 0xEFFFFFFC;
+    struct stat root;
+    struct stat pids;
+
+    if (!run->spec->exits || run->level != CARREL_LEVEL_NS || run->taken || run->layer_count > 0 ||
+        run->in_image || run->cgroup.wanted || stat("/", &root) < 0 ||
+        stat("/proc/self/ns/pid", &pids) < 0 || pids.st_ino != first_pid_namespace)
+        return false;
+    for (uint32_t i = 0; i < run->setup.op_count; i++) {
+        const struct op *op = &run->setup.ops[i];
+        if (op->kind == OP_BIND && (op->flags & OP_OWNED) && op->device != root.st_dev)
+            return false;
+    }
+    return true;
+}
+
+/* Killed all the same, whatever it says: it is nobody's any more. */
+static void leave(struct watch *w, const struct reply *reply)
+{
+    (void)process_kill(w->live.pidfd);
+    w->live.pid = -1;
+    w->gone = w->quit = true;
+    w->usage.ru_utime.tv_usec = (suseconds_t)reply->cpu_user_us;
+    w->usage.ru_stime.tv_usec = (suseconds_t)reply->cpu_system_us;
+    w->usage.ru_maxrss = (long)(reply->peak_rss_bytes / 1024);
+    w->usage.ru_oublock = (long)(reply->written_bytes / 512);
+}
+
 /* One reply of pid 1. Anything but a whole, expected message ends the sandbox. */
 static void take_reply(struct watch *w)
 {
@@ -324,6 +367,9 @@ static void take_reply(struct watch *w)
     case REPLY_EXITED:
         w->exited = true;
         w->status = reply.status;
+        w->refusals = reply.refusals;
+        if (reply.empty && w->may_leave && !w->killed)
+            leave(w, &reply);
         break;
     case REPLY_TERMINAL:
         if (head.fd_count == 1 && w->run->spec->tty && !w->has_terminal &&
@@ -643,6 +689,7 @@ static int conclude(struct watch *w, struct carrel_result *ret, struct err *err)
                 i == OUT ? "output" : "error");
     }
     ret->truncated = w->budget.exceeded;
+    denials_add_refusals(&w->denials, w->refusals);
     denials_take(&w->denials, ret);
     hand_over(&w->streams[OUT], &ret->out, &ret->out_size);
     hand_over(&w->streams[ERR], &ret->err, &ret->err_size);
@@ -697,6 +744,7 @@ static int start_and_watch(struct watch *w, struct carrel_result *ret, struct er
     if (open_streams(w, err) < 0 || live_start(&w->live, w->run, err) < 0)
         return -1;
     w->oom_before = limits_oom_kills(); /* while pid 1 builds */
+    w->may_leave = may_leave(w->run);
     if (limits_watch_begin(&w->limits, w->run, &w->denials, w->live.pid, err) < 0)
         return -1;
     give_command_fds(w);
@@ -715,25 +763,26 @@ static int start_and_watch(struct watch *w, struct carrel_result *ret, struct er
 }
 
 /* Of zeroed memory: the buffers of the streams are large, and most of them never touched. */
-static void watch_init(struct watch *w, struct run *run)
+static void watch_init(struct watch *w, struct run *run, struct live *early)
 {
     w->run = run;
     w->stdin_pipe = -1;
     denials_init(&w->denials, run);
     w->limits.run = run;
     w->limits.denials = &w->denials;
-    live_init(&w->live);
+    w->live = *early;
+    live_init(early);
     for (int i = 0; i < STREAMS; i++)
         stream_init(&w->streams[i]);
 }
 
-int supervise(struct run *run, struct carrel_result *ret, struct err *err)
+int supervise(struct run *run, struct live *early, struct carrel_result *ret, struct err *err)
 {
     struct watch *w = calloc(1, sizeof(*w));
 
     if (!w)
         return err_set(err, ERR_LIMIT, 0, "out of memory");
-    watch_init(w, run);
+    watch_init(w, run, early);
     int r = start_and_watch(w, ret, err);
     watch_clear(w);
     free(w);

@@ -50,12 +50,14 @@ struct reply {
     uint32_t kind;
     int32_t status;
     struct err error;
-    /* Of a keeper: what those who ended since the command began have used. */
+    /* With REPLY_EXITED: what those who ended have used; of a keeper, since the command began, and
+     * of pid 1, itself included. */
     uint64_t cpu_user_us;
     uint64_t cpu_system_us;
     uint64_t peak_rss_bytes;
     uint64_t written_bytes;
-    uint64_t empty; /* 1, with REPLY_EXITED: that was all, as if REPLY_EMPTY followed */
+    uint64_t empty;    /* 1, with REPLY_EXITED: that was all, as if REPLY_EMPTY followed */
+    uint64_t refusals; /* of pid 1, with REPLY_EXITED: for want of a network (sys/refusals.h) */
 };
 
 /* All return the bytes used, or 0 when they do not fit. */

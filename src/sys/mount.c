@@ -16,7 +16,9 @@ _Static_assert(MOUNT_RDONLY == MOUNT_ATTR_RDONLY && MOUNT_NOSUID == MOUNT_ATTR_N
                    MOUNT_NODEV == MOUNT_ATTR_NODEV && MOUNT_NOEXEC == MOUNT_ATTR_NOEXEC,
                "the kernel's values");
 
-#define PROPAGATION_PRIVATE (1U << 18) /* MS_PRIVATE */
+#define PROPAGATION_PRIVATE (1U << 18)  /* MS_PRIVATE */
+#define BIND                (1UL << 12) /* MS_BIND */
+#define BELOW               (1UL << 14) /* MS_REC */
 
 /* By number: not every C library has these calls. */
 static int call(long result)
@@ -38,7 +40,7 @@ int mount_clone_path(const char *path, bool recursive)
     return call(syscall(SYS_open_tree, AT_FDCWD, path, recursive ? flags | AT_RECURSIVE : flags));
 }
 
-int mount_set(int tree, uint64_t attrs, bool recursive, int idmap_userns)
+static int set(int dir, const char *path, uint64_t attrs, unsigned flags, int idmap_userns)
 {
     struct mount_attr change = {.attr_set = attrs, .propagation = PROPAGATION_PRIVATE};
 
@@ -46,8 +48,14 @@ int mount_set(int tree, uint64_t attrs, bool recursive, int idmap_userns)
         change.attr_set |= MOUNT_ATTR_IDMAP;
         change.userns_fd = (uint64_t)(unsigned)idmap_userns;
     }
+    return call(syscall(SYS_mount_setattr, dir, path, flags, &change, sizeof(change)));
+}
+
+int mount_set(int tree, uint64_t attrs, bool recursive, int idmap_userns)
+{
     unsigned flags = AT_EMPTY_PATH | (recursive ? AT_RECURSIVE : 0);
-    return call(syscall(SYS_mount_setattr, tree, "", flags, &change, sizeof(change)));
+
+    return set(tree, "", attrs, flags, idmap_userns);
 }
 
 static int new_fs(const char *type)
@@ -96,29 +104,43 @@ int mount_new_tmpfs(const struct tmpfs_options *o)
     return finish(fs, o->attrs);
 }
 
-int mount_new_proc(bool hide_others, uint64_t attrs)
+static int mount_at(const char *path, const char *type, uint64_t attrs, const char *options)
 {
-    scoped_fd int fs = new_fs("proc");
-
-    if (fs < 0)
-        return -errno;
-    if (hide_others && configure(fs, FSCONFIG_SET_STRING, "hidepid", "invisible") < 0)
-        return -errno;
-    return finish(fs, attrs);
+    return call(syscall(SYS_mount, "none", path, type, attrs, options));
 }
 
-int mount_new_devpts(unsigned gid, uint64_t attrs)
+int mount_tmpfs_at(const char *path, const struct tmpfs_options *o)
 {
-    scoped_fd int fs = new_fs("devpts");
+    char text[128];
 
-    if (fs < 0)
-        return -errno;
-    if (configure(fs, FSCONFIG_SET_FLAG, "newinstance", NULL) < 0 ||
-        configure(fs, FSCONFIG_SET_STRING, "ptmxmode", "0666") < 0 ||
-        configure(fs, FSCONFIG_SET_STRING, "mode", "0620") < 0 || set_number(fs, "gid", gid) < 0 ||
-        set_number(fs, "max", 64) < 0)
-        return -errno;
-    return finish(fs, attrs);
+    snprintf(text, sizeof(text), "size=%lu,nr_inodes=%lu,mode=%o,uid=%u,gid=%u", o->bytes,
+             o->inodes, o->mode, o->uid, o->gid);
+    return mount_at(path, "tmpfs", o->attrs, text);
+}
+
+int mount_proc_at(const char *path, bool hide_others, uint64_t attrs)
+{
+    return mount_at(path, "proc", attrs, hide_others ? "hidepid=invisible" : NULL);
+}
+
+int mount_devpts_at(const char *path, unsigned gid, uint64_t attrs)
+{
+    char text[64];
+
+    snprintf(text, sizeof(text), "newinstance,ptmxmode=0666,mode=0620,gid=%u,max=64", gid);
+    return mount_at(path, "devpts", attrs, text);
+}
+
+int mount_bind_at(const char *source, const char *path, bool recursive)
+{
+    return call(syscall(SYS_mount, source, path, NULL, recursive ? BIND | BELOW : BIND, NULL));
+}
+
+int mount_bind_with_at(const char *source, const char *path, uint64_t attrs, bool recursive)
+{
+    int r = mount_bind_at(source, path, recursive);
+
+    return r < 0 ? r : set(AT_FDCWD, path, attrs, recursive ? AT_RECURSIVE : 0, -1);
 }
 
 int mount_new_ext4(const char *device, uint64_t attrs)
@@ -197,12 +219,28 @@ int mount_attach_at(int tree, int dir, const char *path)
     return call(syscall(SYS_move_mount, tree, "", dir, path, MOVE_MOUNT_F_EMPTY_PATH));
 }
 
-uint64_t mount_id(int fd)
+int mount_move_at(int dir, const char *source, int where, const char *path)
+{
+    unsigned flags = path[0] == '\0' ? MOVE_MOUNT_T_EMPTY_PATH : 0;
+
+    return call(syscall(SYS_move_mount, dir, source, where, path, flags));
+}
+
+static uint64_t id_of(int dir, const char *name, unsigned flags)
 {
     struct statx s;
 
-    if (syscall(SYS_statx, fd, "", AT_EMPTY_PATH, STATX_MNT_ID, &s) < 0 ||
-        !(s.stx_mask & STATX_MNT_ID))
+    if (syscall(SYS_statx, dir, name, flags, STATX_MNT_ID, &s) < 0 || !(s.stx_mask & STATX_MNT_ID))
         return 0;
     return s.stx_mnt_id;
+}
+
+uint64_t mount_id(int fd)
+{
+    return id_of(fd, "", AT_EMPTY_PATH);
+}
+
+uint64_t mount_id_at(int dir, const char *name)
+{
+    return id_of(dir, name, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT);
 }

@@ -160,7 +160,7 @@ DOCUMENT = Document(read(SOURCE))
 
 # Answered only when the process that does it is killed: fault/daemon_templates_killed.py sees it.
 ELSEWHERE = {("POST", "/v1/templates"): {202}}
-# Whoever has a key may ask, and sees what is theirs or theirs to judge: the rest is not there (404).
+# Whoever has a key may ask, and sees what is theirs: the rest is not there (404).
 EVERY_SCOPE = {("GET", "/v1/plans"), ("GET", "/v1/workspaces/{ws}/plans"), ("GET", "/v1/workspaces/{ws}/plans/{plan}"),
                ("GET", "/v1/workspaces/{ws}/plans/{plan}/diff")}
 
@@ -227,7 +227,7 @@ class TheDocument(unittest.TestCase):
                 self.assertEqual([], DOCUMENT.wrong(example, value["schema"]), f"{at}: its example")
 
     def test_its_routes_are_those_of_the_router(self):
-        text = read(os.path.join(os.environ["SRC"], "src", "api", "router.c"))
+        text = read(os.path.join(os.environ["SRC"], "src", "front", "core", "router.c"))
         names = dict(re.findall(r'^#define (\w+) +("[^"]+")$', text, re.M))
         table = re.search(r"^const struct route routes\[\] = \{$(.*?)^\};$", text, re.M | re.S).group(1)
         rows = re.findall(r"\{HTTP_(\w+),\s*((?:\w+|\"[^\"]*\"|\s)+),\s*(\w+)", table)
@@ -391,7 +391,11 @@ class TheDaemon(DaemonTest):
         self.ask("GET", "/v1/keys", 200, key=self.alice)
         self.ask("GET", "/v1/keys", 400, query="?limit=0")
         self.ask("GET", "/v1/keys", 400, query="?limit=many")
-        for body in ({"owner": "alice"}, {"scopes": ["user"]}, {"owner": "alice", "scopes": []},
+        owner = self.ask("POST", "/v1/keys", 201, {"owner": "alice", "scopes": ["owner"]}).json["key"]
+        self.ask("POST", "/v1/keys", 201, {"scopes": ["agent"], "workspaces": ["thread-*", "a"], "policy": {"network": "none"}}, key=owner)
+        self.ask("POST", "/v1/keys", 403, {"owner": "bob", "scopes": ["read"]}, key=owner)
+        for body in ({"owner": "alice"}, {"scopes": ["user"]}, {"owner": "alice", "scopes": ["agent"]},
+                     {"owner": "alice", "scopes": ["agent"], "workspaces": ["a/b"]}, {"owner": "alice", "scopes": []},
                      {"owner": 5, "scopes": ["user"]},
                      {"owner": "alice", "scopes": ["nope"]}, {"owner": "../x", "scopes": ["user"]},
                      {"owner": "alice", "scopes": ["user"], "name": 5}, {"owner": "alice", "scopes": ["user"], "nope": 1}):
@@ -478,6 +482,9 @@ class TheDaemon(DaemonTest):
                      {"command": "exec 3<>/dev/tcp/203.0.113.5/443"}, {"command": "kill -9 $$", "user": "user"},
                      {"command": "true", "limits": {"max_output": "1M"}}):
             self.ask("POST", create, 200, body, ids=self.ids)
+        null = self.daemon.post(create.format(**self.ids), dict.fromkeys(("background", "pty", "cwd", "timeout_ms", "mode"), None) | {"command": "true"})
+        shown = self.ask("GET", one, 200, ids={**self.ids, "exec": null.json["exec_id"]})  # what clients send for nothing is not shown
+        self.assertNotIn("background", shown.json)
         for how in (True, "ndjson", "sse", "raw"):
             self.ask("POST", create, 200, {"command": "echo a; echo b >&2; printf '\\377'", "stream": how}, ids=self.ids)
         self.ask("POST", create, 200, {"command": "tty", "pty": {"cols": 80, "rows": 24}, "stream": True}, ids=self.ids)
@@ -535,7 +542,7 @@ class TheDaemon(DaemonTest):
         self.ask("PUT", one, 201, b"\xff\0", ids=self.of("dir/bytes"), query="?parents=0")
         for query, at, expected in (("?mode=9", "a", 400), ("?mode=01777", "a", 400), ("?append=2", "a", 400), ("", "a/../b", 400),
                                     ("", "n" * 256, 400), ("", "dir", 409), ("", "dir/text/x", 409), ("", "usr", 409),
-                                    ("?parents=0", "no/where", 404), ("", "usr/bin/x", 403), ("", "a%00b", 400), ("", "a%2Fb", 400)):
+                                    ("?parents=0", "no/where", 404), ("", "usr/bin/x", 403), ("", "a%00b", 400), ("", "a%2F..", 400)):
             self.ask("PUT", one, expected, b"x", ids=self.of(at), query=query)
         self.ask("PUT", one, 400, b"x", ids=self.of("dir/text"), headers={"If-Match": '"' + "a" * 100 + '"'})
         self.reads(one)
@@ -575,8 +582,8 @@ class TheDaemon(DaemonTest):
         self.ask("DELETE", one, 400, ids={**ids, "port": "x"})
 
     def plans(self):
-        """Written and run, judged by another principal, applied at once and in its turn, taken back."""
-        judge = self.ask("POST", "/v1/keys", 201, {"owner": "judge", "scopes": ["approve"]}).json["key"]
+        """Written and run, judged with another key, applied at once and in its turn, taken back."""
+        judge = self.ask("POST", "/v1/keys", 201, {"owner": "admin", "scopes": ["approve"]}).json["key"]
         ws = self.ask("POST", "/v1/workspaces", 201, {"policy": {"plan": {"approval": "required"}}}).json["id"]
         top = "/v1/workspaces/{ws}/plans"
         one = top + "/{plan}"
@@ -782,6 +789,16 @@ class TheDaemon(DaemonTest):
         approve = self.ask("POST", "/v1/keys", 201, {"owner": "carol", "scopes": ["approve"]}).json["key"]
         absent = {"ws": "nobodys", "exec": "x" + "a" * 26, "key": "k" + "a" * 26, "path": "a/b", "port": 8000,
                   "plan": "p" + "a" * 26, "name": "nobodys"}
+        for path, item in DOCUMENT.whole["paths"].items():
+            works = {method.upper() for method in METHODS & set(item)}
+            works |= {"HEAD"} if "GET" in works and not path.endswith("/backup") else set()
+            for method in {"PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "BREW", "QUERY", "PROPFIND"} - works:
+                with self.subTest(path=path, method=method):
+                    answer = self.daemon.request(method, path.format(**absent))
+                    self.assertEqual(405, answer.status, answer.bytes)
+                    self.assertEqual(works, set(answer.headers["Allow"].split(", ")))
+        self.assertEqual(404, self.daemon.request("BREW", "/nowhere").status)
+        self.assertEqual(401, self.over_tcp("BREW", "/v1/workspaces").status)
         for (method, path), operation in DOCUMENT.operations():
             with self.subTest(route=f"{method} {path}"):
                 at = path.format(**absent)

@@ -16,8 +16,8 @@ differs() { # PATH: what can be read inside must not be what the host has there
     fi
 }
 
-absent() { # PATH
-    if [ -n "$(inside -- /bin/sh -c "cat $1 || ls $1" 2>/dev/null)" ]; then
+absent() { # PATH: nothing of what it holds; that a file is there which nobody may open tells nothing
+    if [ -n "$(inside -- /bin/sh -c "cat $1 || ls $1/" 2>/dev/null)" ]; then
         echo "ESCAPED: $1 is there"
     fi
 }

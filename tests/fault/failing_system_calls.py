@@ -94,7 +94,7 @@ class FailingSystemCalls(CarrelTest):
 
     def judge(self, name, done, want):
         """What is wrong with the outcome of one disturbed run; None when nothing is."""
-        ran = os.path.exists(self.marker) and confinement(self.marker)
+        ran = os.path.exists(self.marker) and without_more_covers(confinement(self.marker), want)
         line = re.fullmatch(r"carrel: [^\n]{12,}\n", done.stderr)
         if not ran:
             if done.returncode == 125 and line:
@@ -146,6 +146,12 @@ def numbers(count):
     """Which of so many calls to disturb. More than a hundred are a loop: not every turn of it is looked at."""
     every = range(1, count + 1)
     return every if count <= 100 or os.environ.get("LONG") else sorted({*every[::5], *every[-12:]})
+
+
+def without_more_covers(ran, want):
+    """A directory of /etc of which Carrel cannot say that everybody may read it is covered as a whole: more confined."""
+    lines = want.splitlines()
+    return "".join(line for line in ran.splitlines(keepends=True) if line.rstrip("\n") in lines or not line.lstrip().startswith("/empty /etc/"))
 
 
 def difference(want, got):

@@ -14,10 +14,10 @@ from carreltest import (CARREL, CLONE_NEWUSER, PATIENCE, PYTHON, ROOT, TMP, Carr
                         confinement, deny_user_namespaces, host_state, libc, read, tree, write)
 
 # A host without these cannot give the boundary: a start is refused, and the line says that the kernel lacks something.
-NEEDED = ["openat2", "open_tree", "move_mount", "fsopen", "fsmount", "fsconfig", "mount_setattr", "pivot_root",
-          "seccomp", "close_range", "execveat"]
+NEEDED = ["openat2", "open_tree", "move_mount", "mount", "mount_setattr", "pivot_root", "seccomp", "close_range",
+          "execveat"]
 # Without these there is another way, or something the namespaces give already is only not given twice.
-DISPENSABLE = ["clone3", "keyctl", "memfd_create", "pidfd_open"]
+DISPENSABLE = ["clone3", "keyctl", "memfd_create", "pidfd_open", "fsopen", "fsmount", "fsconfig"]
 LACKING = "kernel|carrel doctor|idmapped"
 LANDLOCK = ["landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self"]
 

@@ -5,9 +5,9 @@
 
 #include <string.h>
 
-#include "export/bulk.h"
-#include "export/ecs.h"
-#include "export/target.h"
+#include "audit/export/bulk.h"
+#include "audit/export/ecs.h"
+#include "audit/export/target.h"
 
 enum {
     ITEMS = 3

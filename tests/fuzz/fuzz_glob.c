@@ -5,8 +5,8 @@
 
 #include <string.h>
 
-#include "files/call.h"
-#include "files/glob.h"
+#include "files/core/call.h"
+#include "policy/glob.h"
 
 static void try_path(const struct glob *glob, char *path)
 {

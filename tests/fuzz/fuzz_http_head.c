@@ -53,7 +53,8 @@ static void must_be_sound(const struct http_request *r)
 
 static void write_out(const struct http_request *r, struct buf *out)
 {
-    buf_printf(out, "%s %s%s%s HTTP/1.%c\r\n", methods[r->method], r->path, *r->query ? "?" : "",
+    buf_printf(out, "%s %s%s%s HTTP/1.%c\r\n",
+               r->method == HTTP_OTHER ? "BREW" : methods[r->method], r->path, *r->query ? "?" : "",
                r->query, r->is_1_0 ? '0' : '1');
     for (size_t i = 0; i < r->header_count; i++)
         buf_printf(out, "%s:%s\r\n", r->headers[i].name, r->headers[i].value);

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "plan/journal.h"
+#include "plan/core/journal.h"
 
 enum {
     MOST_OPERATIONS = 40,

@@ -15,7 +15,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
-#include "sandbox/session_parts.h"
+#include "sandbox/session/internal.h"
 
 enum {
     KEEPERS = 3,

@@ -7,8 +7,8 @@
 #include <string.h>
 #include <strings.h>
 
-#include "api/env_script.h"
-#include "client/packages.h"
+#include "client/provision/packages.h"
+#include "front/workspaces/env_script.h"
 
 static void try_wheel(const char *text, size_t n, const struct platform *host)
 {

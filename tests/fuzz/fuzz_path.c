@@ -3,10 +3,11 @@
  * below where it begins, and encoded again comes out as the same bytes. */
 #include "fuzz.h"
 
+#include <stdbool.h>
 #include <string.h>
 
-#include "files/protocol.h"
 #include "http/server.h"
+#include "protocol/files.h"
 
 static void must_stay_below(const char *path)
 {
@@ -17,10 +18,10 @@ static void must_stay_below(const char *path)
     MUST(path[1] == '\0' || last[1] != '\0');
 }
 
-static void encode(const char *path, char *to)
+static void encode(const char *path, bool slashes, char *to)
 {
     for (; *path; path++) {
-        if (*path == '/')
+        if (*path == '/' && !slashes)
             *to++ = '/';
         else
             to += snprintf(to, 4, "%%%02x", (unsigned char)*path);
@@ -30,10 +31,13 @@ static void encode(const char *path, char *to)
 
 static void must_be_read_again(const char *path)
 {
-    static char encoded[3 * FILES_PATH + 1];
+    static char encoded[3 * FILES_PATH + 2];
     static char again[3 * FILES_PATH + 2];
 
-    encode(path, encoded);
+    encode(path, false, encoded);
+    MUST(http_decode_path(encoded, again) && strcmp(path, again) == 0);
+    encoded[0] = '/';
+    encode(path, true, encoded + 1);
     MUST(http_decode_path(encoded, again) && strcmp(path, again) == 0);
 }
 

@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "plan/plan.h"
+#include "plan/core/plan.h"
 
 static void must_stay_inside(const char *path)
 {

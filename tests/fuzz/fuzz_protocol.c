@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#include "broker/protocol.h"
+#include "protocol/broker.h"
 
 enum {
     MOST = 8 << 20

@@ -154,6 +154,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static struct watch w;
     static int files[2];
     struct input in = {data, size};
+    struct live live;
     struct carrel_spec spec = {.stdin_fd = -1, .capture = true};
     uint8_t first;
 
@@ -168,7 +169,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     run.setup.flags = first & 2 ? SETUP_NOTIFY : 0;
     cgroup_init(&run.cgroup);
     memset(&w, 0, sizeof(w));
-    watch_init(&w, &run);
+    live_init(&live);
+    watch_init(&w, &run, &live);
     int before = open_files();
     serve(&w, &in, files);
     check_conclusion(&w);

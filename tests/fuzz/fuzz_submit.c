@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "plan/plan.h"
+#include "plan/core/plan.h"
 
 static int tree = -1;
 static char folder[4096];

@@ -5,9 +5,9 @@
 
 #include <string.h>
 
-#include "client/template_file.h"
-#include "client/template_lock.h"
-#include "client/template_remedy.h"
+#include "client/provision/template_file.h"
+#include "client/provision/template_lock.h"
+#include "client/provision/template_remedy.h"
 
 static void check_packages(const struct template_packages *p)
 {

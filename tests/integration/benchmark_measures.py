@@ -16,7 +16,7 @@ MUST_BE_THERE = {("starts", "bare"), ("starts", "engine"), ("starts", "pool"), (
                  ("starts", "carrel"), ("storm", "bare"), ("storm", "engine"), ("storm", "carrel"), ("live", "1"),
                  ("live", "10"), ("live", "carrel"), ("live", "bare"), ("mounts", "0"), ("mounts", "40"),
                  ("files", "read-small"), ("files", "unlink"), ("calls", "getppid"), ("calls", "ioctl"),
-                 ("neighbours", "print"), ("daemon", "live"), ("daemon", "asleep"), ("daemon", "raw"), ("daemon", "http"),
+                 ("neighbours", "print"), ("daemon", "live"), ("daemon", "python"), ("daemon", "asleep"), ("daemon", "raw"), ("daemon", "http"),
                  ("daemon", "5"), ("daemon", "8"), ("filesapi", "read"), ("filesapi", "ls"), ("filesapi", "ls-brief"), ("filesapi", "read-asleep"),
                  ("filesapi", "put"), ("filesapi", "batch"), ("filesapi", "stat-64"), ("filesapi", "1000"),
                  ("plans", "10-1000"), ("plans", "1000-1000"), ("plans", "apply-1000"), ("plans", "undo-1000"),

@@ -149,7 +149,7 @@ def host_state():
     return set(read("/proc/self/mountinfo").splitlines()) | cgroup_dirs() | files - {"/run/carrel"}
 
 
-CALLS = {"clone": 56, "pivot_root": 155, "keyctl": 250, "unshare": 272, "process_vm_readv": 310, "seccomp": 317,
+CALLS = {"clone": 56, "pivot_root": 155, "mount": 165, "keyctl": 250, "unshare": 272, "process_vm_readv": 310, "seccomp": 317,
          "memfd_create": 319, "execveat": 322, "pidfd_send_signal": 424, "open_tree": 428,
          "move_mount": 429, "fsopen": 430, "fsconfig": 431, "fsmount": 432, "pidfd_open": 434,
          "clone3": 435, "close_range": 436, "openat2": 437, "pidfd_getfd": 438, "mount_setattr": 442,

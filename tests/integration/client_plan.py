@@ -173,7 +173,8 @@ class WithoutADaemon(Common, PlanTest):
     def test_the_command_line_is_checked(self):
         for args, word in (((), "say what to do"), (("frobnicate",), "say what to do"), (("show",), "name"), (("show", "a", "b", "c"), "too much"),
                            (("run",), "name a workspace"), (("run", "--dir", self.tree), "no command"), (("show", "--dir"), "a value is missing"),
-                           (("show", "--dir", "/nonexistent/x", "p"), "/nonexistent/x"), (("show", "--frob", "a", "b"), "--frob")):
+                           (("show", "--dir", "/nonexistent/x", "p"), "/nonexistent/x"), (("show", "--frob", "a", "b"), "--frob"),
+                           (("aply",), "did you mean 'apply'?"), (("show", "--hsah", "a"), "did you mean '--hash'?")):
             done = carrel("plan", *args)
             self.one_line(done, word)
         self.assertIn("usage: carrel plan", self.succeeded(carrel("plan", "--help")))

@@ -220,7 +220,7 @@ class Plain(Templates):
         for args, says in ((("template",), "say what to do"), (("template", "bild", "x"), "say what to do"),
                            (("template", "build"), "name a file"), (("template", "show"), "name a template"),
                            (("template", "list", "x"), "too much"), (("template", "rm", "x", "--offline"), "are for carrel template build"),
-                           (("template", "build", "x", "--what"), "unknown option")):
+                           (("template", "build", "x", "--what"), "unknown option"), (("template", "bild", "x"), "did you mean 'build'?")):
             with self.subTest(args=args):
                 self.refuses(*args, says=says)
         self.assertIn("usage: carrel template build", self.says("template", "--help"))

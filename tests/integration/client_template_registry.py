@@ -85,6 +85,10 @@ class Registry(DaemonTest):
         self.assertEqual("1\n", self.says("exec", "desk", "--", "python", "-c", "import six, dateutil; print(1)"))
         self.assertEqual("true\n", self.says("exec", "desk", "--", "bun", "-e", "console.log(require('is-odd')(3))"))
         self.assertIn("six==1.", self.says("template", "show", "lab"))
+        depends = self.says("exec", "desk", "--", "python", "-c", "import tomllib; print(*tomllib.load(open('/pyproject.toml', 'rb'))"
+                                                                  "['project']['dependencies'])")
+        self.assertEqual("six<2 python-dateutil\n", depends)
+        self.says("exec", "desk", "-c", "uv sync --offline && python -c 'import six, dateutil'")  # which removes none of them
         # The same packages in another one, from the shared cache alone.
         self.says("ws", "create", "den", "--python", "--node")
         self.says("exec", "den", "--", "uv", "pip", "install", "six<2")

@@ -322,6 +322,27 @@ class Verbs(DaemonTest):
             self.assertIn(shell.end()[0], (129, -signal.SIGHUP))
             self.wait_for(is_gone, f"a shell goes on that was left after {delay} ms")
 
+    def test_whoever_leaves_a_terminal_takes_the_command_along_also_from_a_slow_daemon(self):
+        """The terminal is left before the daemon has said what the command is called, and then again before it takes a signal."""
+        self.desk()
+        front = self.daemon.front_pid()
+
+        def hold(seconds):
+            time.sleep(0.2)
+            os.kill(front, signal.SIGSTOP)
+            threading.Timer(seconds, os.kill, (front, signal.SIGCONT)).start()
+        for started in (False, True):
+            if not started:
+                hold(4)
+            shell = self.terminal("exec", "--tty", "desk", "-c", "trap '' TERM; echo up; sleep 1000")
+            if started:
+                shell.until(rb"up")
+                hold(4)
+            time.sleep(0.5)
+            shell.process.send_signal(signal.SIGHUP)
+            self.assertEqual(129, shell.end()[0])
+            self.wait_for(lambda: not self.object(self.says("ps", "--json"))["execs"], f"a command goes on: {started}")
+
     def test_exec_with_a_terminal_and_shell_without_one(self):
         self.desk()
         terminal = self.terminal("exec", "--tty", "desk", "-c", "tty; stty size; exit 4", size=(17, 91))
@@ -370,7 +391,9 @@ class Verbs(DaemonTest):
         self.assertEqual("desk\n", self.says("ws", "create", "desk", env=admin))
         made = self.object(self.says("key", "create", "--owner", "alice", "--name", "laptop", "--json", env=admin))
         alice = {**url, "CARREL_KEY": made["key"]}
-        self.assertRegex(self.carrel("key", "create", "--owner", "bob").stdout, r"ck_[a-z2-7]{52}")
+        self.assertRegex(self.carrel("key", "create", "--owner", "bob").stdout, r"\Ack_[a-z2-7]{52}\n\Z")
+        shown = self.terminal("key", "create", "--owner", "bob").end()[1].replace(b"\r\n", b"\n")
+        self.assertRegex(shown, rb"\Aid   k[a-z2-7]{26}\nkey  ck_[a-z2-7]{52}\n.*only time")
         self.assertIn("laptop", self.says("key", "ls"))
         self.assertNotRegex(self.says("key", "ls", env=alice), r"\bbob\b")
         self.one_line(self.carrel("ws", "show", "desk", env=alice), "desk")

@@ -28,14 +28,16 @@ class CommandLine(CarrelTest):
         self.assertRegex(self.succeeded(carrel("--version")), r"\Acarrel \d+\.\d+\S*\n\Z")
 
     def test_no_verb_and_unknown_verbs_are_errors(self):
-        for args in ([], ["fly"], [""], ["--unknown"], ["Run"]):
+        for args in ([], ["fly"], [""], ["--unknown"], ["RUN"]):
             done = carrel(*args)
             self.assertEqual((125, ""), (done.returncode, done.stdout), args)
             self.assertRegex(done.stderr, r"\Acarrel: ")
             self.assertIn("help", done.stderr)
+        for word, meant in (("exce", "exec"), ("Run", "run"), ("templates", "template")):
+            self.assertEqual(f"carrel: there is no verb '{word}'; did you mean '{meant}'?\n", carrel(word).stderr)
 
     def test_unknown_and_incomplete_options_are_named(self):
-        for args, word in ((["--workspce", self.ws], "--workspce"), (["-z"], "-z"), (["--jsonx"], "--jsonx"),
+        for args, word in ((["--workspce", self.ws], "--workspce"), (["--workspce=x"], "did you mean '--workspace'?"), (["-z"], "-z"), (["--jsonx"], "--jsonx"),
                            (["--env"], ""), (["--json=yes"], "--json"), (["---"], "---")):
             with self.subTest(args=args):
                 self.refused(*args, words=(word,))

@@ -105,6 +105,27 @@ class AgentDay(DaemonTest):
         self.assertEqual(204, self.daemon.post(f"/v1/workspaces/{ws}/exec/{done['exec_id']}/kill").status)
         self.wait_for(lambda: self.daemon.execute(ws, left)["stdout"] == "0\n", "a kill does not reach what was left behind")
 
+    def test_what_is_over_at_once_is_told_like_everything_else(self):
+        """Of a command that takes less than 2 ms the front hears once, of others more often."""
+        ws = self.workspace()
+        self.daemon.execute(ws, "true")
+        print_late = "import os, time\nos.write(1, b'soon')\nif os.fork() == 0:\n time.sleep(0.5)\n os.write(1, b'late')"
+        for argv, out, err, code in (
+                (["true"], "", "", 0), (["false"], "", "", 1), (["echo", "hello"], "hello\n", "", 0),
+                (["nosuch"], "", "", 127), (["ls", "/nosuch"], "", "ls: cannot access '/nosuch': No such file or directory\n", 2),
+                (["head", "-c", "300000", "/dev/zero"], "\0" * 300000, "", 0), (["sleep", "0.02"], "", "", 0),
+                (["bash", "-c", "echo a; echo b >&2; sleep 0.01; echo c; exit 3"], "a\nc\n", "b\n", 3),
+                (["python3", "-c", print_late], "soon", "", 0)):
+            with self.subTest(argv=argv[0]):
+                done = self.daemon.post(f"/v1/workspaces/{ws}/exec", {"argv": argv}).json
+                self.assertEqual((out, code), (done["stdout"], done["exit_code"]), done)
+                self.assertIn(err, done["stderr"])
+                row = self.daemon.get(f"/v1/workspaces/{ws}/exec/{done['exec_id']}").json
+                self.assertEqual(("ended", code), (row["state"], row["result"]["exit_code"]))
+                at = f"/v1/workspaces/{ws}/exec/{done['exec_id']}/output?format=raw"
+                self.assertGreaterEqual(len(self.daemon.get(at).bytes), len(out + err))
+        self.wait_for(lambda: self.daemon.get(at).bytes == b"soonlate", "what is left behind can print no more")
+
     def test_server_sent_events_and_one_stream_alone(self):
         ws = self.workspace()
         answer = self.daemon.post(f"/v1/workspaces/{ws}/exec", {"command": "echo a; echo b >&2"},

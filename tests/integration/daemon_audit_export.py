@@ -342,5 +342,26 @@ class Elsewhere(ExportTest):
                 own.close()
 
 
+class Named(DaemonTest):
+    """The daemon is the one that other verbs find too."""
+
+    def test_the_socket_and_the_address_say_whose_record_is_sent(self):
+        self.daemon.post("/v1/keys", {"owner": "named", "scopes": ["user"]})
+        with open(f"{self.daemon.state}/admin.key", encoding="ascii") as file:
+            key = file.read().strip()
+        for name, env in {"socket": {"CARREL_SOCKET": self.daemon.socket},
+                          "url": {"CARREL_URL": f"http://127.0.0.1:{self.daemon.tcp_port()}", "CARREL_KEY": key}}.items():
+            with self.subTest(name):
+                to = self.path(f"{name}.jsonl")
+                done = carrel("audit", "export", "--to", f"file:{to}", env={**os.environ, **env})
+                self.assertEqual(0, done.returncode, done.stderr)
+                with open(to, encoding="utf-8") as file:
+                    sent = [json.loads(json.loads(line)["event"]["original"])["seq"] for line in file]
+                self.assertEqual([r["seq"] for r in self.daemon.audit()], sent)
+        self.assertEqual([], [n for n in os.listdir(os.environ["TMPDIR"]) if n.startswith("carrel-export")])
+        done = carrel("audit", "export", "--to", f"file:{to}", env={**os.environ, "CARREL_SOCKET": self.path("none")})
+        self.assertEqual(125, done.returncode)
+
+
 if __name__ == "__main__":
     unittest.main(verbosity=0)

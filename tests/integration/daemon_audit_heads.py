@@ -1,7 +1,7 @@
 #!/usr/bin/python3 -B
 # SPDX-License-Identifier: Apache-2.0
 # TIMEOUT: 240
-# TAKES: 25
+# TAKES: 35
 """Signed heads of the record: what they show that the chain alone cannot (attack 76), rotation, retention, and who has
 the key."""
 import base64
@@ -9,6 +9,7 @@ import hashlib
 import http.server
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -154,6 +155,7 @@ class Anchored(HeadsTest):
 
     def test_every_tampering_is_named_at_its_first_line(self):
         lines, heads = self.signed()
+        key = carrel("audit", "key", "--state", self.daemon.state).stdout.strip()
         n, seqs = len(lines), [head["seq"] for head in heads]
         middle = seqs[0] + 1  # the line after the first head: index seqs[0]
         changed = lines[middle - 1].replace(b'"actor":"', b'"actor":"m', 1)
@@ -177,11 +179,14 @@ class Anchored(HeadsTest):
         with self.subTest("rewritten, and the heads taken away: seen with those kept elsewhere"):
             anew = rehashed([*lines[:middle - 1], changed, *lines[middle:]], middle)
             there = self.copy(anew, heads=False)
+            self.broken(there, "removed or emptied")
+            os.unlink(f"{there}/heads/keys")
             done = verify(there)
             self.assertEqual(0, done.returncode, "nobody can see this without a head")
             self.assertIn(f"tail unanchored: {n} records, and no signed head", done.stdout)
             self.assertIn("no sink", done.stdout)
-            self.broken(there, "written anew", seqs[0] + 1, options=("--head", kept))
+            self.assertIn("not ruled out: that the record was cut off or written anew", done.stdout)
+            self.broken(there, "written anew", seqs[0] + 1, options=("--head", kept, "--key", key))
 
     def test_a_head_that_was_forged_or_changed_is_told(self):
         lines, heads = self.signed()
@@ -401,6 +406,169 @@ class Anchored(HeadsTest):
             server.server_close()
 
 
+class Robbed(HeadsTest):
+    """What is done to the heads and keys themselves, by somebody who cannot sign."""
+    options = ("--set", "audit_heads=200ms")
+
+    def setUp(self):
+        super().setUp()
+        for _ in range(3):
+            self.work(3)
+            last = len(lines_of(self.daemon.state))
+            self.wait_for(lambda: self.heads() and self.heads()[-1]["seq"] >= last, "no head is signed")
+        self.kept = shutil.copy(f"{self.daemon.state}/heads/heads.jsonl", self.path("kept.jsonl"))
+        self.key = carrel("audit", "key", "--state", self.daemon.state).stdout.strip()
+
+    def spoiled(self, change, *names):
+        """A copy of the state directory after `change` was called with it; all but its workspaces."""
+        there = self.path("spoiled")
+        shutil.rmtree(there, ignore_errors=True)
+        os.mkdir(there)
+        for name in ("audit", "heads", "sink"):
+            shutil.copytree(f"{self.daemon.state}/{name}", f"{there}/{name}")
+        change(there, *names)
+        return there
+
+    @staticmethod
+    def heads_become(function):
+        def change(there):
+            with open(f"{there}/heads/heads.jsonl", "r+b") as file:
+                lines = function(file.read().splitlines(keepends=True))
+                file.seek(0)
+                file.writelines(lines)
+                file.truncate()
+        return change
+
+    def test_heads_that_were_robbed_are_missed(self):
+        self.daemon.stop()
+        other = Daemon(self.path("o"))
+        other.stop()
+
+        def from_other(*names):
+            def change(there):
+                for name in names:
+                    shutil.copy(f"{other.state}/heads/{name}", f"{there}/heads/{name}")
+            return change
+        become = self.heads_become
+        for what, change, words in [
+                ("removed", lambda there: os.unlink(f"{there}/heads/heads.jsonl"), "removed or emptied"),
+                ("emptied", become(lambda lines: []), "removed or emptied"),
+                ("all of heads/ removed", lambda there: shutil.rmtree(f"{there}/heads"), "removed or emptied"),
+                ("rolled back", become(lambda lines: lines[:1]), "heads were taken away"),
+                ("the last one taken away", become(lambda lines: lines[:-1]), "heads were taken away"),
+                ("the last one torn", become(lambda lines: [*lines[:-1], lines[-1][:-9]]), "heads were taken away"),
+                ("swapped", become(lambda lines: [lines[1], lines[0], *lines[2:]]), "they go backwards"),
+                ("reversed", become(lambda lines: lines[::-1]), "they go backwards"),
+                ("one of them emptied", become(lambda lines: [lines[0], b"\n", *lines[2:]]), "is not a signed head"),
+                ("heads of another record", from_other("heads.jsonl"), "the signature is not that of"),
+                ("heads and key of another record", from_other("heads.jsonl", "keys"), "written anew"),
+                ("the keys removed", lambda there: os.unlink(f"{there}/heads/keys"), "the signature is not that of"),
+                ("the keys emptied", lambda there: open(f"{there}/heads/keys", "w").close(), "the signature is not that of"),
+                ("the keys of another", from_other("keys"), "the signature is not that of")]:
+            with self.subTest(what):
+                there = self.spoiled(change)
+                self.broken(there, words)
+                if "key" not in what and "record" not in what:
+                    shutil.rmtree(f"{there}/sink")  # the record shows by itself what was signed
+                    shutil.copy(f"{self.daemon.state}/heads/keys", f"{there}/heads/keys") if os.path.isdir(f"{there}/heads") else 0
+                    self.assertEqual(0 if what.startswith("all of") else 1, verify(there).returncode)
+        self.assertEqual(0, verify(self.daemon.state).returncode)
+
+    def test_what_only_kept_heads_show_is_said_not_to_be_ruled_out(self):
+        def earlier(there):
+            """The whole state directory as it was some heads ago."""
+            first = self.heads()[1]["seq"]
+            self.heads_become(lambda lines: lines[:2])(there)
+            with open(f"{there}/audit/000000001.jsonl", "r+b") as file:
+                lines = file.read().splitlines(keepends=True)
+                file.truncate(sum(map(len, lines[:first])))
+            shutil.rmtree(f"{there}/sink")
+        self.daemon.stop()
+        there = self.spoiled(earlier)
+        done = verify(there)
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertIn("not ruled out: that the end was cut off, together with its heads or since the newest of them, or the "
+                      "whole record replaced and signed with another key; keep heads elsewhere and give them with --head, and "
+                      "the key with --key\n", done.stdout)
+        self.assertIn("that the end was cut off", json.loads(verify(there, "--json").stdout)["not_ruled_out"])
+        self.assertNotIn("another key", verify(there, "--key", self.key).stdout)
+        self.broken(there, "it was cut off", options=("--head", self.kept))
+        self.broken(there, "not in the chain", options=("--head", self.heads(self.kept)[-1]["hash"]))
+        other = Daemon(self.path("o"))
+        other.stop()
+        self.assertEqual(0, verify(other.state).returncode, "another one's record, and key, are whole")
+        self.broken(other.state, "signature is not that of", options=("--key", self.key))
+        self.broken(other.state, "signature is not that of", options=("--head", self.kept))
+        empty = self.path("empty")
+        with open(empty, "w", encoding="ascii"):
+            pass
+        self.broken(self.daemon.state, "holds no signed head", options=("--head", empty))
+        done = verify(self.daemon.state, "--head", self.kept, "--key", self.key)
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertIn(f"not ruled out: that records after {self.heads(self.kept)[-1]['seq']}, the newest vouched for by --head, were "
+                      "cut off\n", done.stdout)
+
+    def test_a_daemon_does_not_go_on_without_the_heads_it_signed(self):
+        self.daemon.stop()
+        heads = f"{self.daemon.state}/heads/heads.jsonl"
+        good, kept = read(heads), self.kept
+        for what, text in {"removed": None, "emptied": "", "rolled back": good[:good.index("\n") + 1]}.items():
+            with self.subTest(what):
+                os.unlink(heads)
+                if text is not None:
+                    with open(heads, "w", encoding="ascii") as file:
+                        file.write(text)
+                    os.chown(heads, os.stat(f"{self.daemon.state}/sink/key").st_uid, -1)
+                done = carrel("serve", "--state", self.daemon.state, "--listen", "127.0.0.1:0", "--set",
+                              f"socket={self.daemon.socket}")
+                self.assertEqual(125, done.returncode)
+                self.assertIn("heads were taken away", done.stderr)
+        os.unlink(heads)
+        os.unlink(f"{self.daemon.state}/sink/last")
+        self.daemon.start()
+        self.assertEqual(["audit.anew"], [r["operation"] for r in self.daemon.audit() if r["operation"].startswith("audit.")])
+        self.daemon.stop()
+        self.broken(self.daemon.state, "the daemon found no signed head")
+        self.assertEqual(0, verify(self.daemon.state, "--head", kept).returncode)
+
+    def test_over_http_they_are_missed_too(self):
+        env = {**os.environ, "CARREL_SOCKET": self.daemon.socket}
+        path = f"{self.daemon.state}/heads/heads.jsonl"
+        good = read(path)
+        first, second, rest = good.split("\n", 2)
+        for text, words in (("", "removed or emptied"), (f"{second}\n{first}\n{rest}", "they go backwards")):
+            with open(path, "w", encoding="ascii") as file:
+                file.write(text)
+            done = carrel("audit", "verify", "--remote", env=env)
+            self.assertEqual(1, done.returncode, done.stdout)
+            self.assertIn(words, done.stderr)
+        with open(path, "w", encoding="ascii") as file:
+            file.write(good)
+        self.assertEqual(0, carrel("audit", "verify", "--remote", env=env).returncode)
+
+    def test_the_line_for_cron_keeps_heads_that_verify_takes(self):
+        with open(f"{os.environ['SRC']}/docs/record.md", encoding="utf-8") as file:
+            line = re.search(r"(?m)^\*/5 \* \* \* \* (ssh .*)$", file.read())[1]
+        os.mkdir(self.path("home"))
+        with open(self.path("ssh"), "w", encoding="ascii") as file:
+            file.write('#!/bin/sh\nshift\nexec sh -c "$*"\n')
+        os.chmod(self.path("ssh"), 0o755)
+        env = {**os.environ, "PATH": f"{self.path('')}:{os.environ['PATH']}", "HOME": self.path("home")}
+        line = line.replace("/var/lib/carrel", self.daemon.state)
+        for _ in range(3):
+            subprocess.run(["sh", "-c", line], cwd=self.path("home"), env=env, check=True)  # as cron does
+            self.work(1)
+            time.sleep(0.3)
+        self.daemon.stop()
+        kept = self.path("home/carrel-heads.jsonl")
+        self.assertEqual(3, len(self.heads(kept)))
+        self.assertEqual(0, verify(self.daemon.state, "--head", kept, "--key", self.key).returncode)
+        there = self.spoiled(lambda there: [shutil.rmtree(f"{there}/{name}") for name in ("heads", "sink")])
+        with open(f"{there}/audit/000000001.jsonl", "r+b") as file:
+            file.truncate(len(file.readline()))
+        self.broken(there, "cut off", options=("--head", kept, "--key", self.key))
+
+
 class Rotated(HeadsTest):
     options = ("--set", "audit_heads=200ms", "--set", "audit_segment=4K")
 
@@ -446,6 +614,17 @@ class Rotated(HeadsTest):
                    for r in self.daemon.audit() if r["operation"] == "audit.retention"):
                 os.unlink(f"{there}/audit/{kept.pop(0)}")
             self.broken(there, "the file is missing", 1)
+        with self.subTest("one in the middle"):
+            there = shutil.copytree(self.daemon.state, self.path("middle"), symlinks=True)
+            names = segments(there)
+            os.unlink(f"{there}/audit/{names[1]}")
+            self.broken(there, "the file is missing", 1, names[1])
+        with self.subTest("heads rolled back to before what was put away"):
+            there = shutil.copytree(self.daemon.state, self.path("back"), symlinks=True)
+            shutil.rmtree(f"{there}/sink")
+            with open(f"{there}/heads/heads.jsonl", "r+b") as file:
+                file.truncate(len(file.readline()))
+            self.broken(there, "heads were taken away")
         with self.subTest("a first line that follows another one"):
             there = shutil.copytree(self.daemon.state, self.path("other"), symlinks=True)
             path = f"{there}/audit/{segments(there)[0]}"

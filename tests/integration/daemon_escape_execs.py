@@ -117,15 +117,16 @@ class EscapeExecs(DaemonTest):
         for pid, found in told.items():
             with self.subTest(pid=pid):
                 self.refused(found)
-        # Another command's process is of the same user; its files in /proc may be read, but it is not to be traced.
+        # Another command's process is of the same user, and may be traced as one's own; its descriptors are not given.
         other = self.python(ws, "print(json.dumps([reach(p) for p in pids() if name_of(p) == 'sleep']))")
         self.assertEqual(1, len(other))
-        self.assertLessEqual({other[0][call] for call in CALLS}, REFUSED, other)
+        self.assertEqual(("done", "EPERM", "EPERM"), tuple(other[0][call] for call in ("attach", "getfd", "kcmp")), other)
         # That these questions can be answered, a child of one's own shows.
         own = self.python(ws, "import subprocess\nchild = subprocess.Popen(['sleep', '9'])\nfound = reach(child.pid)\n"
                               "child.kill()\nprint(json.dumps(found))")
         self.assertEqual(("/usr/bin/sleep", "/", "read"), tuple(own[k] for k in ("exe", "root", "environ")), own)
         self.assertIn("opened", (own["mem"], own["uid_map"]))
+        self.assertEqual("done", own["attach"], "a debugger can do its work")
         # What runs in another workspace is not there at all.
         other = self.workspace()
         seen = self.python(other, "print(json.dumps([open(f'/proc/{p}/cmdline').read() for p in pids() if p != os.getpid()]))")
@@ -138,6 +139,29 @@ class EscapeExecs(DaemonTest):
         for pid, found in told.items():
             with self.subTest(pid=pid):
                 self.refused(found)
+
+    def test_18_who_traces_a_command_cannot_hold_up_its_end(self):
+        ws = self.workspace()
+        traced = self.begin(ws, f"exec sleep {FOREVER}")
+        self.begin(ws, "exec python3 -c '" + REACH.replace("'", '"') + f"""
+import time
+while True:
+    for pid in pids():
+        if name_of(pid) == "sleep":
+            print(call(PTRACE, PTRACE_ATTACH, pid, 0, 0), file=open("/attached", "w"), flush=True)
+            time.sleep({FOREVER})
+    time.sleep(0.01)
+'""")
+        begun = time.monotonic()
+        while self.daemon.execute(ws, "cat /attached 2>/dev/null")["stdout"] != "done\n":
+            self.assertLess(time.monotonic() - begun, PATIENCE, "nobody traces it")
+        began = time.monotonic()
+        answer = self.daemon.post(f"/v1/workspaces/{ws}/exec/{traced}/kill")
+        self.assertEqual(204, answer.status, answer.bytes)
+        end = json.loads(self.daemon.get(f"/v1/workspaces/{ws}/exec/{traced}/output?follow=1").bytes.splitlines()[-1])
+        self.assertEqual(9, end["signal"], end)
+        self.assertLess(time.monotonic() - began, 8, "it was held up")
+        self.assertEqual("ok\n", self.daemon.execute(ws, "echo ok")["stdout"])
 
     def test_19_proc_during_a_storm_of_commands_shows_nothing_of_the_host(self):
         ws = self.workspace()

@@ -445,7 +445,7 @@ class Busy(PlanTest):
 class Ends(PlanTest):
     def test_a_workspace_deleted_while_its_plan_waits(self):
         self.make({"approval": "required"})
-        judge = self.daemon.key("judge", ("approve",))
+        judge = self.daemon.key("admin", ("approve",))
         made = self.submit([{"op": "create", "path": "a", "content": "1"}])
         bucket = self.bucket()
         self.assertEqual(204, self.daemon.request("DELETE", f"/v1/workspaces/{self.ws}").status)

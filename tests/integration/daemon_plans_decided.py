@@ -24,7 +24,7 @@ class Approvals(PlanTest):
     def setUp(self):
         super().setUp()
         self.alice = self.daemon.key("alice")
-        self.judge = self.daemon.key("judge", ("approve",))
+        self.judge = self.daemon.key("alice", ("approve",))
 
     def decide(self, plan, what, key, **body):
         return self.daemon.post(f"/v1/workspaces/{self.ws}/plans/{plan}/{what}", body, key=key)
@@ -53,16 +53,21 @@ class Approvals(PlanTest):
 
     def test_who_may_not(self):
         made = self.pending()
-        admin = self.daemon.key("carol", ("admin", "user", "approve"))
-        same = self.daemon.key("alice", ("approve", "user"))
-        refused = [("the owner's own key", self.alice, made["hash"]), ("another key of the same principal", same, made["hash"]),
-                   ("the administrator without the scope", None, made["hash"]), ("another hash", self.judge, "0" * 64),
+        itself = self.daemon.key("alice", ("approve", "user"))
+        others = self.daemon.key("judge", ("approve",))
+        refused = [("the owner's own key", self.alice, made["hash"]), ("another that has not the scope", self.daemon.key("alice"), made["hash"]),
+                   ("one that has another scope beside", self.daemon.key("alice", ("user", "read")), made["hash"]),
+                   ("the administrator without a key", None, made["hash"]), ("another hash", self.judge, "0" * 64),
                    ("no hash", self.judge, None)]
         for who, key, value in refused:
             body = {"hash": value} if value else {}
             answer = self.decide(made["id"], "approve", key, **body)
             self.assertEqual((403, "approval_refused"), (answer.status, answer.code), (who, answer.bytes))
+        self.assertEqual(404, self.decide(made["id"], "approve", others, hash=made["hash"]).status)
         self.assertEqual("pending", self.plan(made["id"])["state"])
+        own = self.submit([{"op": "create", "path": "c", "content": "3"}], key=itself)
+        answer = self.decide(own["id"], "approve", itself, hash=own["hash"])
+        self.assertEqual((403, "approval_refused"), (answer.status, answer.code), "the scope on the author's own key")
         # Of another workspace, an older plan, and once more.
         answer = self.decide(made["id"], "approve", self.judge, hash=made["hash"])
         self.assertEqual(200, answer.status, answer.bytes)
@@ -75,7 +80,8 @@ class Approvals(PlanTest):
         answer = self.daemon.post(f"/v1/workspaces/{first}/plans/{other['id']}/approve", {"hash": other["hash"]}, key=self.judge)
         self.assertEqual((404, "plan_not_found"), (answer.status, answer.code))
         self.assertTrue([r for r in self.operations("plan.approve") if r["result"] == "refused"])
-        self.assertTrue(admin)
+        admin = self.daemon.key("carol", ("admin",))
+        self.assertEqual(200, self.decide(other["id"], "approve", admin, hash=other["hash"]).status)
 
     def test_keys_that_made_each_other(self):
         parent = self.daemon.key("parent", ("admin", "user"))
@@ -85,14 +91,16 @@ class Approvals(PlanTest):
             self.assertEqual(201, answer.status, answer.bytes)
             return answer.json["key"]
         agent = made_by(parent, "agent", "user", "admin")
-        child = made_by(agent, "child", "approve")
-        sister = made_by(parent, "sister", "approve")
+        child = made_by(agent, "agent", "approve")
+        grandchild = made_by(made_by(agent, "agent", "owner"), None, "approve")
+        sister = made_by(parent, "agent", "approve")
         self.make({"approval": "required"}, key=agent)
         made = self.submit([{"op": "create", "path": "a", "content": "1"}], key=agent)
-        for who, key in (("made by the plan's key", child), ("made by its parent", sister)):
+        for who, key in (("made by the plan's key", child), ("made by one that it made", grandchild)):
             answer = self.decide(made["id"], "approve", key, hash=made["hash"])
             self.assertEqual((403, "approval_refused"), (answer.status, answer.code), who)
-        self.assertEqual(200, self.decide(made["id"], "approve", self.judge, hash=made["hash"]).status)
+        self.assertEqual(404, self.decide(made["id"], "approve", self.judge, hash=made["hash"]).status)
+        self.assertEqual(200, self.decide(made["id"], "approve", sister, hash=made["hash"]).status, "they have one maker")
 
     def test_some_operations(self):
         made = self.pending()
@@ -112,7 +120,7 @@ class Approvals(PlanTest):
         self.assertEqual(409, self.decide(made["id"], "apply", self.alice).status)
         made = self.pending({"expires": "1s"})
         self.wait_state(made["id"], "expired")
-        self.assertEqual(404, self.decide(made["id"], "approve", self.judge, hash=made["hash"]).status)
+        self.assertEqual(403, self.decide(made["id"], "approve", self.judge, hash=made["hash"]).status)
         self.assertTrue(self.operations("plan.expire"))
 
     def test_a_judge_sees_plans_and_nothing_else(self):
@@ -121,8 +129,7 @@ class Approvals(PlanTest):
                              ("POST", f"/plans/{made['id']}/apply"), ("DELETE", f"/plans/{made['id']}")):
             answer = self.daemon.request(method, f"/v1/workspaces/{self.ws}{path}", {} if method == "POST" else None, key=self.judge)
             self.assertIn(answer.status, (403, 404), (method, path, answer.bytes))
-        self.make(key=self.alice)
-        self.assertEqual(404, self.daemon.get(f"/v1/workspaces/{self.ws}/plans", key=self.judge).status)
+        self.assertEqual(404, self.daemon.get(f"/v1/workspaces/{self.ws}/plans", key=self.daemon.key("judge", ("approve",))).status)
 
     def test_what_needs_review_waits_also_without_the_policy(self):
         self.make(key=self.alice)
@@ -169,42 +176,28 @@ class Approvals(PlanTest):
         self.assertEqual((409, "plan_stale"), (answer.status, answer.code), answer.bytes)
         self.assertEqual((b"mine", None), (self.read("acl"), self.read("feature")))
 
-    def test_a_judge_sees_what_waits_and_what_it_decided(self):
-        second = self.daemon.key("second", ("approve",))
-        self.make(key=self.alice)
-        early = self.submit([{"op": "create", "path": "e", "content": "1"}], key=self.alice)["id"]
-        self.ask(early, "apply", key=self.alice)
-        answer = self.daemon.request("PATCH", f"/v1/workspaces/{self.ws}", {"policy": {"plan": {"approval": "required"}}})
-        self.assertEqual(200, answer.status, answer.bytes)
-        opened = self.plan_run("echo secret > s", key=self.alice, keep_open=True)["plan"]["id"]
-
-        def seen(key):
-            at = f"/v1/workspaces/{self.ws}/plans"
-            listed = self.daemon.get(at, key=key)
-            found = {p["id"] for p in listed.json["plans"]} if listed.status == 200 else set()
-            self.assertEqual(found, {p["id"] for p in self.daemon.get("/v1/plans", key=key).json["plans"]})
-            for plan in (early, opened, waiting):
-                for path in ("", "?operations=1", "/diff?path=s"):
-                    status = self.daemon.get(f"{at}/{plan}{path}", key=key).status
-                    if plan not in found:
-                        self.assertEqual(404, status, (plan, path))
-                for what in ("approve", "reject"):
-                    if plan not in found:
-                        self.assertEqual(404, self.decide(plan, what, key, hash="0" * 64).status)
-                if plan in found:
-                    self.assertEqual(200, self.daemon.get(f"{at}/{plan}", key=key).status)
-            return listed.status, found
-        waiting = "p" + "a" * 26
-        self.assertEqual((404, set()), seen(self.judge))
-        made = self.submit([{"op": "create", "path": "w", "content": "1"}], key=self.alice)
-        waiting = made["id"]
-        self.assertEqual((200, {waiting}), seen(self.judge))
-        self.assertEqual((200, {waiting}), seen(second))
-        self.assertEqual(200, self.decide(waiting, "approve", self.judge, hash=made["hash"]).status)
-        self.assertEqual((200, {waiting}), seen(self.judge))
-        self.assertEqual((404, set()), seen(second))
-        self.assertEqual({early, opened, waiting},
-                         {p["id"] for p in self.daemon.get(f"/v1/workspaces/{self.ws}/plans", key=self.alice).json["plans"]})
+    def test_a_judge_sees_the_plans_of_its_owner_and_of_the_workspaces_it_was_made_for(self):
+        made = self.daemon.post("/v1/keys", {"owner": "alice", "scopes": ["approve"], "workspaces": ["case-?"]}).json["key"]
+        others = self.daemon.key("judge", ("approve",))
+        keys = {"alice's": self.judge, "of some": made, "another's": others}
+        plans = {}
+        for ws in ("case-1", "desk"):
+            self.make({"approval": "required"}, key=self.alice, id=ws)
+            plans[ws] = self.submit([{"op": "create", "path": "w", "content": "1"}], key=self.alice)
+        for who, key in keys.items():
+            seen = {"alice's": {"case-1", "desk"}, "of some": {"case-1"}, "another's": set()}[who]
+            listed = {p["workspace"] for p in self.daemon.get("/v1/plans", key=key).json["plans"]}
+            self.assertEqual(seen, listed, who)
+            for ws, plan in plans.items():
+                at = f"/v1/workspaces/{ws}/plans"
+                expected = 200 if ws in seen else 404
+                for path in (at, f"{at}/{plan['id']}", f"{at}/{plan['id']}?operations=1", f"{at}/{plan['id']}/diff?path=w"):
+                    self.assertEqual(expected, self.daemon.get(path, key=key).status, (who, path))
+                if ws not in seen:
+                    for what in ("approve", "reject"):
+                        self.assertEqual(404, self.daemon.post(f"{at}/{plan['id']}/{what}", {"hash": plan["hash"]}, key=key).status)
+        answer = self.daemon.post(f"/v1/workspaces/case-1/plans/{plans['case-1']['id']}/approve", {"hash": plans["case-1"]["hash"]}, key=made)
+        self.assertEqual((200, "approved"), (answer.status, answer.json.get("state")), answer.bytes)
 
     def test_a_policy_tightened_since_holds_for_plans_that_were_made_before(self):
         self.make(key=self.alice)

@@ -189,6 +189,9 @@ class Shared(TemplateTest):
     def test_its_start_command_runs_whenever_the_sandbox_starts(self):
         self.build(spec={"start": "echo $A >> /started; sleep 1000", "env": {"A": "begun"}})
         ws = self.on()
+        for answer in (self.daemon.post("/v1/workspaces", {"id": "fresh", "template": "base", "policy": {"tmp": "exec"}}),
+                       self.daemon.request("PATCH", f"/v1/workspaces/{ws}", {"policy": {"tmp": "exec"}})):
+            self.assertEqual(400, answer.status, answer.bytes)  # it would run on, or wake one sandbox after the other
         for times in (1, 2):
             self.run_in(ws, "true")
             self.until(lambda times=times: self.run_in(ws, "cat /started 2>/dev/null; true") == "begun\n" * times,

@@ -126,8 +126,8 @@ class Daemon:
             raise AssertionError(f"exec: {answer.status} {answer.bytes!r}")
         return answer.json
 
-    def key(self, owner, scopes=("user",)):
-        answer = self.post("/v1/keys", {"owner": owner, "scopes": list(scopes)})
+    def key(self, owner, scopes=("user",), **more):
+        answer = self.post("/v1/keys", {"owner": owner, "scopes": list(scopes), **more})
         assert answer.status == 201, answer.bytes
         return answer.json["key"]
 

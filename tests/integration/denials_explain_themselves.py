@@ -64,26 +64,34 @@ class Denials(CarrelTest):
 
     # --- network ---
 
-    def connection(self, family, elsewhere, shown):
+    def connection(self, family, elsewhere):
         address = own_address(family, elsewhere) or {socket.AF_INET: "127.0.0.1", socket.AF_INET6: "::1"}[family]
         script = "socket.create_connection(({!r}, {}), timeout=5).close()"
         result = self.python(f"try: {script.format(elsewhere, 443)}\nexcept OSError as e: print(e.errno)")
         self.assertEqual("101\n", result["stdout"], "ENETUNREACH, from the kernel itself")
-        self.denied(result, re.escape(f"connect {shown}:443"), "network none", NETWORK_FIX)
+        self.denied(result, "use the network", "network none", NETWORK_FIX)
         with socket.create_server((address, 0), family=family) as server:
             self.works(script.format(address, server.getsockname()[1]), "--net", "host")
 
     def test_connection(self):
-        self.connection(socket.AF_INET, "203.0.113.5", "203.0.113.5")
+        self.connection(socket.AF_INET, "203.0.113.5")
 
     def test_connection_over_ipv6(self):
-        self.connection(socket.AF_INET6, "2001:db8::5", "[2001:db8::5]")
+        self.connection(socket.AF_INET6, "2001:db8::5")
+
+    def test_connections_are_counted_also_when_the_command_is_killed(self):
+        script = "for _ in range(3):\n    try: socket.create_connection(('203.0.113.5', 443))\n    except OSError: pass\n"
+        counted = self.denied(self.python(script), "use the network", "network none", NETWORK_FIX)
+        self.assertEqual(3, counted["count"])
+        killed = self.python(script + "import time; time.sleep(60)", "--timeout", "1s")
+        self.assertEqual("timeout", killed["reason"])
+        self.assertEqual(3, self.denied(killed, "use the network", "network none", NETWORK_FIX)["count"])
 
     def test_datagram(self):
         script = "socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ({!r}, {}))"
         result = self.python(f"try: {script.format('203.0.113.5', 9)}\nexcept OSError as e: print(e.errno)")
         self.assertEqual("101\n", result["stdout"])
-        self.denied(result, r"send to 203\.0\.113\.5:9", "network none", NETWORK_FIX)
+        self.denied(result, "use the network", "network none", NETWORK_FIX)
         address = own_address(socket.AF_INET, "203.0.113.5") or "127.0.0.1"
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
             server.bind((address, 0))
@@ -91,10 +99,9 @@ class Denials(CarrelTest):
             self.assertEqual(b"x", server.recv(10))
 
     def test_datagram_whose_address_the_filter_does_not_see(self):
-        """sendmsg has it in memory; the error output tells."""
+        """sendmsg has it in memory; the kernel counts it, and what the error output says is not told twice."""
         script = "socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendmsg([b'x'], [], 0, ({!r}, {}))"
-        self.denied(self.python(script.format("203.0.113.5", 9)), "use the network", "network none", NETWORK_FIX,
-                    "inferred")
+        self.denied(self.python(script.format("203.0.113.5", 9)), "use the network", "network none", NETWORK_FIX)
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
             server.bind(("127.0.0.1", 0))
             self.works(script.format(*server.getsockname()), "--net", "host")
@@ -105,7 +112,7 @@ class Denials(CarrelTest):
                  "except OSError as e: print(e.errno)"
         result = self.python(script)
         self.assertEqual(f"{socket.EAI_AGAIN}\n", result["stdout"])
-        self.denied(result, r"look up a name \(127\.0\.0\.1:53\)", "network none", NETWORK_FIX)
+        self.denied(result, "use the network", "network none", NETWORK_FIX)
         followed = self.python(script, "--net", "host")
         host = subprocess.run([PYTHON, "-c", PRELUDE + script], capture_output=True, text=True, check=True)
         self.assertEqual((host.stdout, []), (followed["stdout"], followed["denials"]), "as the host does")
@@ -156,7 +163,8 @@ class Denials(CarrelTest):
 
     def test_set_id_bits(self):
         write(os.path.join(self.ws, "file"))
-        self.refuses("call(90, b'/file', 0o4755)", "chmod with mode 4755", "filter: set-id bits", "chmod 755")
+        self.refuses("call(90, b'/file', 0o4755)", "chmod with mode 4755", "filter: set-id bits", "chmod 755", "0")
+        self.assertEqual(0o755, os.stat(os.path.join(self.ws, "file")).st_mode & 0o7777)
         self.refuses("call(257, -100, b'/new', 0o102, 0o2600)", "open with mode 2600", "filter: set-id bits", "ug-s")
         self.works("os.chmod('/file', 0o755); os.close(os.open('/new', os.O_CREAT, 0o600))")
 
@@ -229,9 +237,10 @@ class Denials(CarrelTest):
         self.ok("--", "true")
 
     def test_other_processes(self):
-        for number, name in ((101, "ptrace"), (310, "process_vm_readv"), (312, "kcmp"), (438, "pidfd_getfd")):
+        for number, name in ((440, "process_madvise"), (312, "kcmp"), (438, "pidfd_getfd")):
             self.refuses(f"call({number}, 0, 0, 0, 0, 0, 0)", name, "filter: other processes", DIR_FIX)
-        self.works("assert call(101, 0, 0, 0, 0) == 0", level=("--level", "dir"))
+        self.works("assert call(101, 0, 0, 0, 0) == 0")
+        self.works("assert call(312, os.getpid(), os.getpid(), 0, 0, 0) == 0", level=("--level", "dir"))
 
     def test_keyrings(self):
         for number, name in ((250, "keyctl"), (248, "add_key"), (249, "request_key")):
@@ -327,8 +336,7 @@ class Denials(CarrelTest):
 
     def test_the_same_again_is_counted_and_too_many_kinds_are_dropped(self):
         result = self.python("for _ in range(7): call(161, b'/')\n"
-                             "for port in range(1000, 1100):\n"
-                             "    socket.socket().connect_ex(('192.0.2.1', port))\n"
+                             "for family in range(1000, 1100): call(41, family, 1, 0)\n"
                              "call(165, 0, 0, 0, 0, 0)")
         self.assertEqual(7, self.denied(result, "chroot", "filter: change of root", "--workspace")["count"])
         self.denied(result, "mount", "filter: mounts", "--ro")

@@ -11,7 +11,7 @@ from carreltest import PYTHON, CarrelTest, carrel, write
 
 ENVIRONMENT = {
     "HOME": "/", "USER": "user", "LOGNAME": "user", "PWD": "/", "LANG": "C.UTF-8",
-    "PATH": "/node_modules/.bin:/.venv/bin:/opt/carrel/bin:/usr/local/bin:/usr/bin:/bin",
+    "PATH": "/node_modules/.bin:/.venv/bin:/opt/carrel/bin:/usr/local/bin:/usr/bin:/bin:/etc/carrel/bin",
     "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONNOUSERSITE": "1",
     "MPLBACKEND": "Agg", "NODE_ENV": "development", "NODE_PATH": "/node_modules",
     "UV_CACHE_DIR": "/.cache/uv", "npm_config_cache": "/.cache/npm",
@@ -53,6 +53,14 @@ class LooksAsDesignedInside(CarrelTest):
             "--env", "EMPTY=", "--env", "A=2", "--env", "ümlaut=ß", "--", "env", "-0"))
         self.assertEqual(ENVIRONMENT | {"A": "2", "B": "two words = fine\nsecond line",
                                         "HOME": "/tmp", "EMPTY": "", "ümlaut": "ß"}, shown)
+
+    def test_variables_for_python_that_others_set_are_not_needed_and_passed_on(self):
+        show = "import os, sys; print(os.environ.get('PYTHONPATH'), '/more' in sys.path, sys.flags.no_user_site)"
+        self.assertEqual("None False 1\n", self.ok("--", "python3", "-c", show))
+        self.assertEqual("/more True 1\n", self.ok("--env", "PYTHONPATH=/more", "--", "python3", "-c", show))
+        self.ok("-c", "python3 -m venv --without-pip /.venv && echo x=1 >$(echo /.venv/lib/python3*/site-packages)/own.py")
+        self.assertEqual("1\n", self.ok("--", "python", "-c", "import own; print(own.x)"))  # which is what they are for
+        self.assertNotEqual(0, self.run_in("--", "/usr/bin/python3", "-c", "import own").returncode)
 
     def test_env_path_decides_where_the_command_is_found(self):
         write(f"{self.ws}/tool", "#!/bin/sh\necho found\n")
@@ -142,6 +150,17 @@ class LooksAsDesignedInside(CarrelTest):
                            ("/etc/alternatives", "-d"), ("/etc/ssl/certs", "-d")):
             if os.path.exists(name):
                 self.ok("--", "test", what, name)
+
+    def test_python_is_python3_unless_something_else_is_called_python(self):
+        if not os.path.exists("/usr/bin/python3"):
+            self.skipTest("no python3 here")
+        version = "import sys; print(sys.version, sys.prefix)"
+        self.assertEqual(self.ok("--", "python3", "-c", version), self.ok("--", "python", "-c", version))
+        self.assertEqual("env\n", self.ok("-c", "printf '#!/usr/bin/env python\nprint(\"env\")\n' >x; chmod +x x; ./x"))
+        self.assertNotEqual(0, self.run_in("-c", "touch /etc/carrel/bin/x || rm /etc/carrel/bin/python").returncode)
+        self.ok("-c", "python -m venv --without-pip /.venv")  # and a venv made with it is whole
+        self.assertEqual("/.venv /.venv/bin/python\n",
+                         self.ok("--", "python", "-c", "import json, sys; print(sys.prefix, sys.executable)"))
 
     def test_what_alternatives_point_to_works(self):
         self.ok("-c", "for link in /etc/alternatives/*; do case $link in *.gz) ;; *) "

@@ -231,7 +231,7 @@ def operation_line(tree, o, taken):
 
 
 def census(tree, top, taken):
-    """As src/plan/census.c: everything below, but what operations name and what lies below that."""
+    """As src/plan/core/tree_digest.c: everything below, but what operations name and what lies below that."""
     entries, size, digest = 0, 0, hashlib.sha256()
     for path, st in sorted(walk(os.path.join(tree, top)), key=lambda item: order(item[0])):
         parts = path.split(b"/")

@@ -126,7 +126,7 @@ class PlanTest(CarrelTest):
 
 
 class DaemonPlanTest(PlanTest):
-    """The same through a daemon. `approver` is another's key, which may approve."""
+    """The same through a daemon. `approver` is another key of the owner's, which may approve."""
 
     def setUp(self):
         super().setUp()
@@ -139,7 +139,7 @@ class DaemonPlanTest(PlanTest):
         answer = self.daemon.post("/v1/workspaces", {"id": self.ws, "owner": "ann", "policy": policy})
         self.assertEqual(201, answer.status, answer.bytes)
         self.tree = self.path("s", "main", "threads", self.ws)
-        self.user, self.approver = self.daemon.key("ann"), self.daemon.key("boss", ("approve",))
+        self.user, self.approver = self.daemon.key("ann"), self.daemon.key("ann", ("approve",))
 
     def tearDown(self):
         self.daemon.stop()

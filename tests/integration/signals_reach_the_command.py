@@ -7,7 +7,7 @@ import signal
 import subprocess
 import unittest
 
-from carreltest import CARREL, PATIENCE, CarrelTest, children, reap_until_alone
+from carreltest import CARREL, PATIENCE, CarrelTest, reap_until_alone
 
 
 class SignalsReachTheCommand(CarrelTest):
@@ -78,7 +78,7 @@ class SignalsReachTheCommand(CarrelTest):
     def test_the_command_is_in_a_session_of_its_own(self):
         shown = self.ok("-c", "ps -o pid=,pgid=,sid= -p $$").split()
         self.assertEqual(1, len(set(shown)), shown)
-        self.assertEqual([], children())
+        self.assertEqual([], reap_until_alone())
 
 
 def descendants(pid):

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "base/buf.h"
-#include "files/call.h"
+#include "files/core/call.h"
 
 struct answer {
     struct files_head head;

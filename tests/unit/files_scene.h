@@ -11,8 +11,8 @@
 #include <sys/stat.h>
 
 #include "base/fd.h"
-#include "files/call.h"
-#include "files/paths.h"
+#include "files/core/call.h"
+#include "files/core/paths.h"
 #include "unit.h"
 
 /* A program need not use all of it. Not inline: sanitized, that compiles half as fast. */

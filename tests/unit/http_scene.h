@@ -36,6 +36,7 @@ static struct scene {
     int requests;
     int done;
     int complete;
+    int evicted;
     int64_t uid;
     size_t body_bytes;   /* that on_body took */
     size_t body_allowed; /* SIZE_MAX: any number */
@@ -69,6 +70,14 @@ static int64_t on_head(void *owner, struct exchange *x)
     (void)owner;
     s.heads++;
     s.uid = http_peer_uid(x);
+    if (strncmp(http_request_of(x)->path, "/of/", 4) == 0) {
+        const char *whose = http_request_of(x)->path + 4;
+        const char *key = http_header(http_request_of(x), "x-key");
+        enum http_limit limit = http_charge(x, whose, key ? key : "-", strcmp(whose, "admin") == 0);
+        const char *setting = http_limit_setting(limit);
+        if (limit)
+            http_reply(x, 429, "text/plain", NULL, setting, strlen(setting));
+    }
     if (is(x, "/early"))
         http_reply(x, 403, "text/plain", NULL, "no", 2);
     if (is(x, "/both"))
@@ -97,7 +106,16 @@ static void on_request(void *owner, struct exchange *x)
     s.requests++;
     (void)snprintf(s.request, sizeof(s.request), "%s %s %.100s", http_request_of(x)->path,
                    http_request_of(x)->query, body);
-    if (is(x, "/later")) {
+    if (strcmp(http_request_of(x)->query, "later") == 0) {
+        s.waiting = x;
+    } else if (strcmp(http_request_of(x)->query, "news") == 0) {
+        enum http_limit limit = http_hold(x, HTTP_NEWS);
+        const char *setting = http_limit_setting(limit);
+        if (limit)
+            http_reply(x, 429, "text/plain", NULL, setting, strlen(setting));
+        else
+            http_stream(x, 200, "text/plain", NULL, pull, NULL);
+    } else if (is(x, "/later")) {
         s.waiting = x;
     } else if (is(x, "/stream")) {
         s.stream = x;
@@ -129,6 +147,22 @@ static void on_done(void *owner, struct exchange *x, bool complete)
     s.complete += complete;
 }
 
+/* A stream ends with a last word, what was not answered is refused. */
+static void on_evict(void *owner, struct exchange *x, enum http_limit limit)
+{
+    const char *setting = http_limit_setting(limit);
+
+    (void)owner;
+    s.evicted++;
+    if (!http_is_answered(x)) {
+        http_reply(x, 429, "text/plain", NULL, setting, strlen(setting));
+        return;
+    }
+    s.to_pull = s.pulled;
+    s.stream_is_dry = false;
+    http_wake(x);
+}
+
 /* Says whether there was an exchange, so that a test sees it. */
 static void on_refusal(void *owner, struct exchange *x, char *headers, size_t size)
 {
@@ -154,7 +188,8 @@ static int listen_somewhere(bool on_unix)
 
 static int open_scene(bool on_unix, const struct http_options *options)
 {
-    static const struct http_calls calls = {on_head, on_body, on_request, on_done, on_refusal};
+    static const struct http_calls calls = {on_head, on_body,    on_request,
+                                            on_done, on_refusal, on_evict};
 
     s = (struct scene){.tick.ring = on_tick, .body_allowed = SIZE_MAX};
     s.listener = listen_somewhere(on_unix);

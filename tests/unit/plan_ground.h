@@ -10,9 +10,10 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
+#include <time.h>
 #include <unistd.h>
 
-#include "plan/plan.h"
+#include "plan/core/plan.h"
 
 struct ground {
     char folder[4096];
@@ -60,6 +61,19 @@ static inline void ground_close(struct ground *g)
     (void)close(g->tree);
     (void)close(g->dir);
     (void)nftw(g->folder, ground_remove, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+/* The clock's next tick: what is made now is younger than all there is. */
+static inline int ground_later(void)
+{
+    struct timespec now;
+    struct timespec then;
+    int r = clock_gettime(CLOCK_REALTIME_COARSE, &then);
+
+    do
+        r |= clock_gettime(CLOCK_REALTIME_COARSE, &now);
+    while (r == 0 && now.tv_sec == then.tv_sec && now.tv_nsec == then.tv_nsec);
+    return r;
 }
 
 static inline int ground_write(const struct ground *g, const char *path, const char *content)

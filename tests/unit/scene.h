@@ -77,7 +77,7 @@ static inline int prepare(struct scene *s)
 {
     scene_forget(s);
     s->prepared = true;
-    return run_prepare(s->run, &s->spec, true, &s->err);
+    return run_prepare(s->run, &s->spec, true, NULL, &s->err);
 }
 
 #define SCENE(name)                                                                                \

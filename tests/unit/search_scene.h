@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 
 #include "base/buf.h"
-#include "files/call.h"
+#include "files/core/call.h"
 
 /* A program need not use all of it. Not inline: sanitized, that compiles half as fast. */
 #pragma GCC diagnostic push

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "sandbox/session.h"
+#include "sandbox/session/session.h"
 #include "unit.h"
 
 /* A program need not use all of it. */

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "store/db.h"
-#include "store/store.h"
+#include "front/store/db.h"
+#include "front/store/store.h"
 #include "unit.h"
 
 /* A program need not use all of it. Not inline: sanitized, that compiles half as fast. */

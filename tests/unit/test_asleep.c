@@ -2,9 +2,9 @@
 /* front/asleep: which calls on files need not wake their workspace, by their names. */
 #include "unit.h"
 
-#include "broker/protocol.h"
-#include "files/protocol.h"
-#include "front/asleep.h"
+#include "front/files/asleep.h"
+#include "protocol/broker.h"
+#include "protocol/files.h"
 
 static const char *const mounts[] = {"/srv/data",    "/data/in", "ro", "/srv/more",
                                      "//slashes/in", "ro",       NULL};

@@ -13,10 +13,10 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
+#include "audit/export/export.h"
 #include "audit/head.h"
+#include "audit/sink/keep.h"
 #include "base/fd.h"
-#include "export/export.h"
-#include "sink/keep.h"
 
 /* --- the disk, as the tests want it --- */
 
@@ -249,6 +249,25 @@ TEST(a_record_that_made_no_document_is_read_again)
     CHECK(batch_fill(&batch, &source, 2, &err) == 0 && batch.count == 3);
     CHECK(batch.facts[0].seq == 3 && batch.facts[2].seq == 5);
     CHECK(batch_fill(&batch, &source, 5, &err) == 0 && batch.count == 0);
+    batch_clear(&batch);
+    audit_reader_close(source.reader);
+    close_scene();
+    return 0;
+}
+
+TEST(a_record_is_not_sent_before_it_is_on_disk)
+{
+    static struct batch batch;
+    struct batch_source source = {.record = "audit", .host = "host"};
+    struct err err;
+
+    CHECK(open_scene() && write_record(5));
+    sync_error = EIO;
+    CHECK(batch_fill(&batch, &source, 2, &err) < 0 && err.os_errno == EIO && batch.count == 0);
+    sync_error = EROFS; /* where nothing can be lost */
+    CHECK(batch_fill(&batch, &source, 2, &err) == 0 && batch.count == 3);
+    CHECK(batch.facts[0].seq == 3);
+    sync_error = 0;
     batch_clear(&batch);
     audit_reader_close(source.reader);
     close_scene();

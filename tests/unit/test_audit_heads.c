@@ -7,11 +7,11 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "audit/export/bulk.h"
+#include "audit/export/ecs.h"
+#include "audit/export/target.h"
 #include "audit/head.h"
 #include "audit/retain.h"
-#include "export/bulk.h"
-#include "export/ecs.h"
-#include "export/target.h"
 
 static const char a_time[] = "2026-01-02T03:04:05.678901Z";
 

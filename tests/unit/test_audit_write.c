@@ -135,6 +135,71 @@ TEST(a_thousand_records_share_a_few_syncs)
     return 0;
 }
 
+static void await_syncs(int n)
+{
+    while (syncs < n)
+        usleep(1000);
+}
+
+/* A command's end may be told then. */
+TEST(what_is_written_here_is_in_the_file_while_another_waits_for_the_disk)
+{
+    struct audit *audit;
+    struct err err;
+    size_t n;
+
+    new_dir();
+    CHECK(audit_open(&audit, dir, -1, SEGMENT, &err) == 0);
+    syncs = 0;
+    pthread_mutex_lock(&gate);
+    CHECK(add(audit, "key.create", "") == 1);
+    await_syncs(1);
+    CHECK(audit_add(audit, &(struct audit_record){"a", "w", "r", "exec.end", "exit", ""}) == 2);
+    CHECK(!strstr(read_file(1, &n), "exec.end"));
+    audit_write_here(audit);
+    CHECK(strstr(read_file(1, &n), "exec.end") && audit_synced(audit) == 0);
+    pthread_mutex_unlock(&gate);
+    CHECK(wait_for(audit, 1));
+    CHECK(audit_synced(audit) == 1); /* not what came after the sync had begun */
+    audit_push(audit);
+    CHECK(wait_for(audit, 2) && syncs == 2);
+    audit_close(audit);
+    CHECK(!verify(NULL).problem[0] && verify(NULL).records == 2);
+    CHECK(remove_dir() == 0);
+    return 0;
+}
+
+static void *open_gate(void *unused)
+{
+    usleep(20000);
+    pthread_mutex_unlock(&gate);
+    return unused;
+}
+
+TEST(a_segment_is_not_left_while_the_disk_is_waited_for)
+{
+    struct audit *audit;
+    pthread_t other;
+    struct err err;
+    size_t n;
+
+    new_dir();
+    CHECK(audit_open(&audit, dir, -1, 1, &err) == 0);
+    syncs = 0;
+    pthread_mutex_lock(&gate);
+    CHECK(add(audit, "key.create", "") == 1);
+    await_syncs(1);
+    CHECK(audit_add(audit, &(struct audit_record){"a", "w", "r", "exec.end", "exit", ""}) == 2);
+    CHECK(pthread_create(&other, NULL, open_gate, NULL) == 0);
+    audit_write_here(audit);
+    CHECK(pthread_join(other, NULL) == 0);
+    CHECK(audit_synced(audit) == 1 && strstr(read_file(2, &n), "exec.end"));
+    audit_close(audit);
+    CHECK(!verify(NULL).problem[0] && verify(NULL).records == 2);
+    CHECK(remove_dir() == 0);
+    return 0;
+}
+
 TEST(the_queue_is_bounded_and_what_it_refuses_leaves_no_gap)
 {
     static char details[60001];

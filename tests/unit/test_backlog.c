@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "front/backlog.h"
+#include "front/exec/input.h"
 
 #include <errno.h>
 #include <fcntl.h>

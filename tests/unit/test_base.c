@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* base/: errors by value, bounded buffers, arenas, owned descriptors. */
+/* base/: errors by value, bounded buffers, arenas, owned descriptors, misspelt names. */
 #include "unit.h"
 
 #include <errno.h>
@@ -10,6 +10,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/fd.h"
+#include "base/near.h"
 
 /* --- err --- */
 
@@ -224,6 +225,48 @@ TEST(arena_starts_anew_when_cleared)
     CHECK(arena_alloc(&a, 8) != NULL);
     arena_clear(&a);
     CHECK(arena_alloc(&a, 8) != NULL);
+    return 0;
+}
+
+/* --- near --- */
+
+TEST(a_name_that_is_near_is_suggested_and_no_other)
+{
+    static const struct {
+        const char *name;
+        int other;
+    } rows[] = {{"exec", 1},
+                {"env", 2},
+                {"template", 3},
+                {"ls", 4},
+                {"a-name-that-is-longer-than-forty-letters-are", 5}};
+
+    static const struct {
+        const char *word;
+        const char *hint;
+    } cases[] = {
+        {"exce", "; did you mean 'exec'?"},
+        {"xec", "; did you mean 'exec'?"},
+        {"exexc", "; did you mean 'exec'?"},
+        {"templates", "; did you mean 'template'?"},
+        {"tmeplaet", "; did you mean 'template'?"},
+        {"temp", ""},
+        {"l", ""},
+        {"sl", ""},
+        {"cexe", ""},
+        {"", ""},
+        {"a-name-that-is-longer-than-forty-letters-ar", ""},
+        {"entirely-different", ""},
+    };
+
+    char hint[NEAR_HINT];
+
+    for (size_t i = 0; i < LENGTH(cases); i++) {
+        const char *word = cases[i].word;
+        (void)near_hint(hint, word, strlen(word), rows, LENGTH(rows), sizeof(rows[0]));
+        CHECK_FOR(word, strcmp(hint, cases[i].hint) == 0);
+    }
+    CHECK(strcmp(near_hint(hint, "exec=x", 4, rows, 0, sizeof(rows[0])), "") == 0);
     return 0;
 }
 

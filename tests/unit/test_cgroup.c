@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "sandbox/cgroup.h"
+#include "sandbox/limits/cgroup.h"
 #include "sys/cgroup.h"
 #include "unit.h"
 

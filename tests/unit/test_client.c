@@ -4,11 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/args.h"
-#include "client/files.h"
-#include "client/table.h"
-#include "client/text.h"
-#include "client/where.h"
+#include "base/bytes.h"
+#include "client/core/args.h"
+#include "client/core/table.h"
+#include "client/core/text.h"
+#include "client/core/where.h"
+#include "client/files/files.h"
 #include "unit.h"
 
 static bool escapes_to(const char *bytes, size_t n, const char *expected)
@@ -54,7 +55,7 @@ TEST(text_that_drives_a_terminal_is_escaped)
 static int decode(const char *text, struct buf *b)
 {
     buf_init(b, 4096);
-    int r = text_from_base64(b, text, strlen(text));
+    int r = bytes_add_decoded(b, text, strlen(text));
     if (buf_done(b) < 0)
         return -1;
     return r;
@@ -63,7 +64,8 @@ static int decode(const char *text, struct buf *b)
 TEST(base64_is_decoded_or_refused)
 {
     static const char *const bad[] = {
-        "A", "AAA", "AA=A", "A===", "====", "AA*=", "AAAA=AAA", "AA==AAAA"};
+        "A",        "AAA",  "AA=A", "A===",     "====", "AA*=", "AAAA=AAA",
+        "AA==AAAA", "A=BC", "=AAA", "====AAAA", "AB==", "AAB=", "AA\xc3\xa9"};
     struct buf b;
 
     CHECK(decode("", &b) == 0 && b.n == 0);

@@ -50,8 +50,8 @@ TEST(the_environment_is_the_documented_one_and_nothing_of_the_callers)
     for (size_t i = 0; i < LENGTH(names); i++)
         CHECK_FOR(names[i], variable(&s, names[i])[0] != '\0');
     CHECK(is(variable(&s, "HOME"), "/") && is(variable(&s, "USER"), "user"));
-    CHECK(is(variable(&s, "PATH"),
-             "/node_modules/.bin:/.venv/bin:/opt/carrel/bin:/usr/local/bin:/usr/bin:/bin"));
+    CHECK(is(variable(&s, "PATH"), "/node_modules/.bin:/.venv/bin:/opt/carrel/bin:/usr/local/bin:/"
+                                   "usr/bin:/bin:/etc/carrel/bin"));
     CHECK(s.run->command.env[s.run->command.envc] == NULL);
     return 0;
 }

@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
-#include "files/glob.h"
+#include "policy/glob.h"
 #include "unit.h"
 
 /* --- patterns --- */

@@ -4,7 +4,7 @@
 
 #include <sys/un.h>
 
-#include "files/archive.h"
+#include "files/archive/archive.h"
 
 TEST(a_tree_comes_back_from_tar_and_from_zip_as_it_was)
 {

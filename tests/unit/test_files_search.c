@@ -3,7 +3,7 @@
 #include "search_scene.h"
 
 #include "base/clock.h"
-#include "files/grep.h"
+#include "files/search/grep.h"
 #include "unit.h"
 
 static const char *engine;

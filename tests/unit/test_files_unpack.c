@@ -6,7 +6,7 @@
 #include <archive_entry.h>
 #include <zlib.h>
 
-#include "files/landing.h"
+#include "files/archive/landing.h"
 
 static bool is_absent(const char *path)
 {

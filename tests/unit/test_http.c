@@ -43,7 +43,8 @@ TEST(a_head_is_cut_into_its_pieces)
 
 TEST(every_method_is_known)
 {
-    static const char *const names[] = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"};
+    static const char *const names[] = {"GET",   "HEAD",   "POST",    "PUT",
+                                        "PATCH", "DELETE", "OPTIONS", "BREW"};
 
     for (size_t i = 0; i < LENGTH(names); i++) {
         char text[64];
@@ -86,9 +87,9 @@ TEST(heads_that_could_be_read_in_two_ways_are_refused)
         {400, "Get / HTTP/1.1\r\n" HOST END},
         {400, "G@T / HTTP/1.1\r\n" HOST END},
         {400, " GET / HTTP/1.1\r\n" HOST END},
-        {501, "BREW / HTTP/1.1\r\n" HOST END},
         {501, "CONNECT a:80 HTTP/1.1\r\n" HOST END},
-        {501, "TRACE / HTTP/1.1\r\n" HOST END},
+        {501, "CONNECT / HTTP/1.1\r\n" HOST END},
+        {400, "TRACE * HTTP/1.1\r\n" HOST END},
         {400, "GET /\r\n" HOST END},
         {400, "GET / \r\n" HOST END},
         {400, "GET  / HTTP/1.1\r\n" HOST END},

@@ -186,21 +186,21 @@ TEST(there_are_no_more_connections_than_allowed)
     CHECK(open_scene(false, &two) == 0);
     scoped_fd int busy = connect_client();
     scoped_fd int idle = connect_client();
-    scoped_fd int third = connect_client();
     say(busy, GET("/later"));
     CHECK(reaches(&s.requests, 1));
-    /* Who has been idle the longest makes room, after a second. */
-    uint64_t start = now_ms();
-    CHECK(hear(idle, NULL) && now_ms() - start > 500);
-    say(third, "GET /");
-    turn_for(20);
+    scoped_fd int third = connect_client(); /* nobody waits behind who says nothing */
+    CHECK(hear(idle, NULL) && heard_has("HTTP/1.1 429") && heard_has("Retry-After: 1\r\n") &&
+          heard_has("\"reason\":\"address_connections\"") && heard_has("X-Id: none\r\n"));
+    say(third, GET("/later"));
+    CHECK(reaches(&s.requests, 2));
     scoped_fd int fourth = connect_client();
-    say(fourth, GET("/fourth"));
+    say(fourth, GET("/fourth")); /* who is being served stays */
+    CHECK(hear(fourth, NULL) && heard_has("HTTP/1.1 429"));
+    scope_close(&idle);
+    scope_close(&fourth);
     turn_for(50);
     http_stats(s.server, &stats);
-    CHECK(stats.connections == 2 && s.requests == 1);
-    scope_close(&third);
-    CHECK(hear(fourth, "Content-Length: 0\r\n\r\n"));
+    CHECK(stats.connections == 2 && s.requests == 2 && stats.turned_away == 1);
     close_scene();
     return 0;
 }
@@ -225,19 +225,25 @@ TEST(who_keeps_a_place_waiting_makes_room)
     scoped_fd int one = connect_client();
     say(one, GET("/later"));
     CHECK(reaches(&s.requests, 2)); /* in the place of the older half head */
-    CHECK(hear(head, NULL) && heard_n == 0);
+    CHECK(hear(head, NULL) && heard_has("HTTP/1.1 429"));
     scoped_fd int two = connect_client();
     say(two, GET("/later"));
     CHECK(reaches(&s.requests, 3)); /* the other half head */
-    CHECK(hear(late, NULL) && heard_n == 0);
+    CHECK(hear(late, NULL) && heard_has("HTTP/1.1 429"));
+    turn_for(1800);
     scoped_fd int three = connect_client();
     say(three, GET("/later"));
-    CHECK(reaches(&s.requests, 4)); /* the half body */
-    CHECK(hear(body, NULL) && heard_n == 0);
+    CHECK(reaches(&s.requests, 4)); /* the half body, which has stopped for two seconds */
+    CHECK(hear(body, NULL) && heard_has("HTTP/1.1 429"));
     scoped_fd int four = connect_client();
     say(four, GET("/later"));
-    turn_for(1200); /* all that is left is being handled, and stays */
+    CHECK(hear(four, NULL) && heard_has("HTTP/1.1 429")); /* all that is left is being handled */
     CHECK(s.requests == 4 && s.done == 1);
+    scope_close(&head);
+    scope_close(&late);
+    scope_close(&body);
+    scope_close(&four);
+    turn_for(50);
     http_stats(s.server, &stats);
     CHECK(stats.evicted == 3 && stats.connections == 4);
     close_scene();
@@ -252,9 +258,187 @@ TEST(a_reply_that_nobody_reads_makes_room)
     scoped_fd int deaf = connect_client();
     say(deaf, GET("/big"));
     CHECK(reaches(&s.requests, 1));
+    turn_for(300);
     scoped_fd int next = connect_client();
     say(next, GET("/echo"));
     CHECK(hear(next, "Content-Length: 0\r\n\r\n") && s.done >= 1);
+    close_scene();
+    return 0;
+}
+
+TEST(an_owner_has_a_share_of_its_own)
+{
+    static const struct http_options few = {
+        .max_connections = 6, .owner_connections = 2, .address_connections = 1};
+    struct http_stats stats;
+
+    CHECK(open_scene(false, &few) == 0);
+    /* With a key a connection is the address's no more. */
+    scoped_fd int one = connect_client();
+    say(one, GET("/of/alice?later"));
+    CHECK(reaches(&s.requests, 1));
+    scoped_fd int two = connect_client();
+    say(two, GET("/of/alice?x"));
+    CHECK(hear(two, "Content-Length: 0\r\n\r\n"));
+    scoped_fd int early = connect_client(); /* the idle one may have a request on its way */
+    say(early, GET("/of/alice?x"));
+    CHECK(hear(early, NULL) && heard_has("HTTP/1.1 429") && heard_has("owner_connections") &&
+          heard_has("Connection: close\r\n"));
+    scoped_fd int other = connect_client();
+    say(other, GET("/of/bob?x"));
+    CHECK(hear(other, "Content-Length: 0\r\n\r\n"));
+    turn_for(1100);
+    scoped_fd int late = connect_client();
+    say(late, GET("/of/alice?later"));
+    CHECK(reaches(&s.requests, 4));
+    CHECK(hear(two, NULL) && heard_n == 0); /* between two requests no words are due */
+    say(other, GET("/of/bob?x"));
+    CHECK(hear(other, "Content-Length: 0\r\n\r\n"));
+    /* One connection, now another owner's. */
+    say(other, GET("/of/alice?x"));
+    CHECK(hear(other, NULL) && heard_has("HTTP/1.1 429"));
+    scope_close(&two);
+    scope_close(&early);
+    scope_close(&other);
+    turn_for(50);
+    http_stats(s.server, &stats);
+    CHECK(stats.connections == 2 && stats.evicted == 1 && stats.turned_away == 2);
+    close_scene();
+    return 0;
+}
+
+TEST(a_stream_too_many_ends_the_oldest_that_has_lasted)
+{
+    static const struct http_options few = {
+        .max_connections = 8, .owner_streams = 2, .stream_ms = 300};
+    struct http_stats stats;
+
+    CHECK(open_scene(false, &few) == 0);
+    s.stream_is_dry = true;
+    scoped_fd int one = connect_client();
+    say(one, GET("/of/alice?news"));
+    CHECK(hear(one, "\r\n\r\n"));
+    turn_for(50);
+    scoped_fd int two = connect_client();
+    say(two, GET("/of/alice?news"));
+    CHECK(hear(two, "\r\n\r\n"));
+    scoped_fd int early = connect_client();
+    say(early, GET("/of/alice?news"));
+    CHECK(hear(early, "owner_streams") && heard_has("HTTP/1.1 429"));
+    turn_for(400);
+    scoped_fd int other = connect_client();
+    say(other, GET("/of/bob?news"));
+    CHECK(hear(other, "\r\n\r\n") && s.evicted == 0);
+    scoped_fd int three = connect_client();
+    say(three, GET("/of/alice?news"));
+    CHECK(hear(three, "\r\n\r\n"));
+    CHECK(hear(one, NULL) && strcmp(heard, "0\r\n\r\n") == 0 && s.evicted == 1);
+    http_stats(s.server, &stats);
+    CHECK(stats.streams == 3 && stats.evicted == 1);
+    close_scene();
+    return 0;
+}
+
+TEST(a_greedy_key_leaves_its_owners_other_keys_a_place)
+{
+    static const struct http_options few = {
+        .max_connections = 20, .owner_connections = 5, .owner_streams = 3};
+    static const char *const asked[] = {
+        "GET /of/alice?news HTTP/1.1\r\nHost: a\r\nX-Key: agent\r\n\r\n",
+        "GET /of/alice?later HTTP/1.1\r\nHost: a\r\nX-Key: agent\r\n\r\n"};
+    int many[5];
+
+    CHECK(open_scene(false, &few) == 0);
+    s.stream_is_dry = true;
+    for (int i = 0; i < 5; i++) {
+        many[i] = connect_client();
+        say(many[i], asked[i / 3]);
+        CHECK(reaches(&s.requests, i + 1));
+    }
+    scoped_fd int own = connect_client(); /* its own are not ended for it */
+    say(own, asked[1]);
+    CHECK(hear(own, "owner_connections") && heard_has("HTTP/1.1 429") && s.evicted == 0);
+    scoped_fd int person = connect_client();
+    say(person, "GET /of/alice?news HTTP/1.1\r\nHost: a\r\nX-Key: person\r\n\r\n");
+    CHECK(hear(person, "\r\n\r\n") && heard_has("200 OK") && reaches(&s.evicted, 1));
+    scoped_fd int second = connect_client();
+    say(second, "GET /of/alice?news HTTP/1.1\r\nHost: a\r\nX-Key: person\r\n\r\n");
+    CHECK(hear(second, "\r\n\r\n") && heard_has("200 OK") && reaches(&s.evicted, 2));
+    scoped_fd int third = connect_client(); /* up to half */
+    say(third, "GET /of/alice?later HTTP/1.1\r\nHost: a\r\nX-Key: person\r\n\r\n");
+    CHECK(reaches(&s.evicted, 3));
+    scoped_fd int fourth = connect_client();
+    say(fourth, "GET /of/alice?later HTTP/1.1\r\nHost: a\r\nX-Key: person\r\n\r\n");
+    CHECK(hear(fourth, "owner_connections") && heard_has("HTTP/1.1 429") && s.evicted == 3);
+    for (int i = 0; i < 5; i++)
+        scope_close(&many[i]);
+    close_scene();
+    return 0;
+}
+
+TEST(who_has_the_most_gives_way_to_who_has_less)
+{
+    static const struct http_options few = {.max_connections = 4};
+    int many[4];
+
+    CHECK(open_scene(false, &few) == 0);
+    s.stream_is_dry = true;
+    for (int i = 0; i < 4; i++) {
+        many[i] = connect_client();
+        say(many[i], i == 0 ? GET("/of/admin?news") : GET("/of/admin?later"));
+        CHECK(reaches(&s.requests, i + 1));
+        turn_for(20);
+    }
+    scoped_fd int own = connect_client(); /* one more of the same is refused */
+    say(own, GET("/of/admin?x"));
+    CHECK(hear(own, "max_connections") && heard_has("HTTP/1.1 429"));
+    scoped_fd int bob = connect_client();
+    say(bob, GET("/of/bob?later"));
+    CHECK(reaches(&s.requests, 5) && reaches(&s.evicted, 1));
+    CHECK(hear(many[0], NULL) && heard_has("200 OK")); /* first a stream */
+    scoped_fd int ann = connect_client();
+    say(ann, GET("/of/ann?later"));
+    CHECK(reaches(&s.requests, 6) && reaches(&s.evicted, 2));
+    CHECK(hear(many[1], "max_connections") && heard_has("HTTP/1.1 429"));
+    scoped_fd int more = connect_client(); /* until all have the same, or one more */
+    say(more, GET("/of/bob?x"));
+    CHECK(hear(more, "max_connections") && heard_has("HTTP/1.1 429") && s.evicted == 2);
+    for (int i = 0; i < 4; i++)
+        scope_close(&many[i]);
+    close_scene();
+    return 0;
+}
+
+TEST(who_is_refused_in_great_numbers_holds_no_places)
+{
+    static const struct http_options one = {.max_connections = 1};
+
+    enum {
+        CROWD = 600
+    };
+
+    static int crowd[CROWD];
+    struct http_stats stats;
+
+    CHECK(open_scene(false, &one) == 0);
+    scoped_fd int busy = connect_client();
+    say(busy, GET("/of/bob?later"));
+    CHECK(reaches(&s.requests, 1));
+    scoped_fd int held = connect_client();
+    say(held, GET("/later"));
+    CHECK(reaches(&s.requests, 2));
+    for (int i = 0; i < CROWD; i++) {
+        crowd[i] = connect_client();
+        if (i % 100 == 99)
+            turn_for(20);
+    }
+    turn_for(50);
+    http_stats(s.server, &stats);
+    CHECK(stats.turned_away == CROWD && stats.connections <= 2 + 256);
+    for (int i = 0; i < CROWD; i += 599)
+        CHECK(hear(crowd[i], NULL) && heard_has("HTTP/1.1 429"));
+    for (int i = 0; i < CROWD; i++)
+        scope_close(&crowd[i]);
     close_scene();
     return 0;
 }

@@ -9,10 +9,10 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "front/job.h"
-#include "front/output.h"
-#include "front/plans.h"
-#include "front/quota.h"
+#include "front/core/quota.h"
+#include "front/exec/exec.h"
+#include "front/exec/output.h"
+#include "front/plans/make.h"
 #include "json/result.h"
 
 // NOLINTBEGIN(readability-non-const-parameter): as they are declared
@@ -31,11 +31,10 @@ uint64_t link_expect(struct link *link, link_heard *heard, void *context)
     return 1;
 }
 
-void protocol_pack_plain(struct buf *b, uint64_t tag, const struct plain_message *m)
+void link_pass(struct link *link, struct answer *answer)
 {
-    (void)b;
-    (void)tag;
-    (void)m;
+    (void)link;
+    (void)answer;
 }
 
 int store_exec_add(struct store *store, const struct store_exec *exec, struct err *err)

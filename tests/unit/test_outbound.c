@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "sandbox/outbound.h"
+#include "sandbox/denial/outbound.h"
 
 static const uint16_t no_ports[CARREL_MAX_PORTS];
 static const uint16_t two_ports[CARREL_MAX_PORTS] = {8000, 9000};

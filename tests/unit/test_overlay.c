@@ -160,7 +160,7 @@ static int open_really(struct scene *s)
     scene_forget(s);
     s->prepared = true;
     s->err = (struct err){0};
-    return run_prepare(s->run, &s->spec, false, &s->err);
+    return run_prepare(s->run, &s->spec, false, NULL, &s->err);
 }
 
 TEST(a_directory_that_is_no_place_for_a_layer_is_refused)
@@ -208,7 +208,7 @@ TEST(a_layer_is_locked_while_it_is_open_and_looks_like_the_trees_top)
     CHECK_FOR(s.err.msg, open_really(&s) == 0);
     snprintf(part, sizeof(part), "%s/upper", plan);
     CHECK(stat(part, &st) == 0 && (st.st_mode & 07777) == 0751);
-    CHECK(run_prepare(second, &s.spec, false, &err) < 0 && err.code == ERR_CONFLICT);
+    CHECK(run_prepare(second, &s.spec, false, NULL, &err) < 0 && err.code == ERR_CONFLICT);
     run_clear(second);
     free(second);
     CHECK(overlay_settle(plan, 0, &err) == 0); /* nobody has mounted it */

@@ -3,8 +3,8 @@
 #include <jansson.h>
 #include <string.h>
 
-#include "api/env_script.h"
-#include "client/packages.h"
+#include "client/provision/packages.h"
+#include "front/workspaces/env_script.h"
 #include "unit.h"
 
 #define HASH "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"

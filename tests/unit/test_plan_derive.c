@@ -4,7 +4,7 @@
 #include "plan_ground.h"
 #include "unit.h"
 
-#include "plan/census.h"
+#include "plan/core/tree_digest.h"
 
 static int derive(struct ground *g, bool closing)
 {
@@ -152,6 +152,94 @@ TEST(what_no_plan_carries_is_a_flaw)
           g.plan.flaws[2].kind == PLAN_FLAW_SETID);
     CHECK_FOR(ground_list(&g.plan), strcmp(ground_list(&g.plan), "create suid\n") == 0);
     CHECK(g.plan.operations[0].mode == (S_IFREG | 0755));
+    ground_close(&g);
+    return 0;
+}
+
+TEST(what_a_killed_file_server_has_left_is_none)
+{
+    struct ground g;
+
+    MAKE(ground_open(&g));
+    MAKE(mkdir(ground_path(&g, "plan/upper/.cache"), 0755));
+    MAKE(ground_write(&g, "plan/upper/.cache/.carrel-0123456789abcdef0123456789abcdef", "half"));
+    MAKE(
+        mkdir(ground_path(&g, "plan/upper/.cache/.carrel-fedcba9876543210fedcba9876543210"), 0755));
+    MAKE(ground_write(&g, "plan/upper/.cache/.carrel-fedcba9876543210fedcba9876543210/f", "half"));
+    MAKE(ground_write(&g, "plan/upper/f", "1"));
+    CHECK(derive(&g, true) == 0);
+    CHECK(g.plan.flaw_count == 0);
+    CHECK_FOR(ground_list(&g.plan), strcmp(ground_list(&g.plan), "create f\n") == 0);
+    MAKE(ground_write(&g, "plan/upper/.cache/other", "1"));
+    CHECK(derive(&g, true) == 0);
+    CHECK(g.plan.flaw_count == 1 && g.plan.flaws[0].kind == PLAN_FLAW_RESERVED);
+    ground_close(&g);
+    return 0;
+}
+
+static bool tells_births(const struct ground *g)
+{
+    struct statx s;
+
+    return statx(g->dir, "upper", 0, STATX_BTIME, &s) == 0 && (s.stx_mask & STATX_BTIME);
+}
+
+TEST(what_the_owner_changes_in_an_open_plan_is_no_longer_known)
+{
+    static const char *const changed[] = {"both", "d", "kept", "link", "mode", "old"};
+    struct ground g;
+
+    MAKE(ground_open(&g));
+    MAKE(ground_later());
+    static const char *const files[] = {"both", "only", "kept", "mode", "old", "out"};
+    for (size_t i = 0; i < LENGTH(files); i++) {
+        char path[32];
+        snprintf(path, sizeof(path), "tree/%s", files[i]);
+        MAKE(ground_write(&g, path, files[i]));
+    }
+    MAKE(symlink("x", ground_path(&g, "tree/link")));
+    static const char *const directories[] = {"tree/d", "tree/e", "tree/m", "plan/upper/m"};
+    for (size_t i = 0; i < LENGTH(directories); i++)
+        MAKE(mkdir(ground_path(&g, directories[i]), 0755));
+    MAKE(ground_write(&g, "tree/d/x", "1"));
+    MAKE(ground_write(&g, "tree/e/x", "1"));
+
+    MAKE(ground_later());
+    MAKE(ground_write(&g, "plan/upper/both", "mine"));
+    MAKE(ground_write(&g, "plan/upper/only", "mine"));
+    MAKE(ground_write(&g, "plan/upper/mode", "mode"));
+    MAKE(chmod(ground_path(&g, "plan/upper/mode"), 0600));
+    MAKE(chmod(ground_path(&g, "plan/upper/m"), 0700));
+    MAKE(symlink("y", ground_path(&g, "plan/upper/link")));
+    static const char *const gone[] = {"kept", "old", "out", "d", "e"};
+    for (size_t i = 0; i < LENGTH(gone); i++) {
+        char path[32];
+        snprintf(path, sizeof(path), "plan/upper/%s", gone[i]);
+        MAKE(ground_whiteout(&g, path));
+    }
+    MAKE(ground_write(&g, "plan/upper/new", "old"));
+
+    MAKE(ground_later());
+    MAKE(ground_write(&g, "tree/both", "theirs"));
+    MAKE(ground_write(&g, "tree/kept", "theirs"));
+    MAKE(chmod(ground_path(&g, "tree/mode"), 0640));
+    MAKE(chmod(ground_path(&g, "tree/old"), 0600));
+    MAKE(unlink(ground_path(&g, "tree/link")));
+    MAKE(symlink("z", ground_path(&g, "tree/link")));
+    MAKE(ground_write(&g, "tree/d/new", "theirs"));
+    MAKE(ground_write(&g, "tree/m/new", "theirs"));
+    CHECK(derive(&g, false) == 0);
+    CHECK_FOR(ground_list(&g.plan),
+              strcmp(ground_list(&g.plan),
+                     "write both\ndelete d\ndelete e\ndelete kept\nsymlink link\nchmod m\n"
+                     "chmod mode\nmove new<old\nwrite only\ndelete out\n") == 0);
+    for (size_t i = 0; i < g.plan.count && tells_births(&g); i++) {
+        const struct plan_operation *o = &g.plan.operations[i];
+        bool wanted = false;
+        for (size_t k = 0; k < LENGTH(changed); k++)
+            wanted = wanted || strcmp(plan_base_path(o), changed[k]) == 0;
+        CHECK_FOR(o->path, wanted == (o->base.ino == PLAN_FORGOTTEN));
+    }
     ground_close(&g);
     return 0;
 }

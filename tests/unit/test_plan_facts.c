@@ -18,12 +18,12 @@
 #include <sys/wait.h>
 #include <termios.h>
 
-#include "plan/census.h"
-#include "plan/confine.h"
-#include "plan/content.h"
-#include "plan/diff.h"
-#include "plan/validations.h"
-#include "plan/verify.h"
+#include "plan/core/content.h"
+#include "plan/core/tree_digest.h"
+#include "plan/core/validations.h"
+#include "plan/core/verify.h"
+#include "plan/verbs/confine.h"
+#include "plan/verbs/diff.h"
 #include "policy/policy.h"
 
 struct desk {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "plan/journal.h"
+#include "plan/core/journal.h"
 
 #include <fcntl.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "plan/steps.h"
+#include "plan/core/steps.h"
 
 #include <string.h>
 

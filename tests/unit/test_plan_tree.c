@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/plan_tree.h"
+#include "client/plan/plan_tree.h"
 #include "unit.h"
 
 static bool shown(const char *json, size_t lines, bool colours, struct buf *ret)

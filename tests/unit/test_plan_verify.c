@@ -8,8 +8,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "plan/rules.h"
-#include "plan/verify.h"
+#include "plan/core/rules.h"
+#include "plan/core/verify.h"
 #include "policy/policy.h"
 
 #define FILE_MODE (S_IFREG | 0644)

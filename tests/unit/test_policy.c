@@ -84,6 +84,17 @@ TEST(every_key_is_read)
     return 0;
 }
 
+TEST(writes_are_direct_unless_they_are_planned)
+{
+    scoped_desk;
+
+    CHECK(parse(&d, "{}") == 0 && d.policy.writes == POLICY_WRITES_DIRECT);
+    CHECK(parse(&d, "{\"writes\":\"direct\"}") == 0 && d.policy.writes == POLICY_WRITES_DIRECT);
+    CHECK(parse(&d, "{\"writes\":\"plan\",\"limits\":{\"disk\":\"1G\"}}") == 0);
+    CHECK(d.policy.writes == POLICY_WRITES_PLAN);
+    return 0;
+}
+
 TEST(every_word_is_read)
 {
     scoped_desk;
@@ -242,6 +253,10 @@ static const struct {
     {"{\"limits\":{\"disk\":\"image:\"}}", "disk"},
     {"{\"limits\":{\"disk\":\"quota:2G\"}}", "disk"},
     {"{\"limits\":{\"disk\":0}}", "disk"},
+    {"{\"writes\":\"plans\"}", "writes"},
+    {"{\"writes\":true}", "writes"},
+    {"{\"writes\":\"plan\",\"limits\":{\"disk\":\"image:1G\"}}", "image"},
+    {"{\"limits\":{\"disk\":\"image:1G\"},\"writes\":\"plan\"}", "image"},
     {"{\"limits\":{\"files\":0}}", "files"},
     {"{\"limits\":{\"files\":\"10K\"}}", "files"},
     {"{\"limits\":{\"files\":1000000001}}", "files"},

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "broker/protocol.h"
+#include "protocol/broker.h"
 
 #define EXEC_ID     "xabcdefghijklmnopqrstuvw234"
 #define PLAN_ID     "pabcdefghijklmnopqrstuvwxyz"
@@ -270,7 +270,10 @@ TEST(an_end_arrives_as_it_was)
     CHECK(ret.result.denials[1].source == CARREL_SOURCE_INFERRED);
     CHECK(strcmp(ret.result.disk_method, "quota") == 0 && strcmp(ret.result.note, "why") == 0);
     CHECK(ret.ended_at_ms == 1234567890123);
-    CHECK(ret.flags == (ENDED_SETTLED | ENDED_GONE) && ret.unrecorded == 28);
+    CHECK(ret.flags == (ENDED_SETTLED | ENDED_GONE) && ret.unrecorded == 28 && ret.tag == 0);
+    protocol_set_tag(&b, 77); /* ANSWER_RAN */
+    CHECK(protocol_unpack_ended(b.p, b.n, &arena, &ret));
+    CHECK(ret.tag == 77 && strcmp(ret.exec, EXEC_ID) == 0);
     for (size_t n = 0; n < b.n; n++)
         CHECK(!protocol_unpack_ended(b.p, n, &arena, &ret));
     buf_clear(&b);

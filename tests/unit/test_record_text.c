@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "front/front.h"
-#include "front/record_text.h"
+#include "front/core/front.h"
+#include "front/core/record_text.h"
 
 static json_t *numbers(size_t n)
 {

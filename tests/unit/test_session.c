@@ -14,8 +14,8 @@
 
 #include "base/clock.h"
 #include "sandbox/overlay.h"
-#include "sandbox/session.h"
-#include "sandbox/session_parts.h"
+#include "sandbox/session/internal.h"
+#include "sandbox/session/session.h"
 #include "session_scene.h"
 
 TEST(commands_one_after_another_share_a_sandbox)

@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "sandbox/session.h"
-#include "sandbox/session_parts.h"
+#include "sandbox/session/internal.h"
+#include "sandbox/session/session.h"
 #include "session_scene.h"
 
 TEST(what_a_command_leaves_behind_lives_on_until_it_is_killed_and_nothing_else_is)

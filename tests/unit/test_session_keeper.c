@@ -11,8 +11,8 @@
 #include <sys/uio.h>
 
 #include "base/clock.h"
-#include "sandbox/session.h"
-#include "sandbox/session_parts.h"
+#include "sandbox/session/internal.h"
+#include "sandbox/session/session.h"
 #include "session_scene.h"
 
 /* A keeper that is being made has a copy of pid 1's end of the socket for a moment: that it is

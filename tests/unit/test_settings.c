@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "broker/settings.h"
+#include "protocol/settings.h"
 
 TEST(defaults_are_what_the_manual_says)
 {
@@ -22,6 +22,8 @@ TEST(defaults_are_what_the_manual_says)
     CHECK(s.owner_sandboxes == 0 && s.owner_execs == 0 && s.owner_workspaces == 0);
     CHECK(s.owner_memory == 0 && s.owner_pids == 0 && s.owner_output == 0 && s.max_output == 0);
     CHECK(s.owner_chores == 16);
+    CHECK(s.max_connections == 8192 && s.owner_connections == 1024 && s.owner_streams == 512);
+    CHECK(s.address_connections == 256 && s.trusted_proxies[0] == '\0');
     CHECK(s.disk_floor == 1ULL << 30);
     CHECK(s.pool == 4);
     CHECK(!s.allow_net_host && !s.insecure_listen);
@@ -58,6 +60,22 @@ TEST(the_socket_is_in_the_state_unless_given)
     return 0;
 }
 
+TEST(yes_and_no_are_said_in_four_ways)
+{
+    static const char *const words[][2] = {
+        {"no", "yes"}, {"false", "true"}, {"off", "on"}, {"0", "1"}};
+    struct settings s;
+    struct err err;
+
+    settings_init(&s);
+    for (size_t i = 0; i < 2 * LENGTH(words); i++) {
+        const char *word = words[i / 2][(i + 1) % 2];
+        CHECK_FOR(word, settings_set(&s, "allow_net_host", word, &err) == 0);
+        CHECK_FOR(word, s.allow_net_host == (i % 2 == 0));
+    }
+    return 0;
+}
+
 TEST(a_file_has_comments_spaces_and_all_kinds)
 {
     struct settings s;
@@ -83,7 +101,7 @@ TEST(a_bad_line_is_named)
         const char *text;
         const char *says;
     } rows[] = {
-        {"idle = 1s\nidel = 1s\n", "line 2 of 'f': unknown setting 'idel'"},
+        {"idle = 1s\nidel = 1s\n", "line 2 of 'f': unknown setting 'idel'; did you mean 'idle'?"},
         {"\n\nidle\n", "line 3 of 'f': 'idle' is not of the form"},
         {"idle = 10", "line 1 of 'f': 'idle' is '10', but must be a time"},
         {"idle = 1s\nidle = 2s", "'idle' is there twice"},
@@ -93,7 +111,9 @@ TEST(a_bad_line_is_named)
         {"trash = d", "a time"},
         {"trash = 100001d", "a time"},
         {"trash = 1.5d", "a time"},
-        {"allow_net_host = true", "yes or no"},
+        {"allow_net_host = TRUE", "yes or no"},
+        {"allow_net_host = maybe", "yes or no"},
+        {"allow_net_host =", "yes or no"},
         {"bucket = ../x", "letters"},
         {"bucket =", "letters"},
         {"bucket = .x", "letters"},
@@ -206,5 +226,28 @@ TEST(a_file_that_is_none_is_refused)
     CHECK(settings_read_file(&s, "/dev/zero", &err) < 0 && err.code == ERR_INVALID);
     CHECK(settings_read_file(&s, "/", &err) < 0 && err.code == ERR_IO);
     CHECK(settings_read_file(&s, "/dev/null", &err) == 0);
+    return 0;
+}
+
+TEST(connections_are_always_counted)
+{
+    static const char *const counts[] = {"max_connections", "owner_connections", "owner_streams",
+                                         "address_connections"};
+    struct settings s;
+    struct err err;
+
+    for (size_t i = 0; i < LENGTH(counts); i++) {
+        settings_init(&s);
+        CHECK(settings_set(&s, "state", "/x", &err) == 0);
+        CHECK(settings_set(&s, counts[i], "0", &err) == 0);
+        CHECK_FOR(counts[i], settings_complete(&s, &err) < 0 && strstr(err.msg, counts[i]));
+        CHECK_FOR(counts[i],
+                  settings_set(&s, counts[i], "1", &err) == 0 && settings_complete(&s, &err) == 0);
+        CHECK_FOR(counts[i], settings_set(&s, counts[i], "-1", &err) < 0);
+    }
+    CHECK(settings_set(&s, "trusted_proxies", "10.0.0.0/8, proxy.example", &err) == 0);
+    CHECK(settings_complete(&s, &err) < 0 && strstr(err.msg, "'proxy.example'"));
+    CHECK(settings_set(&s, "trusted_proxies", "10.0.0.0/8, ::1", &err) == 0);
+    CHECK(settings_complete(&s, &err) == 0);
     return 0;
 }

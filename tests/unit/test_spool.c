@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "front/spool.h"
+#include "front/exec/spool.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -97,38 +97,31 @@ TEST(a_damaged_database_is_refused_in_words)
 
 TEST(migrations_take_the_missing_steps_all_or_none)
 {
-    _Static_assert(STORE_VERSION == 5, "the steps after the last one");
-    const char *const good[] = {db_steps[0],
-                                db_steps[1],
-                                db_steps[2],
-                                db_steps[3],
-                                db_steps[4],
-                                "ALTER TABLE keys ADD COLUMN more TEXT NOT NULL DEFAULT 'x';"
-                                "PRAGMA user_version = 6;",
-                                "CREATE TABLE third (a TEXT) STRICT; PRAGMA user_version = 7;"};
-    const char *const bad[] = {good[0],
-                               good[1],
-                               good[2],
-                               good[3],
-                               good[4],
-                               good[5],
-                               "CREATE TABLE third (a TEXT) STRICT; nonsense;"};
+    _Static_assert(STORE_VERSION == 6, "the steps after the last one");
+    const char *good[STORE_VERSION + 2];
+    const char *bad[STORE_VERSION + 2];
     sqlite3 *db;
 
+    for (size_t i = 0; i < STORE_VERSION; i++)
+        good[i] = bad[i] = db_steps[i];
+    good[STORE_VERSION] = bad[STORE_VERSION] =
+        "ALTER TABLE keys ADD COLUMN more TEXT NOT NULL DEFAULT 'x'; PRAGMA user_version = 7;";
+    good[STORE_VERSION + 1] = "CREATE TABLE third (a TEXT) STRICT; PRAGMA user_version = 8;";
+    bad[STORE_VERSION + 1] = "CREATE TABLE third (a TEXT) STRICT; nonsense;";
     CHECK(new_store() == 0);
     CHECK(add_key("k1", "aa", "alice") == 0);
     store_close(store);
     store = NULL;
     CHECK(db_open(&db, path, "FULL", &err) == 0);
-    CHECK(db_prepare(db, bad, 7, &err) < 0 && strstr(err.msg, "migrate the database to schema 7"));
+    CHECK(db_prepare(db, bad, 8, &err) < 0 && strstr(err.msg, "migrate the database to schema 8"));
     CHECK(number_of("PRAGMA user_version") == STORE_VERSION);
     CHECK(number_of("SELECT count(*) FROM sqlite_schema WHERE name = 'third'") == 0);
     CHECK(number_of("SELECT count(*) FROM pragma_table_info('keys') WHERE name = 'more'") == 0);
-    CHECK(db_prepare(db, good, 7, &err) == 0 && db_prepare(db, good, 7, &err) == 0);
-    CHECK(number_of("PRAGMA user_version") == 7);
+    CHECK(db_prepare(db, good, 8, &err) == 0 && db_prepare(db, good, 8, &err) == 0);
+    CHECK(number_of("PRAGMA user_version") == 8);
     CHECK(number_of("SELECT count(*) FROM keys WHERE more = 'x'") == 1);
     CHECK(sqlite3_close(db) == SQLITE_OK);
-    CHECK(store_open(&store, path, &err) < 0 && strstr(err.msg, "schema 7"));
+    CHECK(store_open(&store, path, &err) < 0 && strstr(err.msg, "schema 8"));
     return 0;
 }
 
@@ -177,6 +170,24 @@ TEST(a_database_of_the_third_version_has_templates_afterwards_and_its_workspaces
     arena_init(&arena, 1 << 20);
     CHECK(store_workspace_get(store, &arena, "w1", &w, &err) == 1 && *w.template == '\0');
     arena_clear(&arena);
+    return 0;
+}
+
+TEST(a_database_of_the_fifth_version_has_the_same_keys_afterwards_for_all_of_their_owners)
+{
+    struct store_key key;
+    sqlite3 *db;
+
+    new_path();
+    CHECK(db_open(&db, path, "FULL", &err) == 0);
+    CHECK(db_prepare(db, db_steps, 5, &err) == 0 && sqlite3_close(db) == SQLITE_OK);
+    CHECK(run_sql("INSERT INTO keys VALUES ('k1', 'aa', 'laptop', 'alice', 6, 'k0', 1, 0)"));
+    CHECK(store_open(&store, path, &err) == 0);
+    CHECK(number_of("PRAGMA user_version") == STORE_VERSION);
+    CHECK(store_key_by_hash(store, &arena, "aa", &key, &err) == 1);
+    CHECK(key.scopes == (SCOPE_USER | SCOPE_APPROVE) && strcmp(key.owner, "alice") == 0);
+    CHECK(strcmp(key.made_by, "k0") == 0 && strcmp(key.name, "laptop") == 0);
+    CHECK(!*key.workspaces && !*key.template && !*key.policy);
     return 0;
 }
 

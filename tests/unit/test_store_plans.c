@@ -192,6 +192,34 @@ TEST(plans_are_added_changed_listed_and_go_with_their_workspace)
     return 0;
 }
 
+TEST(a_key_has_one_shared_plan_while_it_is_open)
+{
+    struct store_plan p;
+    struct arena arena;
+
+    arena_init(&arena, 1 << 20);
+    CHECK(new_store() == 0 && add_workspace("w1", "alice") == 0 &&
+          add_workspace("w2", "alice") == 0);
+    CHECK(add_plan("p1", "w1", "open", 0) == 0); /* k1's, and kept open or not: not that one */
+    CHECK(store_plan_shared(store, &arena, "w1", "k1", &p, &err) == 0);
+    CHECK(store_plan_get(store, &arena, "p1", &p, &err) == 1 && !p.shared);
+    p.id = "p2";
+    p.keep_open = p.shared = true;
+    CHECK(store_plan_add(store, &p, &err) == 0);
+    CHECK(store_plan_shared(store, &arena, "w1", "k1", &p, &err) == 1 && strcmp(p.id, "p2") == 0);
+    CHECK(p.shared && p.keep_open);
+    CHECK(store_plan_shared(store, &arena, "w1", "k2", &p, &err) == 0);
+    CHECK(store_plan_shared(store, &arena, "w2", "k1", &p, &err) == 0);
+    CHECK(store_plan_get(store, &arena, "p2", &p, &err) == 1);
+    CHECK(store_plan_change(store, &p, "open", &err) == 0); /* it stays what it is */
+    CHECK(store_plan_shared(store, &arena, "w1", "k1", &p, &err) == 1);
+    p.state = "closed";
+    CHECK(store_plan_change(store, &p, "open", &err) == 0);
+    CHECK(store_plan_shared(store, &arena, "w1", "k1", &p, &err) == 0);
+    arena_clear(&arena);
+    return 0;
+}
+
 TEST(of_the_plans_that_are_due_each_workspace_has_its_oldest)
 {
     CHECK(new_store() == 0);

@@ -4,6 +4,8 @@
 
 #include <errno.h>
 
+#include "front/core/scope.h"
+
 static bool note_workspace(void *context, const struct store_workspace *w)
 {
     (void)context;
@@ -12,8 +14,10 @@ static bool note_workspace(void *context, const struct store_workspace *w)
 
 static const char *workspaces(const char *owner, bool deleted, const char *after, size_t limit)
 {
+    const struct store_whose whose = {.owner = owner};
+
     new_list();
-    return store_workspaces(store, owner, deleted, after, limit, note_workspace, NULL, &err) < 0
+    return store_workspaces(store, &whose, deleted, after, limit, note_workspace, NULL, &err) < 0
                ? err.msg
                : list;
 }
@@ -188,6 +192,41 @@ static bool change_while_listing(void *context, const struct store_workspace *w)
     snprintf(id, sizeof(id), "x-%s", w->id);
     return store_workspace_update(store, &changed, &err) == 0 && add_exec(id, w->id) == 0 &&
            store_exec_end(store, id, "{}", 5, &err) == 1;
+}
+
+static const char *among(const char *ids, const char *after, size_t limit)
+{
+    const struct store_whose whose = {.owner = "alice", .ids = ids};
+
+    new_list();
+    return store_workspaces(store, &whose, false, after, limit, note_workspace, NULL, &err) < 0
+               ? err.msg
+               : list;
+}
+
+TEST(a_list_of_some_ids_and_patterns_has_full_pages_of_those_and_is_as_the_owner_check_says)
+{
+    static const char *const ids[] = {"Thread-9", "a",        "a.b",      "desk",
+                                      "thread",   "thread-1", "thread-2", "thread-22"};
+    static const char *const lists[] = {"[\"thread-*\"]", "[\"desk\",\"a?b\"]", "[\"*\"]",
+                                        "[\"*-?\"]",      "[\"*a*\"]",          "[\"none\"]"};
+    char expected[200];
+
+    CHECK(new_store() == 0);
+    for (size_t i = 0; i < LENGTH(ids); i++)
+        CHECK(add_workspace(ids[i], "alice") == 0);
+    CHECK(add_workspace("thread-of-bob", "bob") == 0);
+    for (size_t k = 0; k < LENGTH(lists); k++) {
+        expected[0] = '\0';
+        for (size_t i = 0; i < LENGTH(ids); i++)
+            if (scope_list_has(lists[k], ids[i]))
+                snprintf(expected + strlen(expected), sizeof(expected) - strlen(expected), "%s%s",
+                         *expected ? "," : "", ids[i]);
+        CHECK_FOR(lists[k], strcmp(among(lists[k], NULL, 100), expected) == 0);
+    }
+    CHECK(strcmp(among("[\"thread-*\"]", NULL, 2), "thread-1,thread-2") == 0);
+    CHECK(strcmp(among("[\"thread-*\"]", "thread-2", 2), "thread-22") == 0);
+    return 0;
 }
 
 TEST(who_is_called_by_a_list_may_use_the_store)

@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 
 #include "base/fd.h"
-#include "sandbox/tally.h"
+#include "sandbox/limits/tally.h"
 #include "sys/path.h"
 
 /* --- a folder of our own --- */

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/template_file.h"
-#include "client/template_lock.h"
-#include "client/template_remedy.h"
+#include "client/provision/template_file.h"
+#include "client/provision/template_lock.h"
+#include "client/provision/template_remedy.h"
 
 struct desk {
     struct template_file file;
@@ -197,6 +197,25 @@ static const char bun_lock[] =
     "[\"is-number@6.0.0\", \"https://registry.invalid/x,]\", {}, \"sha512-a\"],\n\n    \"is-odd\": "
     "[\"is-odd@3.0.1\", \"\", { \"dependencies\": { \"is-number\": \"^6.0.0\" } }, "
     "\"sha512-b\\\"\"],\n  }\n}\n";
+
+TEST(what_a_template_has_is_what_its_project_depends_on)
+{
+    static const char *packages[] = {"numpy", "six<2; python_version > \"3\""};
+    const struct template_packages asked = {.wanted = true, .at = packages, .count = 2};
+    struct buf b;
+
+    buf_init(&b, 4096);
+    lock_python_project(&b, "[project]\nname = \"w\"\ndependencies = []\n\n[tool.x]\n", &asked);
+    CHECK(buf_done(&b) == 0);
+    CHECK_FOR(
+        b.p, strcmp(b.p, "[project]\nname = \"w\"\ndependencies = [\n    \"numpy\",\n"
+                         "    \"six<2; python_version > \\u00223\\u0022\",\n]\n\n[tool.x]\n") == 0);
+    b.n = 0;
+    lock_python_project(&b, "[project]\ndependencies = [\"own\"]\n", &asked);
+    CHECK(buf_done(&b) == 0 && strcmp(b.p, "[project]\ndependencies = [\"own\"]\n") == 0);
+    buf_clear(&b);
+    return 0;
+}
 
 TEST(a_lock_of_bun_is_kept_without_its_registry)
 {

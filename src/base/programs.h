@@ -1,0 +1,8 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include <stddef.h>
+
+/* Finds a program of Carrel's beside the running one or where it was installed: writes its path and
+ * returns it, or returns NULL. */
+const char *program_find(const char *part, char *path, size_t size);

@@ -1,0 +1,456 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Workspaces that are awake: a sandbox each, started by the first command, ended when the front
+ * says so, when it ends itself, or with the broker. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "broker/chores.h"
+#include "broker/log.h"
+#include "broker/templates.h"
+#include "sys/message.h"
+
+enum {
+    MOST_DEFERRED = 64, /* commands that wait for one sandbox to end */
+    NAME_ROOM = PROTOCOL_ID + 8,
+};
+
+/* A request that is looked at again when the sandbox is over. */
+struct deferred {
+    struct deferred *next;
+    uint64_t generation;
+    uint32_t kind;
+    uint64_t tag;
+    char ticket[PROTOCOL_ID + 1];
+    size_t n;
+    char bytes[];
+};
+
+struct sleeper {
+    struct sleeper *next;
+    uint64_t tag;
+    uint64_t generation;
+};
+
+struct desk *desk_find_plan(const struct broker *b, const char *workspace, const char *plan)
+{
+    struct desk *d = b->desks[broker_slot(workspace)];
+
+    while (d && (strcmp(d->workspace, workspace) != 0 || strcmp(d->plan, plan) != 0))
+        d = d->next;
+    return d;
+}
+
+struct desk *desk_find(const struct broker *b, const char *workspace)
+{
+    return desk_find_plan(b, workspace, "");
+}
+
+struct desk *desk_find_any(const struct broker *b, const char *workspace)
+{
+    struct desk *d = b->desks[broker_slot(workspace)];
+
+    while (d && strcmp(d->workspace, workspace) != 0)
+        d = d->next;
+    return d;
+}
+
+void desk_rearm(struct desk *d)
+{
+    if (d->over) {
+        timer_stop(d->broker->events, &d->timer);
+        return;
+    }
+    int due = session_due_ms(d->session);
+    if (due < 0)
+        timer_stop(d->broker->events, &d->timer);
+    else if (timer_set(d->broker->events, &d->timer, now_ms() + (uint64_t)due) < 0)
+        log_error("timer_failed", "workspace", d->workspace, NULL);
+}
+
+static void ready(struct watch *watch, uint32_t what)
+{
+    struct desk *d = (struct desk *)(void *)((char *)watch - offsetof(struct desk, watch));
+
+    (void)what;
+    session_serve(d->session);
+    files_tell_disk(d);
+    desk_rearm(d);
+}
+
+static void ring(struct timer *timer)
+{
+    struct desk *d = (struct desk *)(void *)((char *)timer - offsetof(struct desk, timer));
+
+    session_serve(d->session);
+    files_tell_disk(d);
+    desk_rearm(d);
+}
+
+static void over(void *owner, const struct err *why)
+{
+    struct desk *d = owner;
+
+    if (!d->ending && why && why->code != ERR_NONE)
+        err_text(why, d->why, sizeof(d->why));
+    else if (!d->ending)
+        snprintf(d->why, sizeof(d->why), "it ended by itself");
+    d->over = true;
+    d->broker->sweep = true;
+}
+
+static void live(void *owner)
+{
+    files_sandbox_lives(owner);
+}
+
+static const struct session_calls calls = {
+    .started = task_started, .ended = task_ended, .gone = task_gone, .live = live, .over = over};
+
+static void free_desk(struct desk *d)
+{
+    if (d->session)
+        session_free(d->session);
+    buf_clear(&d->boundary);
+    free(d);
+}
+
+static int start(struct desk *d, const struct exec_message *m, struct err *err)
+{
+    struct broker *b = d->broker;
+    struct boundary boundary;
+
+    int r = boundary_make(b, m, &boundary, err);
+    if (r == 0)
+        r = session_start(&d->session, &boundary.spec, &calls, d, err);
+    d->cache = boundary.cache;
+    boundary_clear(&boundary);
+    if (r < 0) {
+        d->session = NULL;
+        return -1;
+    }
+    d->watch.ready = ready;
+    d->timer.ring = ring;
+    r = events_watch(b->events, &d->watch, session_fd(d->session), EPOLLIN);
+    if (r < 0)
+        return err_set(err, ERR_IO, -r, "watch the sandbox");
+    return 0;
+}
+
+/* How the front knows it: by its workspace, or as that of a plan. */
+static const char *name_of(const struct desk *d, char name[NAME_ROOM])
+{
+    snprintf(name, NAME_ROOM, "%s%s", *d->plan ? "plan:" : "", *d->plan ? d->plan : d->workspace);
+    return name;
+}
+
+void desk_tell(const struct desk *d, uint32_t kind, uint64_t tag)
+{
+    char memory[24];
+    char pids[24];
+    char name[NAME_ROOM];
+    struct plain_message m = {.texts = {name_of(d, name), memory, pids, d->workspace},
+                              .number = d->since_ms};
+
+    snprintf(memory, sizeof(memory), "%llu", (unsigned long long)d->memory_bytes);
+    snprintf(pids, sizeof(pids), "%llu", (unsigned long long)d->pids);
+    link_send_plain(d->broker, kind, tag, &m);
+}
+
+static struct desk *new_desk(struct broker *b, const struct exec_message *m, struct buf *boundary,
+                             struct err *err)
+{
+    struct desk *d = calloc(1, sizeof(*d));
+
+    if (!d) {
+        err_set(err, ERR_LIMIT, ENOMEM, "keep the sandbox");
+        return NULL;
+    }
+    d->broker = b;
+    d->number = ++b->desks_begun;
+    d->watch.fd = d->files_watch.fd = -1;
+    d->since_ms = broker_wall_ms();
+    d->memory_bytes = m->boundary.limits.memory_bytes;
+    d->pids = m->boundary.limits.pids;
+    d->tmp_exec = m->boundary.tmp_exec;
+    d->host_net = m->boundary.net == CARREL_NET_HOST;
+    d->has_image = m->boundary.limits.disk_image;
+    d->busy_ms = now_ms();
+    snprintf(d->workspace, sizeof(d->workspace), "%s", m->workspace);
+    snprintf(d->bucket, sizeof(d->bucket), "%s", m->bucket);
+    snprintf(d->plan, sizeof(d->plan), "%s", m->plan);
+    snprintf(d->ticket, sizeof(d->ticket), "%s", m->boundary.ticket);
+    snprintf(d->template, sizeof(d->template), "%s", m->boundary.template);
+    if (start(d, m, err) < 0) {
+        free_desk(d);
+        return NULL;
+    }
+    d->boundary = *boundary;
+    *boundary = (struct buf){.max = boundary->max};
+    struct desk **slot = &b->desks[broker_slot(d->workspace)];
+    d->next = *slot;
+    *slot = d;
+    b->desk_count++;
+    idle_watch(d);
+    char details[64] = "";
+    if (*m->plan)
+        snprintf(details, sizeof(details), "{\"plan\":\"%s\"}", m->plan);
+    (void)journal_note(b,
+                       &(struct audit_record){.actor = m->actor,
+                                              .workspace = m->workspace,
+                                              .request = m->request,
+                                              .operation = "sandbox.start",
+                                              .result = *m->plan ? "plan" : "ok",
+                                              .details = details},
+                       NULL);
+    if (b->resumed)
+        desk_tell(d, EVENT_SANDBOX_LIVE, 0);
+    return d;
+}
+
+int desk_put_off(struct desk *d, uint32_t kind, struct buf *request, uint64_t tag,
+                 const char *ticket, struct err *err)
+{
+    struct deferred **last = &d->deferred;
+    struct deferred *kept = d->deferred_count < MOST_DEFERRED && buf_done(request) == 0
+                                ? malloc(sizeof(*kept) + request->n)
+                                : NULL;
+
+    if (!kept)
+        return err_set(err, ERR_LIMIT, 0, "too many commands wait for the workspace's sandbox");
+    *kept = (struct deferred){
+        .generation = d->broker->generation, .kind = kind, .tag = tag, .n = request->n};
+    snprintf(kept->ticket, sizeof(kept->ticket), "%s", ticket);
+    memcpy(kept->bytes, request->p, request->n);
+    while (*last)
+        last = &(*last)->next;
+    *last = kept;
+    d->deferred_count++;
+    return 1;
+}
+
+static int defer(struct desk *d, uint32_t kind, const struct exec_message *m, uint64_t tag,
+                 struct err *err)
+{
+    scoped_buf struct buf message;
+
+    buf_init(&message, MESSAGE_MAX_BYTES);
+    protocol_pack_exec(&message, tag, m);
+    return desk_put_off(d, kind, &message, tag, m->boundary.ticket, err);
+}
+
+bool desk_shows(const struct desk *d, const char *workspace)
+{
+    return strcmp(d->workspace, workspace) == 0 || strcmp(d->ticket, workspace) == 0;
+}
+
+void desk_refuse_deferred(struct desk *d, const char *workspace, const char *why)
+{
+    struct deferred **at = &d->deferred;
+    struct err err;
+
+    err_set(&err, ERR_CONFLICT, 0, "%s; try again", why);
+    while (*at) {
+        struct deferred *kept = *at;
+        if (strcmp(d->workspace, workspace) != 0 && strcmp(kept->ticket, workspace) != 0) {
+            at = &kept->next;
+            continue;
+        }
+        *at = kept->next;
+        d->deferred_count--;
+        if (kept->generation == d->broker->generation)
+            link_send_error(d->broker, kept->tag, &err);
+        free(kept);
+    }
+}
+
+static void pack_boundary(struct buf *b, const struct exec_message *m)
+{
+    buf_init(b, MESSAGE_MAX_BYTES);
+    protocol_pack_exec(b, 0, &(struct exec_message){.bucket = m->bucket, .boundary = m->boundary});
+}
+
+int desk_find_or_start(struct broker *b, uint32_t kind, const struct exec_message *m, uint64_t tag,
+                       struct desk **ret, struct err *err)
+{
+    struct desk *d = desk_find_plan(b, m->workspace, m->plan);
+    scoped_buf struct buf boundary;
+    int locked = lock_defer(b, kind, m, tag, err);
+
+    pack_boundary(&boundary, m);
+    if (locked != 0)
+        return locked;
+    if (buf_done(&boundary) < 0)
+        return err_set(err, ERR_LIMIT, ENOMEM, "keep the policy");
+    if (*m->plan && (plan_is_worked_on(b, m->plan) || chore_has_plan(b, m->plan)))
+        return err_set(err, ERR_CONFLICT, 0, "the plan is being closed");
+    if (d && (d->ending || d->over))
+        return defer(d, kind, m, tag, err);
+    if (d && (d->boundary.n != boundary.n || memcmp(d->boundary.p, boundary.p, boundary.n) != 0)) {
+        /* No command ever runs in a boundary that is not the one that was asked for. */
+        if (session_execs(d->session) > 0)
+            return err_set(err, ERR_CONFLICT, 0,
+                           "the workspace's sandbox lives with another policy, and commands run in "
+                           "it; let it sleep first");
+        desk_put_to_sleep(d, "the policy changed");
+        return defer(d, kind, m, tag, err);
+    }
+    if (boundary_check_room(b, kind, m, d == NULL, err) < 0)
+        return -1;
+    if (!d)
+        d = new_desk(b, m, &boundary, err);
+    if (!d)
+        return -1;
+    *ret = d;
+    return 0;
+}
+
+void desk_end(struct desk *d, const char *why)
+{
+    if (d->ending || d->over)
+        return;
+    snprintf(d->why, sizeof(d->why), "%s", why);
+    d->ending = true;
+    session_end(d->session, d->why);
+    desk_rearm(d);
+}
+
+void desk_put_to_sleep(struct desk *d, const char *why)
+{
+    if (d->ending || d->over)
+        return;
+    files_put_off(d);
+    files_end(d); /* first: while nothing is said to end, calls on files may finish */
+    desk_end(d, why);
+}
+
+int desk_await_end(struct desk *d, uint64_t tag, struct err *err)
+{
+    struct sleeper *sleeper = malloc(sizeof(*sleeper));
+
+    if (!sleeper)
+        return err_set(err, ERR_LIMIT, ENOMEM, "wait for the end of a sandbox");
+    *sleeper =
+        (struct sleeper){.next = d->sleepers, .tag = tag, .generation = d->broker->generation};
+    d->sleepers = sleeper;
+    return 0;
+}
+
+void desk_end_all(struct broker *b, const char *why)
+{
+    for (size_t i = 0; i < BROKER_SLOTS; i++) {
+        for (struct desk *d = b->desks[i]; d; d = d->next)
+            desk_end(d, why);
+    }
+}
+
+static void unlink_desk(struct desk *d)
+{
+    struct desk **at = &d->broker->desks[broker_slot(d->workspace)];
+
+    while (*at != d)
+        at = &(*at)->next;
+    *at = d->next;
+    d->broker->desk_count--;
+}
+
+/* With the end of the workspace's last one, of those that were ended for it; who waits, waits for
+ * that. */
+static void put_staged(struct desk *d)
+{
+    struct desk *other = desk_find_any(d->broker, d->workspace);
+    struct sleeper **last = other ? &other->sleepers : NULL;
+
+    if (!other || !other->puts_staged) {
+        boundary_put_staged(d->broker, d);
+        return;
+    }
+    while (*last)
+        last = &(*last)->next;
+    *last = d->sleepers;
+    d->sleepers = NULL;
+}
+
+/* Also when it could not be written: it is over all the same, and the journal tries again. Only now
+ * the next one may be started, so that the front hears of the end before. */
+static void end_written(struct broker *b, struct waiter *waiter, bool written)
+{
+    struct desk *d = (struct desk *)(void *)((char *)waiter - offsetof(struct desk, end_wait));
+    struct deferred *deferred = d->deferred;
+
+    char name[NAME_ROOM];
+
+    (void)written;
+    unlink_desk(d);
+    if (d->puts_staged)
+        put_staged(d);
+    if (b->resumed)
+        link_send_plain(b, EVENT_SANDBOX_ENDED, 0,
+                        &(struct plain_message){.texts = {name_of(d, name), d->why}});
+    while (d->sleepers) {
+        struct sleeper *sleeper = d->sleepers;
+        d->sleepers = sleeper->next;
+        if (sleeper->generation == b->generation)
+            link_send_ok(b, sleeper->tag);
+        free(sleeper);
+    }
+    free_desk(d);
+    while (deferred) {
+        struct deferred *next = deferred->next;
+        if (deferred->generation == b->generation && b->resumed)
+            request_handle(b, deferred->kind, deferred->bytes, deferred->n);
+        free(deferred);
+        deferred = next;
+    }
+    plans_look(b);
+    quiet_look(b);
+    cache_tidy(b);
+}
+
+static void record_end(struct desk *d)
+{
+    scoped_buf struct buf details;
+
+    buf_init(&details, 4096);
+    buf_str(&details, "{\"why\":");
+    journal_text(&details, d->why, sizeof(d->why));
+    buf_str(&details, "}");
+    struct audit_record record = {.actor = "broker",
+                                  .workspace = d->workspace,
+                                  .request = "",
+                                  .operation = "sandbox.end",
+                                  .result = d->ending ? "ok" : "failed",
+                                  .details = buf_done(&details) == 0 ? details.p : ""};
+    d->end_wait.done = end_written;
+    if (journal_note(d->broker, &record, &d->end_wait) < 0)
+        end_written(d->broker, &d->end_wait, false);
+}
+
+static void clear_away(struct desk *d)
+{
+    struct broker *b = d->broker;
+
+    events_forget(b->events, &d->watch);
+    timer_stop(b->events, &d->timer);
+    timer_stop(b->events, &d->idle_timer);
+    files_end(d);
+    session_free(d->session);
+    d->session = NULL;
+    record_end(d);
+}
+
+void desk_sweep(struct broker *b)
+{
+    if (!b->sweep)
+        return;
+    b->sweep = false;
+    for (size_t i = 0; i < BROKER_SLOTS; i++) {
+        for (struct desk *d = b->desks[i], *next; d; d = next) {
+            next = d->next; /* others may be added meanwhile, but at the beginning */
+            if (d->over && d->session)
+                clear_away(d);
+        }
+    }
+}

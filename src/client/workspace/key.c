@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* carrel key: who may talk to the daemon. */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "client/core/client.h"
+#include "client/core/table.h"
+#include "client/core/text.h"
+
+static const char help[] =
+    "usage: carrel key create [--owner OWNER] [--scope SCOPE]... [--workspace ID]... [--name "
+    "NAME]\n"
+    "                         [--template NAME] [--policy FILE]\n"
+    "       carrel key ls\n"
+    "       carrel key revoke ID\n"
+    "\n"
+    "Keys for the daemon. A key is shown once, when it is made. What it is put into:\n"
+    "CARREL_KEY here, 'Authorization: Bearer KEY' over HTTP. Where standard output is no\n"
+    "terminal the key alone is printed.\n"
+    "\n"
+    "  --owner OWNER   whose workspaces it opens; with an owner's key: its own\n"
+    "  --scope SCOPE   owner    makes workspaces, sets their policy, decides about plans, makes\n"
+    "                           keys of the next three\n"
+    "                  agent    works in some workspaces: commands, files, plans; never policy,\n"
+    "                           keys or decisions\n"
+    "                  approve  sees and decides plans\n"
+    "                  read     sees, and changes nothing\n"
+    "                  user     owner, without making keys (default)\n"
+    "                  admin    everything\n"
+    "  --workspace ID  agent, approve, read: only in this one; patterns too ('thread-*')\n"
+    "  --template NAME agent: what the workspaces that it makes are made on\n"
+    "  --policy FILE   agent: their policy, JSON; -: standard input\n"
+    "  --name NAME     what to call it in lists\n"
+    "  --json          print one JSON object\n"
+    "  --state DIR     the daemon of this state directory\n"
+    "\n"
+    "examples:\n"
+    "  carrel key create --owner alice --scope owner --name laptop\n"
+    "  KEY=$(carrel key create --owner alice --scope agent --workspace 'thread-*')\n"
+    "  carrel key create --owner alice --scope approve --name carol\n"
+    "  carrel key revoke kabcdefghijklmnopqrstuvwxyz\n";
+
+struct key_options {
+    struct args_common common;
+    const char *owner;
+    const char *name;
+    const char *template;
+    const char *policy;
+    struct args_list scopes;
+    struct args_list workspaces;
+};
+
+/* A member that is absent when there is nothing to say. False: it is no UTF-8. */
+static bool add_text(json_t *body, const char *name, const char *text)
+{
+    return !text || json_object_set_new(body, name, json_string(text)) == 0;
+}
+
+static bool add_list(json_t *body, const char *name, const struct args_list *list)
+{
+    json_t *array = json_array();
+    bool good = true;
+
+    for (size_t i = 0; i < list->count; i++)
+        good = json_array_append_new(array, json_string(list->items[i])) == 0 && good;
+    if (list->count)
+        return json_object_set_new(body, name, array) == 0 && good;
+    json_decref(array);
+    return true;
+}
+
+/* NULL: told. */
+static json_t *read_options(const struct key_options *o, struct err *err)
+{
+    static const struct args_list usual = {.items = {"user"}, .count = 1};
+    json_t *body = json_object();
+
+    if (!add_text(body, "owner", o->owner) || !add_text(body, "name", o->name) ||
+        !add_text(body, "template", o->template) ||
+        !add_list(body, "scopes", o->scopes.count ? &o->scopes : &usual) ||
+        !add_list(body, "workspaces", &o->workspaces))
+        (void)cli_fail("only UTF-8 can be sent");
+    else if (o->policy && client_add_policy(body, o->policy, err) < 0)
+        (void)client_fail(err);
+    else
+        return body;
+    json_decref(body);
+    return NULL;
+}
+
+static int create(struct daemon *daemon, const struct key_options *o, struct err *err)
+{
+    json_t *body = read_options(o, err);
+    json_t *answer = NULL;
+    char text[1024];
+
+    if (!body)
+        return CLI_FAILED;
+    if (daemon_ask(daemon, "POST", "/v1/keys", body, &answer, err) < 0)
+        return client_fail(err);
+    if (o->common.json)
+        return client_print(answer);
+    const char *id = client_text(answer, "id");
+    const char *key = client_text(answer, "key");
+    bool shows = isatty(STDOUT_FILENO); /* else KEY=$(carrel key create …) gets the key */
+    if (shows)
+        snprintf(text, sizeof(text), "id   %s\nkey  %s\n", id ? id : "-", key ? key : "-");
+    else
+        snprintf(text, sizeof(text), "%s\n", key ? key : "-");
+    json_decref(answer);
+    int status = cli_put(text);
+    if (status == 0 && shows)
+        cli_say("this is the only time the key is shown; keep it");
+    return status;
+}
+
+/* The texts of a list, a comma between two; `none` when there is no list. */
+static const char *joined(const json_t *list, const char *none, struct buf *b)
+{
+    const json_t *item;
+    size_t i;
+
+    buf_init(b, 4096);
+    if (!json_is_array(list))
+        return none;
+    json_array_foreach(list, i, item)
+    {
+        buf_str(b, i ? "," : "");
+        buf_str(b, json_is_string(item) ? json_string_value(item) : "?");
+    }
+    return buf_done(b) == 0 ? b->p : "...";
+}
+
+static void add_row(struct table *table, const json_t *key)
+{
+    char created[TEXT_SHORT];
+    struct buf scopes;
+    struct buf workspaces;
+
+    const char *cells[] = {client_text(key, "id"),
+                           client_text(key, "owner"),
+                           joined(json_object_get(key, "scopes"), "?", &scopes),
+                           joined(json_object_get(key, "workspaces"), "all", &workspaces),
+                           client_text(key, "revoked") ? "revoked" : "active",
+                           client_ago(key, "created", created),
+                           client_text(key, "name")};
+    table_add(table, cells);
+    buf_clear(&scopes);
+    buf_clear(&workspaces);
+}
+
+static int list_keys(struct daemon *daemon, const struct key_options *o, struct err *err)
+{
+    static const char *const heads[] = {"ID",    "OWNER",   "SCOPES", "WORKSPACES",
+                                        "STATE", "CREATED", "NAME",   NULL};
+    json_t *keys = NULL;
+    json_t *key;
+    struct table table;
+    size_t i;
+
+    if (daemon_list(daemon, "/v1/keys", "keys", &keys, err) < 0)
+        return client_fail(err);
+    if (o->common.json)
+        return client_print(json_pack("{s:o}", "keys", keys));
+    table_open(&table, heads);
+    json_array_foreach(keys, i, key)
+    {
+        add_row(&table, key);
+    }
+    json_decref(keys);
+    return table_show(&table);
+}
+
+static int revoke_key(struct daemon *daemon, const char *id, struct err *err)
+{
+    struct buf path;
+
+    buf_init(&path, 4096);
+    buf_str(&path, "/v1/keys/");
+    text_url(&path, id);
+    return client_do(daemon, "DELETE", &path, NULL, NULL, err) < 0 ? client_fail(err) : 0;
+}
+
+static int dispatch(const char *const *words, const struct key_options *o, struct err *err)
+{
+    struct daemon daemon = {0};
+    int status = CLI_FAILED;
+    bool creates = words[0] && strcmp(words[0], "create") == 0 && !words[1];
+    bool lists = words[0] && strcmp(words[0], "ls") == 0 && !words[1];
+    bool revokes = words[0] && strcmp(words[0], "revoke") == 0 && words[1];
+
+    if (!creates && !lists && !revokes)
+        return cli_fail("say what to do: carrel key create | ls | revoke ID; see 'carrel key "
+                        "--help'");
+    if (creates && !o->owner && !where_env("CARREL_KEY")) /* an owner's key makes its own */
+        return cli_fail("say whose key it is: carrel key create --owner NAME");
+    if (daemon_open(&daemon, o->common.state, err) < 0)
+        return client_fail(err);
+    if (creates)
+        status = create(&daemon, o, err);
+    else
+        status = lists ? list_keys(&daemon, o, err) : revoke_key(&daemon, words[1], err);
+    daemon_close(&daemon);
+    return status;
+}
+
+int client_key(char **argv)
+{
+    static struct key_options options = {.common.verb = "key"};
+    const struct args_rule rules[] = {{"--owner", ARGS_TEXT, &options.owner},
+                                      {"--name", ARGS_TEXT, &options.name},
+                                      {"--scope", ARGS_EVERY, &options.scopes},
+                                      {"--workspace", ARGS_EVERY, &options.workspaces},
+                                      {"--template", ARGS_TEXT, &options.template},
+                                      {"--policy", ARGS_TEXT, &options.policy},
+                                      {NULL, ARGS_FLAG, NULL}};
+    const char *words[3] = {NULL};
+    struct err err = {0};
+
+    if (args_all(argv + 1, rules, &options.common, words, 2, &err) < 0)
+        return client_fail(&err);
+    if (options.common.help)
+        return cli_put(help);
+    return dispatch(words, &options, &err);
+}

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One HTTP request on its way: who asks, what for, and how to answer. A call outlives its client
+ * when something of it is still under way with the broker; it then answers nobody. */
+#pragma once
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "front/core/front.h"
+
+struct actor {
+    char name[FRONT_ID + 8]; /* "key:k…", "admin", "socket": for the record */
+    char key[28];            /* id of the key; "" : the administrator's own */
+    char owner[FRONT_ID];
+    unsigned scopes;
+    const char *workspaces; /* those it was made for, as in its row; "": all; NULL: nobody's key */
+};
+
+/* Who reaches what listens on a workspace's ports. */
+#define PORT_SCOPES (SCOPE_ADMIN | SCOPE_OWNER | SCOPE_USER | SCOPE_AGENT)
+
+struct job;
+struct ending;
+
+struct call {
+    struct front *front;
+    struct exchange *x; /* NULL: the client has gone, or was answered */
+    struct arena arena;
+    char id[28];
+    struct actor actor;
+    const struct route *route;
+    char *params[3];                  /* decoded path parameters, in order */
+    const char *rest;                 /* of the path, still encoded, where the route ends in {*} */
+    struct tenant *tenant;            /* who pays for its body; NULL: it has none to keep */
+    struct store_workspace workspace; /* of routes that name one: checked to be the actor's */
+    bool planned;                     /* what it changes goes into its key's plan: planned.h */
+    json_t *body;                     /* of routes with a JSON body: an object */
+    void *context;                    /* the handler's own */
+    void (*leaving)(struct call *);   /* first of two: before anything of it is given up */
+    void (*abandoned)(struct call *); /* the exchange is over, or the client has gone; or NULL */
+    /* Or NULL: has the next refusal (a status from 400 on, and its object) instead of the client,
+     * once. Whoever has something to take back first sets it. */
+    void (*refused)(struct call *, int status, json_t *object);
+    size_t (*piece)(struct call *, const char *, size_t); /* of a streamed body */
+    void (*whole)(struct call *);                         /* ... and its end */
+    void (*heard)(struct call *, struct answer *);        /* who waits for the broker's answer */
+    bool records;                                         /* ... which is about a record */
+    /* It has to end before its time: what it then says, or NULL: an error if it was not answered,
+     * else it is cut off. */
+    void (*ending)(struct call *, const struct ending *);
+    struct call *live_next; /* in front->calls */
+    struct call **live_at;
+    unsigned pending; /* not freed while this is not 0 */
+    int status;
+    const char *allow; /* of a 405: the header line that says what works */
+    uint64_t began_us;
+};
+
+/* Whether this actor may know of this workspace of this owner. The one place that decides it. */
+bool actor_may_see(const struct actor *actor, const char *owner, const char *workspace);
+/* Whether it acts for this owner: of what belongs to no workspace. */
+bool actor_is_of(const struct actor *actor, const char *owner);
+/* Whether it sees some of its owner's workspaces only, and must not learn of the others. */
+bool actor_is_limited(const struct actor *actor);
+/* Whether a model is behind the key, and no person: it never sets the boundary, nor decides. */
+bool actor_is_agent(const struct actor *actor);
+
+/* Answers; the call may be gone afterwards. */
+void call_json(struct call *call, int status, json_t *object);
+void call_empty(struct call *call);
+/* Bytes of another type. */
+void call_bytes(struct call *call, const char *type, const char *bytes, size_t n);
+void call_error(struct call *call, int status, const char *code, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+/* 429: which quota it is, by the name of its setting, and a sentence. */
+void call_quota(struct call *call, const char *setting, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* ... for the owner of its workspace: tenant_begin_chore said no. */
+void call_chores(struct call *call);
+/* By the table error code -> status. */
+void call_fail(struct call *call, const struct err *err);
+/* 400, with the field that is at fault. */
+void call_bad_field(struct call *call, const char *field, const char *expected);
+/* Answers with a stream; the handler's pull is called with `context`. */
+void call_stream(struct call *call, int status, const char *type, const char *headers,
+                 http_pull *pull, void *context);
+
+/* With its size, or HTTP_SIZE_UNKNOWN. */
+void call_stream_sized(struct call *call, const struct http_streamed *s);
+/* Bytes of another type, with headers. */
+void call_reply(struct call *call, int status, const char *type, const char *headers,
+                const char *bytes, size_t n);
+
+/* Whoever writes the answer himself says that there is one. */
+void call_answered(struct call *call, int status);
+
+/* What was asked for is understood, and the answer may take its time: lets go of the body. */
+void call_drop_body(struct call *call);
+
+/* One answer of the broker's at a time. It is heard also when the client has gone: what was begun
+ * is finished, and the answers to nobody are dropped. */
+typedef void call_heard(struct call *call, struct answer *answer);
+uint64_t call_expect(struct call *call, call_heard *heard);
+/* One reason less to keep it; it may be gone afterwards. */
+void call_release(struct call *call);
+/* Writes a record, and calls `heard` when it is on disk. */
+void call_record(struct call *call, const char *workspace, const char *operation,
+                 const char *result, json_t *details, call_heard *heard);
+/* Asks a request of texts. */
+void call_ask(struct call *call, uint32_t kind, const char *a, const char *b, const char *c,
+              call_heard *heard);
+
+/* Query parameter as a number within bounds; `fallback` when absent. False: answered with 400. */
+bool call_number(struct call *call, const char *name, uint64_t max, uint64_t fallback,
+                 uint64_t *ret);
+/* Whether who asks still may, and the workspace is still theirs and the one it was. */
+bool call_still_may(struct call *call);
+/* Whether only the policy is another since, so that what it changes would go elsewhere. */
+bool call_is_replanned(struct call *call);
+/* The answer, if not. */
+void call_no_more(struct call *call);
+/* How many items a page of a list has. */
+bool call_limit(struct call *call, uint64_t *ret);
+/* As text in the arena; NULL when absent. False: answered with 400. */
+bool call_text(struct call *call, const char *name, const char **ret);
+
+/* fields.c: members of a JSON object; each answers 400 itself and returns false when one is wrong.
+ * A member that is absent, or null, leaves *ret as it was. */
+bool field_text(struct call *call, const json_t *object, const char *name, size_t max,
+                const char **ret);
+bool field_number(struct call *call, const json_t *object, const char *name, uint64_t min,
+                  uint64_t max, uint64_t *ret);
+bool field_flag(struct call *call, const json_t *object, const char *name, bool *ret);
+bool field_object(struct call *call, const json_t *object, const char *name, json_t **ret);
+/* Refuses members that are not in the list, which ends with NULL. */
+bool fields_known(struct call *call, const json_t *object, const char *const *names);
+/* A text of the store's, which was JSON when it was written. */
+json_t *json_parsed(const char *text);
+/* The other way; NULL is {}. NULL without room. */
+char *json_compact(struct arena *arena, const json_t *object);
+
+/* The handlers, one file per resource. */
+void keys_create(struct call *call);
+void keys_list(struct call *call);
+void keys_revoke(struct call *call);
+void workspaces_create(struct call *call);
+void workspaces_list(struct call *call);
+void workspaces_get(struct call *call);
+void workspaces_update(struct call *call);
+void workspaces_delete(struct call *call);
+void workspaces_undelete(struct call *call);
+void workspaces_sleep(struct call *call);
+void workspaces_backup(struct call *call);
+void workspaces_restore(struct call *call);
+void workspaces_adopt(struct call *call);
+void templates_create(struct call *call);
+void templates_list(struct call *call);
+void templates_get(struct call *call);
+void templates_delete(struct call *call);
+void execs_create(struct call *call);
+void execs_list(struct call *call);
+void execs_get(struct call *call);
+void execs_output(struct call *call);
+void execs_stdin(struct call *call);
+void execs_signal(struct call *call);
+void execs_resize(struct call *call);
+void execs_kill(struct call *call);
+void file_get(struct call *call);
+void file_put(struct call *call);
+void file_delete(struct call *call);
+void file_action(struct call *call);
+void file_upload(struct call *call);
+void file_unpack(struct call *call);
+void file_watch(struct call *call);
+void env_get(struct call *call);
+void env_make_python(struct call *call);
+void env_make_node(struct call *call);
+void ports_list(struct call *call);
+void ports_open(struct call *call);
+void ports_close(struct call *call);
+void plans_submit(struct call *call);
+void plans_list(struct call *call);
+void plans_list_all(struct call *call);
+void plans_get(struct call *call);
+void plans_diff(struct call *call);
+void plans_close(struct call *call);
+void plans_verify(struct call *call);
+void plans_approve(struct call *call);
+void plans_reject(struct call *call);
+void plans_apply(struct call *call);
+void plans_undo(struct call *call);
+void plans_cancel(struct call *call);
+void plans_discard(struct call *call);
+void records_list(struct call *call);
+void records_raw(struct call *call);
+void records_heads(struct call *call);
+void records_keys(struct call *call);
+void events_follow(struct call *call);
+void host_get(struct call *call);
+void health_get(struct call *call);
+void ready_get(struct call *call);
+void metrics_get(struct call *call);
+void openapi_get(struct call *call);

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The unprivileged half of the daemon: everything that reads bytes from the network. It asks the
+ * broker for what takes privileges, and forgets nothing that the disk does not know. */
+#pragma once
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/events.h"
+#include "front/core/channel.h"
+#include "front/store/store.h"
+#include "http/server.h"
+#include "protocol/files.h"
+#include "protocol/settings.h"
+
+struct job;
+struct listener;
+struct asking;
+struct awake;
+struct proxy;
+struct kept;
+struct tenant;
+struct plan_work;
+struct dropped;
+struct outdated;
+struct parser;
+
+enum {
+    FRONT_SLOTS = 1024,
+    FRONT_ID = 65,
+    FRONT_HASH = 65, /* SHA-256 in hex */
+};
+
+/* What is counted for /metrics. */
+struct counters {
+    uint64_t requests[6]; /* by hundred of the status */
+    uint64_t request_us;
+    uint64_t execs_started;
+    uint64_t execs_ended[8]; /* by enum carrel_reason */
+    uint64_t exec_us;
+    uint64_t sandboxes_started;
+    uint64_t output_bytes;
+    uint64_t stalls; /* times a command had to wait for a reader */
+    uint64_t denials;
+    uint64_t file_calls[FILES_OP_COUNT_][6]; /* answered, by hundred of the status */
+    uint64_t file_bytes_in;
+    uint64_t file_bytes_out;
+    uint64_t plans_made;
+    uint64_t plans_applied;
+    uint64_t plans_undone;
+    uint64_t plans_refused; /* by a verification, or by a person */
+    uint64_t plans_stale;
+    uint64_t plan_steps;
+};
+
+struct call;
+
+struct front {
+    const struct settings *settings;
+    struct events *events;
+    struct store *store;
+    struct link *link;
+    struct http_server *http;
+    struct http_options room; /* for connections: front/core/room.h */
+    struct parser *parser;    /* of large bodies */
+    int execs;                /* the directory of all spools */
+    char admin_hash[FRONT_HASH];
+    int64_t broker_uid; /* whose word over the Unix socket is an administrator's */
+    bool resumed;       /* the broker has told what lives */
+    bool draining;
+    bool unrecorded;      /* the last record that was asked for could not be written */
+    uint64_t file_bodies; /* bytes that are kept for file servers */
+    uint64_t began_ms;
+    struct job *jobs[FRONT_SLOTS];
+    size_t rows_due; /* jobs whose row is yet to be written */
+    struct timer rows_timer;
+    size_t job_count;     /* that have not ended */
+    struct asking *queue; /* commands that wait until others have ended */
+    size_t queued;
+    bool in_turn; /* who starts now comes from there, and overtakes nobody */
+    size_t held;  /* commands of which something is left: front/core/quota.h */
+    struct tenant *tenants[FRONT_SLOTS];
+    struct awake *awake[FRONT_SLOTS];
+    size_t awake_count;
+    uint64_t output_running; /* on disk, of all: front/exec/output.h */
+    uint64_t output_kept;
+    struct kept *kept[FRONT_SLOTS];
+    struct kept *oldest;
+    struct kept *newest;
+    struct timer output_timer;
+    char scanned[28];     /* what was kept from before is known up to this one */
+    uint64_t floor_ms;    /* when free disk space was last looked at */
+    uint64_t floor_bytes; /* and how much output there had been by then */
+    bool below_floor;
+    uint64_t switches; /* of policies to planned writes: what was asked before starts no sandbox */
+    struct files_server *file_servers; /* of workspaces whose files are asked for */
+    struct files_stream *file_streams; /* and calls to them */
+    struct proxy *proxies;             /* connections to ports of workspaces */
+    struct plan_work *plan_works;      /* what is under way with plans */
+    struct plan_job *plan_jobs;        /* the broker's processes for that */
+    struct timer plan_timer;           /* what becomes of them by themselves */
+    struct dropped *builds;            /* of templates, that were interrupted */
+    char address[64];                  /* where we listen for TCP, as in a URL; "": nowhere */
+    struct listener *listeners;
+    struct call *calls;        /* requests that have not ended: front/core/live.h */
+    struct outdated *outdated; /* while it resumes: resume.c */
+    struct counters count;
+    struct timer sweep; /* forgets what is older than the retention time, empties the trash */
+};
+
+int64_t wall_ms(void);
+/* A letter and 26 characters of base 32. */
+void make_id(char letter, char ret[28]);
+/* SHA-256 in hex. */
+void hash_hex(const void *bytes, size_t n, char ret[FRONT_HASH]);
+/* "2026-01-02T03:04:05.678Z", or null for 0. */
+json_t *time_json(int64_t ms);
+
+/* Commands of this workspace that have not ended. */
+uint64_t front_jobs_in(const struct front *front, const char *workspace);
+bool front_is_awake(const struct front *front, const char *workspace);
+/* Something has ended: those that wait for that may start. */
+void execs_next(struct front *front);
+/* Tells everybody who follows /v1/events and may see it; takes the object. */
+void front_announce(struct front *front, const char *type, const char *workspace, const char *owner,
+                    json_t *details);

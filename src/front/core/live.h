@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Calls that have not ended, and what ends them before their time: their key was revoked, their
+ * workspace deleted, or their place is needed by others. Each is told once, and a stream that can
+ * say so ends with {"type":"error","error":{...}} as its last line or event. */
+#pragma once
+
+#include "front/core/call.h"
+
+struct ending {
+    int status; /* of the answer, if there is none yet */
+    const char *code;
+    const char *reason; /* the setting that says so; NULL: none does */
+    const char *message;
+    bool ends_commands; /* whoever follows one hears of its end */
+};
+
+void live_add(struct call *call);
+void live_remove(struct call *call);
+
+/* What a stream says last, as one line without its end; the caller's to free. NULL without memory.
+ */
+char *ending_line(const struct ending *ending);
+/* Answers with it, past call->refused: what is under way goes on as if the client had left. */
+void call_answer_ending(struct call *call, const struct ending *ending);
+
+/* All of that key, but for the call that revokes it. */
+void live_end_key(struct front *front, const char *key, const struct call *except);
+/* All streams of that workspace. Commands that run end with it, and are told as usual. */
+void live_end_workspace(struct front *front, const char *workspace, const struct call *except);
+/* For struct http_calls. */
+void live_evicted(void *front, struct exchange *x, enum http_limit limit);
+
+/* Counts the call's connection for who asks. False: there is no room, which is answered. */
+bool live_charge(struct call *call, const char *owner, bool is_admin);
+/* The answer is going to last. False: likewise. */
+bool live_hold(struct call *call, enum http_stream_kind kind);

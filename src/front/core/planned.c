@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "front/core/planned.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "front/core/router.h"
+#include "policy/policy.h"
+
+bool planned_workspace(const struct store_workspace *w)
+{
+    struct arena arena;
+    struct err err;
+
+    if (strcmp(w->policy, "{}") == 0) /* as most are */
+        return false;
+    arena_init(&arena, 1UL << 20);
+    struct policy *policy = arena_alloc(&arena, sizeof(*policy));
+    bool planned = !policy ||
+                   policy_parse(policy, &arena, w->policy, strlen(w->policy), &err) < 0 ||
+                   policy->writes == POLICY_WRITES_PLAN;
+    arena_clear(&arena);
+    return planned;
+}
+
+bool planned_is(const struct actor *actor, const struct store_workspace *w)
+{
+    return actor_is_agent(actor) && planned_workspace(w);
+}
+
+/* --- which routes --- */
+
+typedef void handler(struct call *call);
+
+/* What only looks, what goes into the plan, and what is done with plans. A route that is not here
+ * is refused, also if a later hand opens it to agents' keys. */
+static handler *const admitted[] = {
+    workspaces_get, execs_create, execs_list,  execs_get,     execs_output, execs_stdin,
+    execs_signal,   execs_resize, execs_kill,  file_get,      file_put,     file_delete,
+    file_action,    file_upload,  file_unpack, file_watch,    ports_list,   ports_open,
+    ports_close,    plans_submit, plans_list,  plans_get,     plans_diff,   plans_close,
+    plans_verify,   plans_apply,  plans_undo,  plans_discard, plans_cancel, plans_approve,
+    plans_reject,
+};
+
+static const struct {
+    handler *handle;
+    const char *why;
+} refused[] = {
+    {workspaces_sleep, "does not put it to sleep; close the plan, which ends what runs in it"},
+    {env_get, "does not start Carrel's own commands in it; look by a command"},
+    {env_make_python, "does not make environments in it; its owner's key does, or make one by a "
+                      "command, in the plan"},
+    {env_make_node, "does not make environments in it; its owner's key does, or make one by a "
+                    "command, in the plan"},
+};
+
+bool planned_admits(struct call *call)
+{
+    const char *why = "does not do that; its owner's key does";
+
+    if (!call->planned)
+        return true;
+    for (size_t i = 0; i < sizeof(admitted) / sizeof(admitted[0]); i++) {
+        if (call->route->handle == admitted[i])
+            return true;
+    }
+    for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
+        if (call->route->handle == refused[i].handle)
+            why = refused[i].why;
+    }
+    call_error(call, 403, "forbidden",
+               "the policy of this workspace says \"writes\": \"plan\", so an agent's key %s", why);
+    return false;
+}
+
+/* Typing into somebody's shell in the tree itself would be a way around. */
+bool planned_admits_exec(struct call *call, const struct store_exec *row)
+{
+    if (!call->planned)
+        return true;
+    json_t *shown = json_loads(row->command, 0, NULL);
+    bool own =
+        json_is_string(json_object_get(shown, "plan")) && strcmp(row->actor, call->actor.name) == 0;
+    json_decref(shown);
+    if (!own)
+        call_error(call, 403, "forbidden",
+                   "the policy of this workspace says \"writes\": \"plan\", so an agent's key acts "
+                   "only on commands that it runs in its own plan");
+    return own;
+}
+
+bool planned_admits_plan(struct call *call, const struct store_plan *row)
+{
+    bool own = strcmp(row->key, call->actor.key) == 0;
+
+    if (call->planned && !own)
+        call_error(call, 403, "forbidden",
+                   "the policy of this workspace says \"writes\": \"plan\", so an agent's key acts "
+                   "only on plans that it made");
+    return !call->planned || own;
+}
+
+/* --- the plan --- */
+
+static void use(struct plan_wish *w, const char *id, bool is_new)
+{
+    *w = (struct plan_wish){
+        .is_plan = true, .keep_open = true, .is_new = is_new, .shared = true, .id = id};
+    snprintf(w->quota_name, sizeof(w->quota_name), "plan:%s", id);
+}
+
+/* 1, 0; -1: answered. */
+static int look_for(struct call *call, const char *key, struct plan_wish *ret)
+{
+    struct store_plan row;
+    struct err err;
+    int found =
+        store_plan_shared(call->front->store, &call->arena, call->workspace.id, key, &row, &err);
+
+    if (found < 0)
+        call_fail(call, &err);
+    if (found > 0)
+        use(ret, row.id, false);
+    return found;
+}
+
+int planned_find(struct call *call, enum planned_need need, struct plan_wish *ret)
+{
+    char made[PLAN_ID];
+    int found = look_for(call, call->actor.key, ret);
+
+    if (found != 0 || need == PLANNED_READS)
+        return found;
+    make_id('p', made);
+    const char *id = arena_copy(&call->arena, made, strlen(made));
+    if (!id) {
+        call_error(call, 413, "too_large", "the request is too large");
+        return -1;
+    }
+    use(ret, id, true);
+    return 1;
+}
+
+bool planned_goes_on(struct call *call, const struct plan_wish *w)
+{
+    struct store_plan row;
+    struct arena arena;
+    struct err err;
+
+    if (!w->is_plan)
+        return true;
+    arena_init(&arena, 8UL << 20);
+    bool open = !plan_is_busy(call->front, w->id) &&
+                store_plan_get(call->front->store, &arena, w->id, &row, &err) == 1 &&
+                strcmp(row.state, "open") == 0;
+    arena_clear(&arena);
+    return open;
+}
+
+int planned_find_of(struct call *call, const char *actor, struct plan_wish *ret)
+{
+    static const char prefix[] = "key:";
+    const char *key = call->actor.key;
+    struct store_key row;
+    struct err err;
+
+    if (!call->planned) {
+        bool is_key = strncmp(actor, prefix, sizeof(prefix) - 1) == 0;
+        key = actor + sizeof(prefix) - 1;
+        int known = is_key ? store_key_get(call->front->store, &call->arena, key, &row, &err) : 0;
+        if (known < 0) {
+            call_fail(call, &err);
+            return -1;
+        }
+        if (known == 0 || !planned_is(&(struct actor){.scopes = row.scopes}, &call->workspace))
+            return 0;
+    }
+    int found = look_for(call, key, ret);
+    if (found == 0)
+        call_error(call, 502, "port_closed",
+                   "no plan is open in which an agent's server could run; start it by a command");
+    return found > 0 ? 1 : -1;
+}

@@ -1,0 +1,396 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "front/core/quota.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "front/exec/exec.h"
+#include "policy/units.h"
+
+/* A workspace whose sandbox lives, or was asked for. The broker ends one that lives with another
+ * policy and makes it anew, so that both sizes count until it has said which it is. */
+struct awake {
+    struct awake *next;
+    char workspace[FRONT_ID];
+    char owner[FRONT_ID];
+    bool lives;
+    bool starts_nothing; /* all that it was asked for by so far wanted it so */
+    size_t asked;        /* requests that the broker has not answered */
+    uint64_t memory_bytes;
+    uint64_t pids;
+    uint64_t asked_memory; /* the most that those want */
+    uint64_t asked_pids;
+};
+
+struct sums {
+    uint64_t sandboxes;
+    uint64_t memory;
+    uint64_t pids;
+};
+
+static size_t slot_of(const char *name)
+{
+    size_t hash = 5381;
+
+    while (*name)
+        hash = hash * 33 + (unsigned char)*name++;
+    return hash % FRONT_SLOTS;
+}
+
+/* --- owners --- */
+
+struct tenant *tenant_use(struct front *front, const char *owner)
+{
+    struct tenant **slot = &front->tenants[slot_of(owner)];
+    struct tenant *t = *slot;
+
+    while (t && strcmp(t->owner, owner) != 0)
+        t = t->next;
+    if (!t) {
+        t = calloc(1, sizeof(*t));
+        if (!t)
+            return NULL;
+        strncpy(t->owner, owner, sizeof(t->owner) - 1);
+        t->next = *slot;
+        *slot = t;
+    }
+    t->uses++;
+    return t;
+}
+
+void tenant_drop(struct front *front, struct tenant *t)
+{
+    struct tenant **at = &front->tenants[slot_of(t->owner)];
+
+    if (--t->uses > 0)
+        return;
+    while (*at != t)
+        at = &(*at)->next;
+    *at = t->next;
+    free(t);
+}
+
+struct tenant *tenant_begin_chore(struct front *front, const char *owner)
+{
+    uint64_t most = front->settings->owner_chores;
+    struct tenant *t = tenant_use(front, owner);
+
+    if (t && most && t->chores >= most) {
+        tenant_drop(front, t);
+        return NULL;
+    }
+    if (t)
+        t->chores++;
+    return t;
+}
+
+void tenant_end_chore(struct front *front, struct tenant *t)
+{
+    if (!t)
+        return;
+    t->chores--;
+    tenant_drop(front, t);
+}
+
+static const struct tenant *find_tenant(const struct front *front, const char *owner)
+{
+    const struct tenant *t = front->tenants[slot_of(owner)];
+
+    while (t && strcmp(t->owner, owner) != 0)
+        t = t->next;
+    return t;
+}
+
+/* --- sandboxes --- */
+
+static struct awake *find(const struct front *front, const char *workspace)
+{
+    struct awake *a = front->awake[slot_of(workspace)];
+
+    while (a && strcmp(a->workspace, workspace) != 0)
+        a = a->next;
+    return a;
+}
+
+static struct awake *find_or_make(struct front *front, const char *workspace, const char *owner)
+{
+    struct awake *a = find(front, workspace);
+    struct awake **slot = &front->awake[slot_of(workspace)];
+
+    if (a)
+        return a;
+    a = calloc(1, sizeof(*a));
+    if (!a)
+        return NULL;
+    strncpy(a->workspace, workspace, sizeof(a->workspace) - 1);
+    strncpy(a->owner, owner, sizeof(a->owner) - 1);
+    a->next = *slot;
+    *slot = a;
+    return a;
+}
+
+static void drop_if_unused(struct front *front, struct awake *a)
+{
+    struct awake **at = &front->awake[slot_of(a->workspace)];
+
+    if (a->asked == 0)
+        a->asked_memory = a->asked_pids = 0;
+    if (a->lives || a->asked > 0)
+        return;
+    while (*at != a)
+        at = &(*at)->next;
+    *at = a->next;
+    free(a);
+}
+
+static uint64_t larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Those of one owner, or of all; not of this workspace. */
+static struct sums add_up(const struct front *front, const char *owner, const char *workspace)
+{
+    struct sums sums = {0};
+
+    for (size_t i = 0; i < FRONT_SLOTS; i++) {
+        for (const struct awake *a = front->awake[i]; a; a = a->next) {
+            if ((owner && strcmp(a->owner, owner) != 0) || strcmp(a->workspace, workspace) == 0)
+                continue;
+            sums.sandboxes++;
+            sums.memory += larger(a->memory_bytes, a->asked_memory);
+            sums.pids += larger(a->pids, a->asked_pids);
+        }
+    }
+    return sums;
+}
+
+void quota_woke(struct front *front, const struct quota_wish *made)
+{
+    struct awake *a = find_or_make(front, made->workspace, made->owner);
+
+    if (!a)
+        return;
+    front->awake_count += !a->lives;
+    a->lives = true;
+    a->memory_bytes = made->memory_bytes;
+    a->pids = made->pids;
+}
+
+void quota_slept(struct front *front, const char *workspace)
+{
+    struct awake *a = find(front, workspace);
+
+    if (!a || !a->lives)
+        return;
+    front->awake_count--;
+    a->lives = false;
+    a->memory_bytes = a->pids = 0;
+    drop_if_unused(front, a);
+}
+
+struct awake *quota_wake(struct front *front, const struct quota_wish *wish)
+{
+    struct awake *a = find_or_make(front, wish->workspace, wish->owner);
+
+    if (!a)
+        return NULL;
+    a->starts_nothing = (a->starts_nothing || (!a->lives && !a->asked)) && wish->starts_nothing;
+    a->asked++;
+    a->asked_memory = larger(a->asked_memory, wish->memory_bytes);
+    a->asked_pids = larger(a->asked_pids, wish->pids);
+    return a;
+}
+
+void quota_woken(struct front *front, struct awake *a)
+{
+    a->asked--;
+    drop_if_unused(front, a);
+}
+
+bool front_is_awake(const struct front *front, const char *workspace)
+{
+    const struct awake *a = find(front, workspace);
+
+    return a && a->lives;
+}
+
+bool quota_starts_nothing(const struct front *front, const char *workspace)
+{
+    const struct awake *a = find(front, workspace);
+
+    return a && a->starts_nothing;
+}
+
+/* --- commands --- */
+
+int quota_job_made(struct job *job)
+{
+    job->tenant = tenant_use(job->front, job->owner);
+    if (!job->tenant)
+        return -1;
+    job->tenant->execs++;
+    job->front->held++;
+    return 0;
+}
+
+int quota_ask(struct job *job, const struct quota_wish *wish)
+{
+    job->waking = quota_wake(job->front, wish);
+    return job->waking ? 0 : -1;
+}
+
+void quota_job_answered(struct job *job)
+{
+    struct awake *a = job->waking;
+
+    job->waking = NULL;
+    if (a)
+        quota_woken(job->front, a);
+}
+
+void quota_job_gone(struct job *job)
+{
+    if (job->gone || !job->tenant)
+        return;
+    job->tenant->execs--;
+    job->front->held--;
+}
+
+void quota_job_freed(struct job *job)
+{
+    quota_job_answered(job);
+    quota_job_gone(job);
+    if (job->tenant)
+        tenant_drop(job->front, job->tenant);
+    job->tenant = NULL;
+}
+
+/* --- the check --- */
+
+bool quota_wants_sandbox(const struct front *front, const struct quota_wish *wish)
+{
+    const struct awake *a = find(front, wish->workspace);
+
+    return !a || larger(a->memory_bytes, a->asked_memory) != wish->memory_bytes ||
+           larger(a->pids, a->asked_pids) != wish->pids;
+}
+
+static bool refuse(struct quota_answer *ret, enum quota_wait wait, const char *setting)
+{
+    ret->wait = wait;
+    ret->setting = setting;
+    return false;
+}
+
+struct bound {
+    const char *setting;
+    const char *what;
+    enum units_kind kind;
+    uint64_t most;
+    uint64_t used;
+    uint64_t wanted;
+    bool must_say; /* a policy without such a limit allows any amount */
+};
+
+/* `whose`: of one owner; NULL: the host's. */
+static bool fits(const struct bound *b, const char *whose, struct quota_answer *ret)
+{
+    char most[UNITS_TEXT];
+
+    if (b->most == 0)
+        return true;
+    units_text(b->kind, b->most, most);
+    if (b->must_say && b->wanted == 0) {
+        snprintf(ret->why, sizeof(ret->why),
+                 "%s is counted here (%s = %s), so the policy must have a limit for it", b->what,
+                 b->setting, most);
+        return refuse(ret, QUOTA_NEVER, b->setting);
+    }
+    if (b->wanted > b->most) {
+        snprintf(ret->why, sizeof(ret->why), "the policy allows more %s than %s, which is %s",
+                 b->what, b->setting, most);
+        return refuse(ret, QUOTA_NEVER, b->setting);
+    }
+    if (b->used <= b->most - b->wanted)
+        return true;
+    snprintf(ret->why, sizeof(ret->why),
+             "%s%s%s: all of the %s is taken (%s = %s); wait until a sandbox sleeps",
+             whose ? "'" : "", whose ? whose : "this host", whose ? "'" : "", b->what, b->setting,
+             most);
+    return refuse(ret, whose ? QUOTA_OWNER : QUOTA_SANDBOX, b->setting);
+}
+
+static bool sandboxes_fit(const struct front *front, const struct quota_wish *wish,
+                          const char *whose, struct quota_answer *ret)
+{
+    const struct settings *s = front->settings;
+    bool own = whose != NULL;
+    struct sums used = add_up(front, whose, wish->workspace);
+    const struct bound bounds[] = {
+        {own ? "owner_sandboxes" : "max_sandboxes", "room for sandboxes", UNITS_COUNT,
+         own ? s->owner_sandboxes : s->max_sandboxes, used.sandboxes, 1, false},
+        {own ? "owner_memory" : "max_memory", "memory", UNITS_SIZE,
+         own ? s->owner_memory : s->max_memory, used.memory, wish->memory_bytes, true},
+        {own ? "owner_pids" : "max_pids", "number of processes", UNITS_COUNT,
+         own ? s->owner_pids : s->max_pids, used.pids, wish->pids, true},
+    };
+
+    for (size_t i = 0; i < sizeof(bounds) / sizeof(bounds[0]); i++) {
+        if (!fits(&bounds[i], whose, ret))
+            return false;
+    }
+    return true;
+}
+
+static bool execs_fit(uint64_t used, uint64_t most, const char *whose, struct quota_answer *ret)
+{
+    if (most == 0 || used < most)
+        return true;
+    if (!whose) {
+        snprintf(ret->why, sizeof(ret->why), "%ju commands run, which is the most; try again later",
+                 (uintmax_t)used);
+        return refuse(ret, QUOTA_EXEC, "max_execs");
+    }
+    snprintf(ret->why, sizeof(ret->why), "'%s' has %ju commands running, which is the quota", whose,
+             (uintmax_t)used);
+    return refuse(ret, QUOTA_OWNER, "owner_execs");
+}
+
+static bool output_fits(uint64_t used, uint64_t most, const char *whose, struct quota_answer *ret)
+{
+    char text[UNITS_TEXT];
+
+    if (most == 0 || used < most)
+        return true;
+    snprintf(ret->why, sizeof(ret->why),
+             "the output of running commands alone takes all that is kept%s%s%s (%s)",
+             whose ? " for '" : "", whose ? whose : "", whose ? "'" : "",
+             units_text(UNITS_SIZE, most, text));
+    return refuse(ret, whose ? QUOTA_OWNER : QUOTA_EXEC, whose ? "owner_output" : "max_output");
+}
+
+void quota_check(const struct front *front, const struct quota_wish *wish, struct quota_answer *ret)
+{
+    const struct settings *s = front->settings;
+    const struct tenant *t = find_tenant(front, wish->owner);
+    bool sandbox = quota_wants_sandbox(front, wish);
+
+    *ret = (struct quota_answer){.wait = QUOTA_NOTHING};
+    (void)(execs_fit(t ? t->execs : 0, s->owner_execs, wish->owner, ret) &&
+           output_fits(t ? t->output_running : 0, s->owner_output, wish->owner, ret) &&
+           (!sandbox || sandboxes_fit(front, wish, wish->owner, ret)) &&
+           execs_fit(front->held, s->max_execs, NULL, ret) &&
+           output_fits(front->output_running, s->max_output, NULL, ret) &&
+           (!sandbox || sandboxes_fit(front, wish, NULL, ret)));
+}
+
+void quota_check_sandbox(const struct front *front, const struct quota_wish *wish,
+                         struct quota_answer *ret)
+{
+    *ret = (struct quota_answer){.wait = QUOTA_NOTHING};
+    if (quota_wants_sandbox(front, wish))
+        (void)(sandboxes_fit(front, wish, wish->owner, ret) &&
+               sandboxes_fit(front, wish, NULL, ret));
+}

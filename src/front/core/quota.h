@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What may be had at a time, of one owner and of the host: commands, sandboxes, and in sums what
+ * the policies of live sandboxes allow. Whatever starts is asked for here, in this one thread, and
+ * counted from then on: requests that come together exceed no quota together. Counted is at least
+ * what the broker has, which minds the host's bounds once more. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "front/core/front.h"
+
+struct awake;
+struct job;
+
+struct quota_wish {
+    const char *workspace;
+    const char *owner;
+    uint64_t memory_bytes; /* of its sandbox, by the policy; 0: no limit */
+    uint64_t pids;
+    bool starts_nothing; /* with its sandbox, which is only woken to be read in */
+};
+
+/* What a wish that cannot be fulfilled waits for. */
+enum quota_wait {
+    QUOTA_NOTHING, /* it may start */
+    QUOTA_OWNER,   /* something of its owner's ends */
+    QUOTA_SANDBOX, /* a sandbox of the host ends */
+    QUOTA_EXEC,    /* a command of the host ends */
+    QUOTA_NEVER,   /* no end of anything would help */
+};
+
+struct quota_answer {
+    enum quota_wait wait;
+    const char *setting; /* which says so */
+    char why[200];
+};
+
+void quota_check(const struct front *front, const struct quota_wish *wish,
+                 struct quota_answer *ret);
+/* For the sandbox alone, which is woken for something else than a command. */
+void quota_check_sandbox(const struct front *front, const struct quota_wish *wish,
+                         struct quota_answer *ret);
+/* Whether it would start a sandbox, or one of another size. */
+bool quota_wants_sandbox(const struct front *front, const struct quota_wish *wish);
+/* It is asked for: from here on it counts. Without memory -1. */
+int quota_ask(struct job *job, const struct quota_wish *wish);
+
+/* Likewise of a sandbox alone, until the broker has answered. NULL without memory. */
+struct awake *quota_wake(struct front *front, const struct quota_wish *wish);
+void quota_woken(struct front *front, struct awake *awake);
+
+/* What becomes of a job. */
+int quota_job_made(struct job *job);
+void quota_job_answered(struct job *job); /* it runs, or not: its sandbox counts by itself */
+void quota_job_gone(struct job *job);     /* nothing of it is left running */
+void quota_job_freed(struct job *job);
+
+/* Whether that is so for all that this one was asked for by. */
+bool quota_starts_nothing(const struct front *front, const char *workspace);
+
+/* What the broker tells of sandboxes. */
+void quota_woke(struct front *front, const struct quota_wish *made);
+void quota_slept(struct front *front, const char *workspace);
+
+/* Whoever has or had something: commands, output that is kept. Freed with the last of it. */
+struct tenant {
+    struct tenant *next;
+    char owner[FRONT_ID];
+    size_t uses;
+    uint64_t execs;          /* of which something runs */
+    uint64_t waiting;        /* requests in the queue */
+    uint64_t chores;         /* trees that are being copied or removed */
+    uint64_t bodies;         /* bytes of their requests that are kept until these are done */
+    uint64_t file_bodies;    /* ...  that are kept for their workspaces' file servers */
+    uint64_t output_running; /* bytes on disk, of commands that are not over */
+    uint64_t output_kept;    /* ... that are */
+    struct kept *oldest;     /* of these */
+    struct kept *newest;
+};
+
+struct tenant *tenant_use(struct front *front, const char *owner);
+void tenant_drop(struct front *front, struct tenant *tenant);
+/* A whole tree is copied or removed for them. NULL: so many are already, or without memory. */
+struct tenant *tenant_begin_chore(struct front *front, const char *owner);
+void tenant_end_chore(struct front *front, struct tenant *tenant);

@@ -1,0 +1,499 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "front/core/router.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "front/core/live.h"
+#include "front/core/parser.h"
+#include "front/core/planned.h"
+#include "front/core/quota.h"
+#include "front/core/scope.h"
+#include "front/ports/routes.h"
+#include "http/head.h"
+#include "protocol/broker.h"
+
+#define ARENA_BYTES (16UL << 20)
+#define BODY_SMALL  (256UL << 10)
+#define BODY_EXEC   (6UL << 20)
+#define BODY_FILES  (64UL << 20)
+#define BODY_INPUT  (1UL << 20)
+
+#define EXEC  "/v1/workspaces/{ws}/exec"
+#define FILES "/v1/workspaces/{ws}/files"
+#define ENV   "/v1/workspaces/{ws}/env"
+#define PORTS "/v1/workspaces/{ws}/ports"
+#define PLANS "/v1/workspaces/{ws}/plans"
+
+/* Who may. Which workspaces, find_workspace says; what of it, the handler. */
+#define KEYMAKERS (SCOPE_ADMIN | SCOPE_OWNER)
+#define OWNERS    (KEYMAKERS | SCOPE_USER)
+#define WORKERS   (OWNERS | SCOPE_AGENT)
+#define READERS   (WORKERS | SCOPE_READ)
+#define VIEWERS   (READERS | SCOPE_APPROVE) /* of plans; who may not decide is refused on record */
+
+const struct route routes[] = {
+    {HTTP_GET, "/healthz", 0, 0, false, health_get, ""},
+    {HTTP_GET, "/readyz", 0, 0, false, ready_get, ""},
+    {HTTP_GET, "/openapi.json", 0, 0, false, openapi_get, ""},
+    {HTTP_GET, "/metrics", SCOPE_ADMIN, 0, false, metrics_get, ""},
+    {HTTP_GET, "/v1/host", SCOPE_ADMIN, 0, false, host_get, ""},
+    {HTTP_POST, "/v1/keys", KEYMAKERS, BODY_SMALL, false, keys_create, ""},
+    {HTTP_GET, "/v1/keys", OWNERS, 0, false, keys_list, "limit cursor"},
+    {HTTP_DELETE, "/v1/keys/{key}", OWNERS, 0, false, keys_revoke, ""},
+    {HTTP_POST, "/v1/workspaces", WORKERS, BODY_SMALL, false, workspaces_create, ""},
+    {HTTP_GET, "/v1/workspaces", READERS, 0, false, workspaces_list, "limit cursor owner deleted"},
+    {HTTP_GET, "/v1/workspaces/{ws}", READERS, 0, false, workspaces_get, ""},
+    {HTTP_PATCH, "/v1/workspaces/{ws}", OWNERS, BODY_SMALL, false, workspaces_update, ""},
+    {HTTP_DELETE, "/v1/workspaces/{ws}", OWNERS, 0, false, workspaces_delete, "purge"},
+    {HTTP_POST, "/v1/workspaces/{ws}/undelete", OWNERS, BODY_SMALL, true, workspaces_undelete, ""},
+    {HTTP_POST, "/v1/workspaces/{ws}/sleep", WORKERS, BODY_SMALL, true, workspaces_sleep, ""},
+    {HTTP_GET, "/v1/workspaces/{ws}/backup", OWNERS, 0, false, workspaces_backup, ""},
+    {HTTP_POST, "/v1/workspaces/{ws}/restore", OWNERS, HTTP_BODY_STREAM, true, workspaces_restore,
+     ""},
+    {HTTP_POST, "/v1/adopt", SCOPE_ADMIN, BODY_SMALL, false, workspaces_adopt, ""},
+    {HTTP_POST, "/v1/templates", SCOPE_ADMIN, BODY_SMALL, false, templates_create, ""},
+    {HTTP_GET, "/v1/templates", READERS, 0, false, templates_list, "limit cursor"},
+    {HTTP_GET, "/v1/templates/{name}", READERS, 0, false, templates_get, ""},
+    {HTTP_DELETE, "/v1/templates/{name}", SCOPE_ADMIN, 0, false, templates_delete, ""},
+    {HTTP_POST, EXEC, WORKERS, BODY_EXEC, false, execs_create, ""},
+    {HTTP_GET, EXEC, READERS, 0, false, execs_list, "limit cursor state"},
+    {HTTP_GET, EXEC "/{exec}", READERS, 0, false, execs_get, ""},
+    {HTTP_GET, EXEC "/{exec}/output", READERS, 0, false, execs_output, "from follow format stream"},
+    {HTTP_POST, EXEC "/{exec}/stdin", WORKERS, BODY_INPUT, true, execs_stdin, "eof"},
+    {HTTP_POST, EXEC "/{exec}/signal", WORKERS, BODY_SMALL, false, execs_signal, ""},
+    {HTTP_POST, EXEC "/{exec}/resize", WORKERS, BODY_SMALL, false, execs_resize, ""},
+    {HTTP_POST, EXEC "/{exec}/kill", WORKERS, BODY_SMALL, true, execs_kill, ""},
+    {HTTP_GET, FILES "/{*}", READERS, 0, false, file_get,
+     "format offset limit list depth brief cursor stat follow archive"},
+    {HTTP_PUT, FILES "/{*}", WORKERS, HTTP_BODY_STREAM, true, file_put, "mode parents append"},
+    {HTTP_DELETE, FILES "/{*}", WORKERS, 0, false, file_delete, "recursive"},
+    {HTTP_POST, FILES "-edit", WORKERS, BODY_FILES, false, file_action, ""},
+    {HTTP_POST, FILES "-move", WORKERS, BODY_SMALL, false, file_action, ""},
+    {HTTP_POST, FILES "-copy", WORKERS, BODY_SMALL, false, file_action, ""},
+    {HTTP_POST, FILES "-mkdir", WORKERS, BODY_SMALL, false, file_action, ""},
+    {HTTP_POST, FILES "-chmod", WORKERS, BODY_SMALL, false, file_action, ""},
+    {HTTP_POST, FILES "-symlink", WORKERS, BODY_SMALL, false, file_action, ""},
+    {HTTP_POST, FILES "-glob", READERS, BODY_SMALL, false, file_action, ""},
+    {HTTP_POST, FILES "-grep", READERS, BODY_SMALL, false, file_action, ""},
+    {HTTP_POST, FILES "-inventory", READERS, BODY_SMALL, false, file_action, ""},
+    {HTTP_POST, FILES "-read", READERS, BODY_EXEC, false, file_action, ""},
+    {HTTP_POST, FILES "-write", WORKERS, BODY_FILES, false, file_action, ""},
+    {HTTP_POST, FILES "-repair", WORKERS, BODY_SMALL, false, file_action, ""},
+    {HTTP_POST, FILES "-upload", WORKERS, BODY_FILES, true, file_upload, "path"},
+    {HTTP_POST, FILES "-unpack", WORKERS, HTTP_BODY_STREAM, true, file_unpack, "path format"},
+    {HTTP_GET, FILES "-watch", READERS, 0, false, file_watch, "path recursive"},
+    {HTTP_GET, ENV, READERS, 0, false, env_get, ""},
+    {HTTP_POST, ENV "/python", WORKERS, BODY_SMALL, false, env_make_python, ""},
+    {HTTP_POST, ENV "/node", WORKERS, BODY_SMALL, false, env_make_node, ""},
+    {HTTP_GET, PORTS, READERS, 0, false, ports_list, ""},
+    {HTTP_POST, PORTS "/{port}", WORKERS, BODY_SMALL, false, ports_open, ""},
+    {HTTP_DELETE, PORTS "/{port}", WORKERS, 0, false, ports_close, ""},
+    {HTTP_GET, "/v1/plans", VIEWERS, 0, false, plans_list_all, "state limit cursor"},
+    {HTTP_POST, PLANS, WORKERS, BODY_FILES, true, plans_submit, ""},
+    {HTTP_GET, PLANS, VIEWERS, 0, false, plans_list, "state limit cursor"},
+    {HTTP_GET, PLANS "/{plan}", VIEWERS, 0, false, plans_get, "operations limit cursor"},
+    {HTTP_GET, PLANS "/{plan}/diff", VIEWERS, 0, false, plans_diff, "path"},
+    {HTTP_DELETE, PLANS "/{plan}", WORKERS, 0, false, plans_discard, ""},
+    {HTTP_POST, PLANS "/{plan}/close", WORKERS, BODY_SMALL, true, plans_close, ""},
+    {HTTP_POST, PLANS "/{plan}/verify", WORKERS, BODY_SMALL, false, plans_verify, ""},
+    {HTTP_POST, PLANS "/{plan}/approve", VIEWERS, BODY_EXEC, false, plans_approve, ""},
+    {HTTP_POST, PLANS "/{plan}/reject", VIEWERS, BODY_SMALL, false, plans_reject, ""},
+    {HTTP_POST, PLANS "/{plan}/apply", WORKERS, BODY_SMALL, false, plans_apply, ""},
+    {HTTP_POST, PLANS "/{plan}/undo", WORKERS, BODY_FILES, false, plans_undo, ""},
+    {HTTP_POST, PLANS "/{plan}/cancel", WORKERS, BODY_SMALL, true, plans_cancel, ""},
+    {HTTP_GET, "/v1/audit", READERS, 0, false, records_list,
+     "after limit workspace operation actor result from to until follow"},
+    {HTTP_GET, "/v1/audit/raw", SCOPE_ADMIN, 0, false, records_raw, "after"},
+    {HTTP_GET, "/v1/audit/heads", SCOPE_ADMIN, 0, false, records_heads, ""},
+    {HTTP_GET, "/v1/audit/keys", SCOPE_ADMIN, 0, false, records_keys, ""},
+    {HTTP_GET, "/v1/events", READERS, 0, false, events_follow, "workspace"},
+};
+const size_t route_count = sizeof(routes) / sizeof(routes[0]);
+
+static uint64_t now_us(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+}
+
+void router_free(struct call *call)
+{
+    live_remove(call);
+    json_decref(call->body);
+    if (call->tenant)
+        tenant_drop(call->front, call->tenant);
+    arena_clear(&call->arena);
+    free(call);
+}
+
+/* One segment of the pattern against one of the path; an id is decoded and kept. */
+static bool match_segment(struct call *call, size_t *params, const char *pattern, size_t pattern_n,
+                          const char *path, size_t path_n)
+{
+    if (pattern[0] != '{')
+        return pattern_n == path_n && memcmp(pattern, path, path_n) == 0;
+    char *id = arena_copy(&call->arena, path, path_n);
+    if (!id || path_n == 0 || !http_decode(id) || !protocol_id_is_valid(id))
+        return false; /* no such thing can exist */
+    call->params[(*params)++] = id;
+    return true;
+}
+
+static bool match(struct call *call, const char *pattern, const char *path)
+{
+    size_t params = 0;
+
+    while (*pattern == '/' && *path == '/') {
+        if (strcmp(pattern, "/{*}") == 0) {
+            call->rest = path;
+            return true;
+        }
+        size_t pattern_n = strcspn(++pattern, "/");
+        size_t path_n = strcspn(++path, "/");
+        if (!match_segment(call, &params, pattern, pattern_n, path, path_n))
+            return false;
+        pattern += pattern_n;
+        path += path_n;
+    }
+    return *pattern == '\0' && *path == '\0';
+}
+
+/* "Allow: GET, HEAD" and so on, of what works at a path. */
+static const char *allow_line(struct call *call, unsigned methods)
+{
+    scoped_buf struct buf b;
+
+    buf_init(&b, 128);
+    for (unsigned i = 0; i < HTTP_OTHER; i++) {
+        if (methods & 1U << i)
+            buf_printf(&b, "%s%s", b.n ? ", " : "Allow: ", http_method_name((enum http_method)i));
+    }
+    buf_str(&b, "\r\n");
+    return buf_done(&b) == 0 ? arena_copy(&call->arena, b.p, b.n) : NULL;
+}
+
+/* Without one for this method call->allow says which there are, if any. */
+static void find_route(struct call *call)
+{
+    const struct http_request *request = http_request_of(call->x);
+    enum http_method method = request->method == HTTP_HEAD ? HTTP_GET : request->method;
+    unsigned methods = 0;
+
+    for (size_t i = 0; i < route_count; i++) {
+        if (!match(call, routes[i].path, request->path))
+            continue;
+        if (routes[i].method == method) {
+            call->route = &routes[i];
+            return;
+        }
+        methods |= 1U << routes[i].method;
+        if (routes[i].method == HTTP_GET && routes[i].handle != workspaces_backup)
+            methods |= 1U << HTTP_HEAD;
+    }
+    if (methods)
+        call->allow = allow_line(call, methods);
+}
+
+static bool equal(const char *a, const char *b, size_t n)
+{
+    unsigned char difference = 0;
+
+    for (size_t i = 0; i < n; i++)
+        difference |= (unsigned char)(a[i] ^ b[i]);
+    return difference == 0;
+}
+
+static void become_admin(struct actor *actor, const char *name)
+{
+    actor->scopes = SCOPE_ADMIN;
+    actor->workspaces = "";
+    strncpy(actor->name, name, sizeof(actor->name) - 1);
+    strncpy(actor->owner, "admin", sizeof(actor->owner) - 1);
+}
+
+static bool use_key(struct call *call, const char *key)
+{
+    struct store_key found;
+    struct err err;
+    char hash[FRONT_HASH];
+
+    hash_hex(key, strlen(key), hash);
+    if (equal(hash, call->front->admin_hash, FRONT_HASH - 1)) {
+        become_admin(&call->actor, "admin");
+        return true;
+    }
+    if (store_key_by_hash(call->front->store, &call->arena, hash, &found, &err) != 1)
+        return false;
+    call->actor.scopes = found.scopes;
+    call->actor.workspaces = found.workspaces;
+    strncpy(call->actor.owner, found.owner, sizeof(call->actor.owner) - 1);
+    strncpy(call->actor.key, found.id, sizeof(call->actor.key) - 1);
+    memcpy(call->actor.name, "key:", 4);
+    strncpy(call->actor.name + 4, found.id, sizeof(call->actor.name) - 5);
+    return true;
+}
+
+/* By the key; without one, over the Unix socket, by the peer's uid. */
+bool router_identify(struct call *call)
+{
+    static const char scheme[] = "Bearer ";
+    const char *header = http_header(http_request_of(call->x), "authorization");
+    int64_t uid = http_peer_uid(call->x);
+
+    if (header)
+        return strncasecmp(header, scheme, sizeof(scheme) - 1) == 0 &&
+               use_key(call, header + sizeof(scheme) - 1);
+    if (uid != 0 && (uid < 0 || uid != call->front->broker_uid))
+        return false;
+    become_admin(&call->actor, "socket");
+    return true;
+}
+
+/* The one owner check. Absent, deleted for good and somebody else's look the same. */
+static bool find_workspace(struct call *call)
+{
+    struct err err;
+
+    if (!strstr(call->route->path, "{ws}"))
+        return true;
+    int found = store_workspace_get(call->front->store, &call->arena, call->params[0],
+                                    &call->workspace, &err);
+    if (found < 0) {
+        call_fail(call, &err);
+        return false;
+    }
+    if (found == 1 && actor_may_see(&call->actor, call->workspace.owner, call->workspace.id)) {
+        call->planned = planned_is(&call->actor, &call->workspace);
+        return planned_admits(call);
+    }
+    call_error(call, 404, "not_found", "there is no workspace '%s'", call->params[0]);
+    return false;
+}
+
+bool router_recheck(struct call *call)
+{
+    call->actor = (struct actor){.scopes = 0};
+    if (router_identify(call) && (call->actor.scopes & call->route->scopes))
+        return find_workspace(call);
+    call_error(call, 401, "unauthorized", "the key is no longer valid");
+    return false;
+}
+
+/* A parameter that is misspelt must not do what its absence does. */
+static bool knows_query(struct call *call)
+{
+    const char *known = call->route->query;
+    size_t n = 0;
+    const char *other = http_query_other(http_request_of(call->x)->query, known, &n);
+
+    if (!other)
+        return true;
+    call_error(call, 400, "invalid_request", "there is no parameter '%.*s' here%s%s",
+               (int)(n < 100 ? n : 100), other, *known ? "; there are: " : "", known);
+    return false;
+}
+
+static bool admit(struct call *call)
+{
+    bool is_port = port_takes(call);
+
+    if (is_port)
+        call->route = &port_route;
+    else
+        find_route(call);
+    if (call->route && call->route->scopes == 0 && !is_port)
+        return true;
+    if (!call->front->resumed || call->front->draining) {
+        call_error(call, 503, "unavailable", "the daemon is starting or stopping; try again");
+        return false;
+    }
+    if (is_port && http_request_of(call->x)->method == HTTP_OTHER) {
+        call_error(call, 501, "unsupported", "this method is not passed on");
+        return false;
+    }
+    if (is_port)
+        return true; /* who may is asked there */
+    if (!router_identify(call)) {
+        call_error(call, 401, "unauthorized",
+                   "a valid key is needed: send 'Authorization: Bearer KEY'");
+        return false;
+    }
+    if (!live_charge(call, call->actor.owner, call->actor.scopes & SCOPE_ADMIN))
+        return false;
+    if (!call->route) {
+        if (call->allow)
+            call_error(call, 405, "method_not_allowed", "this method does not work here");
+        else
+            call_error(call, 404, "not_found", "there is nothing here; see /openapi.json");
+        return false;
+    }
+    if (!(call->actor.scopes & call->route->scopes)) {
+        char wanted[96];
+        call_error(call, 403, "forbidden", "this key lacks the scope %s",
+                   scopes_wanted(call->route->scopes, wanted, sizeof(wanted)));
+        return false;
+    }
+    return find_workspace(call) && knows_query(call);
+}
+
+/* Every answer has an id, whoever gives it. */
+static void on_refusal(void *owner, struct exchange *x, char *headers, size_t size)
+{
+    const struct call *call = x ? http_data(x) : NULL;
+    char id[28];
+
+    (void)owner;
+    make_id('r', id);
+    snprintf(headers, size, "X-Request-Id: %s\r\n", call ? call->id : id);
+}
+
+/* False: answered. */
+static bool open_account(struct call *call)
+{
+    const char *owner = call->workspace.owner ? call->workspace.owner : call->actor.owner;
+
+    if (!call->route->body || call->route->body == HTTP_BODY_STREAM)
+        return true;
+    call->tenant = tenant_use(call->front, owner);
+    if (call->tenant)
+        http_set_account(call->x, &call->tenant->bodies);
+    else
+        call_error(call, 503, "unavailable", "out of memory");
+    return call->tenant != NULL;
+}
+
+static int64_t on_head(void *owner, struct exchange *x)
+{
+    struct call *call = calloc(1, sizeof(*call));
+
+    if (!call) {
+        static const char failed[] =
+            "{\"error\":{\"code\":\"unavailable\",\"message\":\"out of memory\"}}";
+        char headers[64];
+        on_refusal(owner, x, headers, sizeof(headers));
+        http_reply(x, 503, "application/json", headers, failed, sizeof(failed) - 1);
+        return 0;
+    }
+    call->front = owner;
+    call->x = x;
+    call->began_us = now_us();
+    arena_init(&call->arena, ARENA_BYTES);
+    make_id('r', call->id);
+    http_set_data(x, call);
+    live_add(call);
+    if (!admit(call) || !open_account(call))
+        return 0;
+    int64_t body = call->route->body;
+    if (body == HTTP_BODY_STREAM)
+        call->route->handle(call);
+    return body;
+}
+
+/* Whether it is an object; else that is answered. */
+static bool take_json(struct call *call, const struct parsed *parsed)
+{
+    call->body = parsed->json;
+    if (parsed->has_too_many)
+        call_error(call, 413, "too_large", "the body has more than %d values", PARSER_MOST_VALUES);
+    else if (!parsed->json)
+        call_error(call, 400, "invalid_request", "the body is not proper JSON: %s (line %d)",
+                   parsed->error.text, parsed->error.line);
+    else if (!json_is_object(parsed->json))
+        call_error(call, 400, "invalid_request", "the body must be a JSON object");
+    else
+        return true;
+    return false;
+}
+
+/* The body may have taken its time: keys are revoked meanwhile, and workspaces deleted. */
+static bool still_may(struct call *call)
+{
+    return !call->route->body || !call->route->scopes || router_recheck(call);
+}
+
+static void heard_json(struct call *call, const struct parsed *parsed)
+{
+    if (!call->x || !still_may(call))
+        json_decref(parsed->json);
+    else if (take_json(call, parsed))
+        call->route->handle(call);
+}
+
+static void parse_body(struct call *call)
+{
+    struct parsed parsed = {0};
+    size_t n;
+    const char *bytes = http_body(call->x, &n);
+
+    if (n > PARSER_AT_ONCE) {
+        if (!parser_give(call->front->parser, call, heard_json))
+            call_error(call, 503, "unavailable", "out of memory");
+        return;
+    }
+    if (n == 0)
+        parsed.json = json_object();
+    else
+        parse_json(bytes, n, &parsed);
+    if (take_json(call, &parsed))
+        call->route->handle(call);
+}
+
+static void on_request(void *owner, struct exchange *x)
+{
+    struct call *call = http_data(x);
+
+    (void)owner;
+    if (!call || !call->route)
+        return; /* answered at the head */
+    if (call->route->body == HTTP_BODY_STREAM) {
+        if (call->whole)
+            call->whole(call);
+        return;
+    }
+    if (call->status)
+        return; /* likewise */
+    if (!still_may(call))
+        return;
+    if (call->route->body && !call->route->raw)
+        parse_body(call);
+    else
+        call->route->handle(call);
+}
+
+static size_t on_body(void *owner, struct exchange *x, const char *bytes, size_t n)
+{
+    struct call *call = http_data(x);
+
+    (void)owner;
+    return call && call->piece ? call->piece(call, bytes, n) : n;
+}
+
+static void on_done(void *owner, struct exchange *x, bool complete)
+{
+    struct call *call = http_data(x);
+
+    (void)owner;
+    (void)complete;
+    if (!call)
+        return;
+    call->front->count.request_us += now_us() - call->began_us;
+    call->x = NULL;
+    if (call->leaving)
+        call->leaving(call);
+    if (call->abandoned)
+        call->abandoned(call);
+    if (call->pending == 0)
+        router_free(call);
+}
+
+const struct http_calls router_calls = {.on_head = on_head,
+                                        .on_body = on_body,
+                                        .on_request = on_request,
+                                        .on_done = on_done,
+                                        .on_refusal = on_refusal,
+                                        .on_evict = live_evicted};

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A workspace as one archive, and back. tar runs inside, like any command: what a hostile tree
+ * makes of it stays there. */
+#include <string.h>
+
+#include "front/core/call.h"
+#include "front/core/links.h"
+#include "front/exec/start.h"
+
+/* Names in the root that are Carrel's own mounts, on the same device as the tree for all tar knows.
+ */
+static const char *const pack[] = {
+    "tar",
+    "--create",
+    "--file=-",
+    "--format=pax",
+    "--directory=/",
+    "--anchored",
+    "--no-wildcards",
+    "--exclude=./usr",
+    "--exclude=./bin",
+    "--exclude=./sbin",
+    "--exclude=./lib",
+    "--exclude=./lib32",
+    "--exclude=./lib64",
+    "--exclude=./libx32",
+    "--exclude=./etc",
+    "--exclude=./proc",
+    "--exclude=./dev",
+    "--exclude=./tmp",
+    "--exclude=./.cache",
+    "--exclude=./opt/carrel",
+    "--exclude=./opt/carrel-ca.pem",
+};
+
+enum {
+    FIXED = sizeof(pack) / sizeof(pack[0]),
+    MOUNTS_MAX = 64,
+};
+
+static const char *const unpack[] = {
+    "tar", "--extract", "--file=-", "--directory=/", "--no-same-owner", "--keep-directory-symlink",
+    NULL};
+
+static char *exclude(struct call *call, const char *place)
+{
+    return arena_printf(&call->arena, "--exclude=./%s", *place == '/' ? place + 1 : place);
+}
+
+/* What is linked or mounted from elsewhere is not the workspace's. */
+static size_t exclude_mounts(struct call *call, const struct boundary_message *links,
+                             const char **argv)
+{
+    size_t n = 0;
+
+    if (*links->skills_at)
+        argv[n++] = exclude(call, links->skills_at);
+    if (*links->ticket)
+        argv[n++] = exclude(call, links->ticket_at);
+    for (size_t i = 0; i < LINK_COUNT_; i++) {
+        if (*links->places[i])
+            argv[n++] = exclude(call, links->places[i]);
+    }
+    json_t *policy = json_loads(call->workspace.policy, 0, NULL);
+    json_t *mounts = json_object_get(policy, "mounts");
+    json_t *mount;
+    size_t at;
+    json_array_foreach(mounts, at, mount)
+    {
+        const char *target = json_string_value(json_object_get(mount, "target"));
+        const char *source = json_string_value(json_object_get(mount, "source"));
+        if (n < MOUNTS_MAX && (target || source))
+            argv[n++] = exclude(call, target ? target : source);
+    }
+    json_decref(policy);
+    return n;
+}
+
+void workspaces_backup(struct call *call)
+{
+    const char **argv = arena_alloc(&call->arena, (FIXED + MOUNTS_MAX + 4) * sizeof(*argv));
+    struct boundary_message links;
+
+    if (http_request_of(call->x)->method == HTTP_HEAD) {
+        call->allow = "Allow: GET\r\n";
+        call_error(call, 405, "method_not_allowed", "an archive is made when it is asked for");
+        return;
+    }
+    if (!argv) {
+        call_error(call, 503, "unavailable", "out of memory");
+        return;
+    }
+    memcpy(argv, pack, sizeof(pack));
+    if (!links_apply(call, &links))
+        return;
+    size_t n = FIXED + exclude_mounts(call, &links, argv + FIXED);
+    argv[n] = ".";
+    execs_own(call, argv, NULL);
+}
+
+static void room(void *context)
+{
+    struct call *call = context;
+
+    if (call->x)
+        http_continue_body(call->x);
+}
+
+static size_t take_piece(struct call *call, const char *bytes, size_t n)
+{
+    struct job *job = execs_job_of(call);
+
+    if (!job)
+        return 0; /* it has not started yet */
+    int r = job_input(job, bytes, n);
+    if (r == 0)
+        return n;
+    /* A tar that has ended or closed its input says why in its result. */
+    return job->input < 0 || job->state == JOB_ENDED ? n : 0;
+}
+
+static void end_of_body(struct call *call)
+{
+    struct job *job = execs_job_of(call);
+
+    call->piece = NULL;
+    if (job)
+        job_end_input(job);
+}
+
+static void left(struct call *call)
+{
+    struct job *job = execs_job_of(call);
+
+    if (job && job->room == room) {
+        job->room = NULL;
+        job_end_input(job); /* half an archive is an error for tar, which says so */
+    }
+}
+
+static void runs(struct call *call)
+{
+    struct job *job = execs_job_of(call);
+
+    job->room = room;
+    job->room_context = call;
+    call->leaving = left;
+    if (call->piece)
+        http_continue_body(call->x);
+    else
+        job_end_input(job);
+}
+
+void workspaces_restore(struct call *call)
+{
+    call->piece = take_piece;
+    call->whole = end_of_body;
+    execs_own(call, unpack, runs);
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The body of POST …/exec, checked and put under the workspace's policy. */
+#pragma once
+
+#include "front/core/call.h"
+#include "front/core/quota.h"
+#include "front/exec/follow.h"
+#include "front/plans/routes.h"
+#include "protocol/broker.h"
+
+struct exec_wish {
+    struct exec_message message; /* all but exec */
+    const char *input;           /* for stdin, NULL: none */
+    size_t input_n;
+    bool input_open; /* more will be posted */
+    bool background;
+    bool streamed;
+    enum follow_format format;
+    bool own;                    /* Carrel's own: the answer is its output, whole or cut off */
+    void (*then)(struct call *); /* called when it runs; NULL: nobody */
+    struct plan_wish plan;       /* what it writes becomes a plan */
+    uint64_t output_bytes;       /* bound on the output; 0: none */
+    json_t *shown;               /* what was asked, for the row and for listings */
+};
+
+/* False: answered with what is wrong. The wish lives as long as the call. */
+bool exec_wish_read(struct call *call, struct exec_wish *ret);
+/* One that Carrel itself makes: this command, nothing else of the body. */
+bool exec_wish_own(struct call *call, const char *const *argv, struct exec_wish *ret);
+/* Likewise for whoever needs no more than its sandbox: no command is run, so nothing is shown. */
+bool exec_wish_wake(struct call *call, const char *const *argv, struct exec_wish *ret);
+/* What its sandbox counts for. */
+struct quota_wish exec_wish_quota(const struct call *call, const struct exec_wish *wish);

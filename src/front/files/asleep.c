@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "front/files/asleep.h"
+
+#include <string.h>
+
+#include "base/names.h"
+#include "protocol/broker.h"
+#include "protocol/files.h"
+
+/* Whether two paths, with or without slashes before them, begin with the same name. An empty one
+ * names nothing. */
+static bool same_top(const char *path, const char *other)
+{
+    path += strspn(path, "/");
+    other += strspn(other, "/");
+    size_t n = strcspn(path, "/");
+
+    return n > 0 && n == strcspn(other, "/") && memcmp(path, other, n) == 0;
+}
+
+/* Below these something is mounted in every workspace, or in those on a template. */
+static bool is_carrels(const char *path, bool on_template)
+{
+    static const char *const names[] = {CARREL_SYSTEM_NAMES, CARREL_OWN_NAMES, CARREL_STAGED_NAMES,
+                                        "opt"};
+    static const char *const shared[] = {".venv", "node_modules"};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (same_top(path, names[i]))
+            return true;
+    }
+    for (size_t i = 0; on_template && i < sizeof(shared) / sizeof(shared[0]); i++) {
+        if (same_top(path, shared[i]))
+            return true;
+    }
+    return false;
+}
+
+bool asleep_may_answer(const struct files_message *m, const struct exec_message *wake)
+{
+    const struct boundary_message *b = &wake->boundary;
+    const char *const links[] = {b->skills_at, b->ticket_at, b->places[LINK_SYSTEM],
+                                 b->places[LINK_USER], b->places[LINK_TICKET]};
+
+    if (!files_reads_one(m->op) || *wake->plan || m->path[1] == '\0' || b->limits.disk_image ||
+        is_carrels(m->path, *b->template != '\0'))
+        return false;
+    for (size_t i = 0; i < sizeof(links) / sizeof(links[0]); i++) {
+        if (same_top(m->path, links[i]))
+            return false;
+    }
+    for (size_t i = 0; b->mounts && b->mounts[i]; i += 3) {
+        if (same_top(m->path, b->mounts[i + 1]))
+            return false;
+    }
+    return true;
+}

@@ -1,0 +1,705 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Plans are carried out, and taken back. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "front/plans/work.h"
+
+enum {
+    FIRST_PAUSE_MS = 500,
+    LONGEST_PAUSE_MS = 60000,
+    ASK_AGAIN_MS = 100, /* while the broker sees to what was left */
+    MOST_ASKED = 100,
+    SETTLE_MS = 5000, /* a row that says "applying" and is not worked on is looked at */
+};
+
+/* What it was before it was asked to be applied. */
+static const char *state_before(const json_t *details)
+{
+    const json_t *approval = json_object_get(details, "approval");
+
+    return json_object_get(approval, "by") ? "approved" : "closed";
+}
+
+static bool is_one_of(const char *state, const char *const *states)
+{
+    while (*states && strcmp(*states, state) != 0)
+        states++;
+    return *states != NULL;
+}
+
+static void heard_steps(void *owner, uint64_t count)
+{
+    struct plan_work *w = owner;
+
+    w->front->count.plan_steps += count > w->steps ? count - w->steps : 0;
+    w->steps = count;
+}
+
+/* Sets a member of one of the objects in the details: "apply", "undo". */
+static void note(json_t *details, const char *what, const char *name, json_t *value)
+{
+    json_t *object = json_object_get(details, what);
+
+    if (!object) {
+        object = json_object();
+        json_object_set_new(details, what, object);
+    }
+    json_object_set_new(object, name, value);
+}
+
+/* --- an end --- */
+
+struct failure {
+    int status;
+    const char *code;
+    const char *message;
+};
+
+/* It was not to be, for now or for ever: what the row says then. */
+static const char *state_after(const struct plan_work *w, const json_t *details, const char *code,
+                               bool *ret_again)
+{
+    static const char *const passing[] = {"workspace_busy", "disk_full",   "io_error",
+                                          "quota_exceeded", "unavailable", NULL};
+    bool passes = is_one_of(code, passing);
+
+    *ret_again = w->from_queue && passes && w->row.attempts < PLAN_TRIES && !w->cancelled;
+    if (*ret_again)
+        return "queued";
+    if (strcmp(code, "plan_conflict") == 0 || strcmp(code, "plan_stale") == 0)
+        return "stale";
+    if (w->from_queue && !w->cancelled)
+        return "failed";
+    return state_before(details);
+}
+
+static int64_t pause_ms(int64_t attempts)
+{
+    int64_t ms = FIRST_PAUSE_MS;
+
+    for (int64_t i = 1; i < attempts && ms < LONGEST_PAUSE_MS; i++)
+        ms *= 2;
+    return ms < LONGEST_PAUSE_MS ? ms : LONGEST_PAUSE_MS;
+}
+
+/* Writes down what the outcome means for the row, then tells as the caller would. The row is
+ * "applying", or "queued" or whatever it was when nothing had been begun. */
+static void not_applied(struct plan_work *w, const char *code, const char *message)
+{
+    json_t *details = plan_details(&w->row);
+    bool again = false;
+    struct err err;
+    const char *state = state_after(w, details, code, &again);
+
+    note(details, "apply", "error", json_pack("{s:s, s:s}", "code", code, "message", message));
+    w->row.due_ms = again ? wall_ms() + pause_ms(w->row.attempts) : 0;
+    w->front->count.plans_stale += strcmp(state, "stale") == 0;
+    if (!work_write_row(w, state, details, &err))
+        fprintf(stderr, "level=warning event=plan_row plan='%s' error='%s'\n", w->plan, err.msg);
+    work_announce(w, "plan.apply");
+}
+
+static void fail_apply(void *owner, const struct err *err)
+{
+    struct plan_work *w = owner;
+    char text[512];
+    bool busy = err->code == ERR_CONFLICT && err->os_errno == EBUSY;
+
+    w->job = NULL;
+    not_applied(w, busy ? "workspace_busy" : "io_error", err_text(err, text, sizeof(text)));
+    work_fail(w, err);
+}
+
+static void fail_answer(struct plan_work *w, const struct plan_end *end, json_t *answer)
+{
+    const json_t *error = json_object_get(answer, "error");
+    const char *code = json_string_value(json_object_get(error, "code"));
+    const char *message = json_string_value(json_object_get(error, "message"));
+
+    not_applied(w, code ? code : "io_error", message ? message : end->why);
+    /* Its own word for a base that has changed since. */
+    if (code && strcmp(code, "plan_conflict") == 0)
+        json_object_set_new(json_object_get(answer, "error"), "code", json_string("plan_stale"));
+    work_fail_answer(w, end, answer);
+}
+
+/* What became of it is asked of its journal, once the broker has seen to that. */
+static void look_soon(struct plan_work *w)
+{
+    struct err err;
+
+    w->row.due_ms = wall_ms() + FIRST_PAUSE_MS;
+    if (!work_write_row(w, w->row.state, NULL, &err))
+        fprintf(stderr, "level=warning event=plan_row plan='%s' error='%s'\n", w->plan, err.msg);
+}
+
+/* --- what an end that was not good means --- */
+
+/* It failed, or nobody can read what it said: its journal knows whether the tree was changed. Takes
+ * the answer; the caller is told when that is known. */
+static void ask_journal(struct plan_work *w, const struct plan_end *end, json_t *answer,
+                        const struct plan_job_calls *calls)
+{
+    w->failure = answer;
+    snprintf(w->failure_why, sizeof(w->failure_why), "%s", end->why);
+    w->asking = calls;
+    if (end->status != PLAN_KILLED) {
+        (void)work_start(w, PLAN_RECOVER, json_object(), calls);
+        return;
+    }
+    look_soon(w); /* what it has done is being dealt with, which may take its time */
+    work_end(w, 500, "io_error", NULL, "it was ended (%s); what it had begun is being settled",
+             *end->why ? end->why : "killed");
+}
+
+static json_t *take_failure(struct plan_work *w)
+{
+    json_t *answer = w->failure;
+
+    w->failure = NULL;
+    return answer;
+}
+
+/* Not now: the row says that it is not known, and it is asked again. */
+static void not_told(struct plan_work *w)
+{
+    struct plan_end end = {.status = 1, .why = w->failure_why, .fd = -1};
+
+    look_soon(w);
+    work_fail_answer(w, &end, take_failure(w));
+}
+
+static void ask_again(struct timer *timer)
+{
+    struct plan_work *w =
+        (struct plan_work *)(void *)((char *)timer - offsetof(struct plan_work, ask_again));
+
+    (void)work_start(w, PLAN_RECOVER, json_object(), w->asking);
+}
+
+static void journal_failed(void *owner, const struct err *err)
+{
+    struct plan_work *w = owner;
+    bool busy = err->code == ERR_CONFLICT && err->os_errno == EBUSY;
+
+    w->job = NULL;
+    w->ask_again.ring = ask_again;
+    if (!busy || ++w->asked > MOST_ASKED ||
+        timer_set(w->front->events, &w->ask_again, now_ms() + ASK_AGAIN_MS) < 0)
+        not_told(w); /* what went wrong first */
+}
+
+/* How many operations are in the tree; -1: told that it is not known. */
+static json_int_t in_force(struct plan_work *w, const struct plan_end *end)
+{
+    json_t *answer = plan_end_json(end);
+    json_int_t n = json_integer_value(json_object_get(answer, "in_force"));
+    bool known = end->status == 0 && answer;
+
+    json_decref(answer);
+    w->job = NULL;
+    if (!known)
+        not_told(w);
+    return known ? n : -1;
+}
+
+/* The journal says that it was done after all. */
+static void was_done(struct plan_work *w, const char *what, const char *state)
+{
+    json_t *details = plan_details(&w->row);
+    struct err err;
+
+    note(details, what, "interrupted", json_true());
+    w->row.due_ms = 0;
+    if (!work_write_row(w, state, details, &err)) {
+        work_fail(w, &err);
+        return;
+    }
+    work_announce(w, what[0] == 'a' ? "plan.apply" : "plan.undo");
+    work_end(w, 200, NULL, NULL, "%s", "");
+}
+
+/* How it went, beside what was asked for. */
+static void take_answer(json_t *object, json_t *answer)
+{
+    json_object_set_new(answer, "operations",
+                        plan_shortened(json_object_get(answer, "operations")));
+    json_object_update(object, answer);
+    json_object_del(object, "error");
+    json_object_set_new(object, "ended_ms", json_integer(wall_ms()));
+}
+
+/* --- apply --- */
+
+static void asked_of_apply(void *owner, const struct plan_end *end)
+{
+    struct plan_work *w = owner;
+    struct plan_end first = {.status = 1, .why = w->failure_why, .fd = -1};
+    json_int_t n = in_force(w, end);
+
+    if (n > 0)
+        was_done(w, "apply", "applied");
+    else if (n == 0)
+        fail_answer(w, &first, take_failure(w));
+}
+
+static void applied(void *owner, const struct plan_end *end)
+{
+    static const struct plan_job_calls asking = {.failed = journal_failed, .ended = asked_of_apply};
+    struct plan_work *w = owner;
+    json_t *answer = plan_end_json(end);
+    struct err err;
+
+    w->job = NULL;
+    if (end->status != 0 || !answer) {
+        ask_journal(w, end, answer, &asking);
+        return;
+    }
+    json_t *details = plan_details(&w->row);
+    take_answer(json_object_get(details, "apply"), answer);
+    const json_t *disk = json_object_get(answer, "disk_bytes");
+    if (disk)
+        w->row.disk_bytes = json_integer_value(disk);
+    json_decref(answer);
+    w->row.due_ms = 0;
+    if (!work_write_row(w, "applied", details, &err)) {
+        work_fail(w, &err);
+        return;
+    }
+    w->front->count.plans_applied++;
+    work_announce(w, "plan.apply");
+    plans_trim(w->front, w->workspace);
+    work_end(w, 200, NULL, NULL, "%s", "");
+}
+
+static void was_cancelled(struct plan_work *w)
+{
+    not_applied(w, "cancelled", "it was taken out of the queue");
+    work_end(w, 409, "conflict", NULL, "it was taken out of the queue");
+}
+
+/* The record is on disk: from here on the row says so. */
+static void begin_apply(void *context, const struct err *failed)
+{
+    static const struct plan_job_calls calls = {
+        .failed = fail_apply, .steps = heard_steps, .ended = applied};
+    struct plan_work *w = context;
+    struct err err;
+
+    if (failed) {
+        not_applied(w, "io_error", failed->msg);
+        work_fail(w, failed);
+        return;
+    }
+    if (w->cancelled) {
+        was_cancelled(w);
+        return;
+    }
+    json_t *details = plan_details(&w->row);
+    json_t *job = json_pack("{s:s, s:O}", "hash", w->row.hash, "keep_going",
+                            json_object_get(w->options, "keep_going"));
+    json_t *some = json_object_get(json_object_get(details, "approval"), "operations");
+    if (json_is_array(some))
+        json_object_set(job, "operations", some);
+    json_object_set(details, "apply", w->options);
+    w->row.due_ms = wall_ms() + SETTLE_MS; /* if how it ends cannot be written down */
+    w->row.attempts++;
+    if (!work_write_row(w, "applying", details, &err)) {
+        json_decref(job);
+        work_fail(w, &err);
+        return;
+    }
+    (void)work_start(w, PLAN_APPLY, job, &calls);
+}
+
+/* An approval is of a whole: what is left out of it makes something that nobody has approved.
+ * Answered. */
+static bool refuse_parts(struct plan_work *w)
+{
+    static const char why[] = "the plan was approved as a whole, and is applied so or not at all: "
+                              "without keep_going; if some of it has changed since, make it anew";
+
+    if (w->from_queue)
+        not_applied(w, "approval_refused", why);
+    work_end(w, 403, "approval_refused", NULL, "%s", why);
+    return false;
+}
+
+/* Whether it has the approval that it needs, by the policy as it is now: one that was tightened
+ * since the plan was made holds for it, too. Answered otherwise. */
+static bool is_allowed(struct plan_work *w)
+{
+    json_t *details = plan_details(&w->row);
+    bool approved = strcmp(state_before(details), "approved") == 0;
+    struct plan_policy policy;
+    struct err err;
+
+    json_decref(details);
+    if (approved && json_is_true(json_object_get(w->options, "keep_going")))
+        return refuse_parts(w);
+    if (!work_policy(w, &policy, NULL, &err)) {
+        work_fail(w, &err);
+        return false;
+    }
+    if (approved || (policy.approval == PLAN_APPROVAL_NONE && !w->needs_review))
+        return true;
+    w->row.due_ms =
+        wall_ms() + (int64_t)(policy.expires_ms ? policy.expires_ms : PLAN_POLICY_EXPIRES_MS);
+    if (!work_write_row(w, "pending", NULL, &err))
+        work_fail(w, &err);
+    else
+        work_end(w, 403, "approval_required", NULL, "%s",
+                 w->needs_review ? "the plan changes what somebody has to look at first (see its "
+                                   "findings); it waits for an approval"
+                                 : "the policy wants an approval; the plan waits for one");
+    return false;
+}
+
+static void verified(struct plan_work *w, const char *verdict)
+{
+    bool keep_going = json_is_true(json_object_get(w->options, "keep_going"));
+
+    if (w->cancelled) {
+        was_cancelled(w);
+        return;
+    }
+    /* With keep_going what has changed since is left out by who applies it. */
+    if (strcmp(verdict, "refused") == 0 && !(keep_going && w->is_stale)) {
+        json_t *details = plan_details(&w->row);
+        json_t *findings = json_incref(json_object_get(details, "findings"));
+        json_t *why = json_pack("{s:o, s:O}", "findings", findings, "findings_count",
+                                json_object_get(details, "findings_count"));
+        json_decref(details);
+        const char *code = w->is_stale ? "plan_stale" : "plan_refused";
+        if (w->from_queue || w->is_stale)
+            not_applied(w, code, "the verification refuses it");
+        work_end(w, w->is_stale ? 409 : 422, code, why, "%s",
+                 w->is_stale ? "what the plan was made of has changed since; make it anew"
+                             : "the plan does not pass the verification; its findings say why");
+        return;
+    }
+    if (is_allowed(w))
+        work_record(w, "plan.apply", "asked",
+                    json_pack("{s:s, s:I, s:O}", "hash", w->row.hash, "operations",
+                              (json_int_t)w->row.operations, "keep_going",
+                              json_object_get(w->options, "keep_going")),
+                    begin_apply);
+}
+
+/* Whether its state lets it be applied; answered otherwise. */
+static bool may_apply(struct plan_work *w)
+{
+    static const char *const ready[] = {"closed", "approved", "queued", NULL};
+
+    if (is_one_of(w->row.state, ready))
+        return true;
+    if (strcmp(w->row.state, "pending") == 0)
+        work_end(w, 403, "approval_required", NULL, "the plan waits for an approval");
+    else if (strcmp(w->row.state, "open") == 0)
+        work_end(w, 409, "plan_open", NULL, "the plan is open; close it first");
+    else if (strcmp(w->row.state, "stale") == 0)
+        work_end(w, 409, "plan_stale", NULL,
+                 "what the plan was made of has changed since; make it anew");
+    else
+        work_end(w, 409, "conflict", NULL, "the plan is %s", w->row.state);
+    return false;
+}
+
+static json_t *make_options(const struct plan_work *w, bool keep_going, bool later)
+{
+    return json_pack("{s:b, s:b, s:s, s:I}", "keep_going", keep_going, "async", later, "by",
+                     w->actor, "asked_ms", (json_int_t)wall_ms());
+}
+
+void plan_apply(struct front *front, const struct plan_asked *asked, bool keep_going)
+{
+    struct plan_work *w = work_begin(front, asked);
+
+    if (!w || !work_read_row(w) || !may_apply(w))
+        return;
+    w->from_queue = strcmp(w->row.state, "queued") == 0;
+    w->options = make_options(w, keep_going, w->from_queue);
+    work_verify(w, verified);
+}
+
+/* --- the queue --- */
+
+static void enqueue(void *context, const struct err *failed)
+{
+    struct plan_work *w = context;
+    json_t *details = plan_details(&w->row);
+    struct err err;
+
+    if (failed) {
+        json_decref(details);
+        work_fail(w, failed);
+        return;
+    }
+    json_object_set(details, "apply", w->options);
+    w->row.due_ms = wall_ms();
+    w->row.attempts = 0;
+    if (!work_write_row(w, "queued", details, &err)) {
+        work_fail(w, &err);
+        return;
+    }
+    work_announce(w, "plan.apply");
+    work_end(w, 202, NULL, NULL, "%s", "");
+}
+
+void plan_enqueue(struct front *front, const struct plan_asked *asked, bool keep_going)
+{
+    struct plan_work *w = work_begin(front, asked);
+
+    if (!w || !work_read_row(w) || !may_apply(w))
+        return;
+    if (strcmp(w->row.state, "queued") == 0) {
+        work_end(w, 409, "conflict", NULL, "the plan is in the queue already");
+        return;
+    }
+    w->options = make_options(w, keep_going, true);
+    if (!is_allowed(w))
+        return;
+    work_record(w, "plan.apply", "queued", json_pack("{s:s}", "hash", w->row.hash), enqueue);
+}
+
+static void cancelled(void *context, const struct err *failed)
+{
+    struct plan_work *w = context;
+    json_t *details = plan_details(&w->row);
+    struct err err;
+
+    w->row.due_ms = 0;
+    const char *state = state_before(details);
+    json_object_del(details, "apply");
+    if (failed) {
+        json_decref(details);
+        work_fail(w, failed);
+    } else if (!work_write_row(w, state, details, &err)) {
+        work_fail(w, &err);
+    } else {
+        work_end(w, 200, NULL, NULL, "%s", "");
+    }
+}
+
+/* It has its turn. Before it has begun it does not; afterwards it is finished, and whoever wanted
+ * it out of the queue is told which. */
+static void cancel_at_work(struct plan_work *w, const struct plan_asked *asked)
+{
+    struct plan_outcome begun = {
+        .status = 409,
+        .code = "conflict",
+        .message = "the plan is being applied, and is not stopped; undo takes it back afterwards"};
+
+    if (w->steps > 0 && !w->verifying) {
+        asked->done(asked->context, &begun);
+        return;
+    }
+    w->cancelled = true;
+    w->canceller.done = asked->done;
+    w->canceller.context = asked->context;
+    strncpy(w->canceller.actor, asked->actor, sizeof(w->canceller.actor) - 1);
+    strncpy(w->canceller.request, asked->request, sizeof(w->canceller.request) - 1);
+    if (w->job && !w->verifying)
+        plan_job_cancel(w->job);
+}
+
+void plan_cancel(struct front *front, const struct plan_asked *asked)
+{
+    struct plan_work *other = work_find(front, asked->plan);
+
+    if (other && other->from_queue && asked->done && !other->canceller.done) {
+        cancel_at_work(other, asked);
+        return;
+    }
+    struct plan_work *w = work_begin(front, asked);
+    if (!w || !work_read_row(w))
+        return;
+    if (strcmp(w->row.state, "queued") != 0)
+        work_end(w, 409, "conflict", NULL, "the plan is not in the queue");
+    else
+        work_record(w, "plan.apply", "cancelled", json_pack("{s:s}", "hash", w->row.hash),
+                    cancelled);
+}
+
+/* --- undo --- */
+
+static void not_undone(struct plan_work *w, const char *code, const char *message)
+{
+    json_t *details = plan_details(&w->row);
+    struct err err;
+
+    note(details, "undo", "error", json_pack("{s:s, s:s}", "code", code, "message", message));
+    w->row.due_ms = 0;
+    if (!work_write_row(w, "applied", details, &err))
+        fprintf(stderr, "level=warning event=plan_row plan='%s' error='%s'\n", w->plan, err.msg);
+}
+
+static void fail_undo(void *owner, const struct err *err)
+{
+    struct plan_work *w = owner;
+    char text[512];
+
+    w->job = NULL;
+    not_undone(w, "io_error", err_text(err, text, sizeof(text)));
+    work_fail(w, err);
+}
+
+static void asked_of_undo(void *owner, const struct plan_end *end)
+{
+    struct plan_work *w = owner;
+    struct plan_end first = {.status = 1, .why = w->failure_why, .fd = -1};
+    json_int_t n = in_force(w, end);
+
+    if (n == 0)
+        was_done(w, "undo", "undone");
+    if (n <= 0)
+        return;
+    json_t *answer = take_failure(w);
+    const json_t *error = json_object_get(answer, "error");
+    const char *code = json_string_value(json_object_get(error, "code"));
+    const char *message = json_string_value(json_object_get(error, "message"));
+    not_undone(w, code ? code : "io_error", message ? message : first.why);
+    work_fail_answer(w, &first, answer);
+}
+
+static void undone(void *owner, const struct plan_end *end)
+{
+    static const struct plan_job_calls asking = {.failed = journal_failed, .ended = asked_of_undo};
+    struct plan_work *w = owner;
+    json_t *answer = plan_end_json(end);
+    struct err err;
+
+    w->job = NULL;
+    if (end->status != 0 || !answer) {
+        ask_journal(w, end, answer, &asking);
+        return;
+    }
+    json_t *details = plan_details(&w->row);
+    take_answer(json_object_get(details, "undo"), answer);
+    bool whole = json_integer_value(json_object_get(answer, "in_force")) == 0;
+    json_decref(answer);
+    w->row.due_ms = 0;
+    if (!work_write_row(w, whole ? "undone" : "applied", details, &err)) {
+        work_fail(w, &err);
+        return;
+    }
+    w->front->count.plans_undone++;
+    work_announce(w, "plan.undo");
+    work_end(w, 200, NULL, NULL, "%s", "");
+}
+
+static void begin_undo(void *context, const struct err *failed)
+{
+    static const struct plan_job_calls calls = {
+        .failed = fail_undo, .steps = heard_steps, .ended = undone};
+    struct plan_work *w = context;
+    struct err err;
+
+    if (failed) {
+        work_fail(w, failed);
+        return;
+    }
+    json_t *details = plan_details(&w->row);
+    json_object_set_new(details, "undo",
+                        json_pack("{s:s, s:I}", "by", w->actor, "asked_ms", (json_int_t)wall_ms()));
+    w->row.due_ms = wall_ms() + SETTLE_MS;
+    if (!work_write_row(w, "undoing", details, &err)) {
+        work_fail(w, &err);
+        return;
+    }
+    (void)work_start(w, PLAN_UNDO, json_incref(w->options), &calls);
+}
+
+void plan_undo(struct front *front, const struct plan_asked *asked, json_t *paths, bool force)
+{
+    struct plan_work *w = work_begin(front, asked);
+    json_t *options = json_pack("{s:b}", "force", force);
+
+    if (paths)
+        json_object_set_new(options, "paths", paths);
+    if (!w || !work_read_row(w)) {
+        json_decref(options);
+        return;
+    }
+    w->options = options;
+    if (strcmp(w->row.state, "applied") != 0)
+        work_end(w, 409, "conflict", NULL, "the plan is %s, not applied", w->row.state);
+    else if (w->row.dropped)
+        work_end(w, 410, "gone", NULL,
+                 "what is needed to undo the plan is no longer kept (policy plan.history)");
+    else
+        work_record(w, "plan.undo", "asked",
+                    json_pack("{s:s, s:O}", "hash", w->row.hash, "what", options), begin_undo);
+}
+
+/* --- what was interrupted --- */
+
+static void settled(void *owner, const struct plan_end *end)
+{
+    struct plan_work *w = owner;
+    json_t *answer = plan_end_json(end);
+    json_t *details = plan_details(&w->row);
+    bool async = json_is_true(json_object_get(json_object_get(details, "apply"), "async"));
+    const char *state;
+    struct err err;
+
+    w->job = NULL;
+    if (end->status != 0 || !answer) {
+        json_decref(details);
+        work_fail_answer(w, end, answer);
+        return;
+    }
+    if (json_integer_value(json_object_get(answer, "in_force")) > 0)
+        state = "applied";
+    else if (strcmp(w->row.state, "undoing") == 0)
+        state = "undone";
+    else
+        state = async ? "queued" : state_before(details);
+    note(details, strcmp(w->row.state, "undoing") == 0 ? "undo" : "apply", "interrupted",
+         json_true());
+    json_decref(answer);
+    w->row.due_ms = strcmp(state, "queued") == 0 ? wall_ms() : 0;
+    if (!work_write_row(w, state, details, &err)) {
+        work_fail(w, &err);
+        return;
+    }
+    work_announce(w, "plan.recover");
+    work_end(w, 200, NULL, NULL, "%s", "");
+}
+
+static void not_settled(void *owner, const struct err *err)
+{
+    struct plan_work *w = owner;
+
+    w->job = NULL;
+    if (err->code == ERR_NOT_FOUND) { /* its directory was moved away: the tree stays as it is */
+        json_t *details = plan_details(&w->row);
+        struct err failed;
+
+        note(details, "apply", "message", json_string(err->msg));
+        w->row.due_ms = 0;
+        if (!work_write_row(w, "failed", details, &failed)) {
+            work_fail(w, &failed);
+            return;
+        }
+    }
+    work_fail(w, err);
+}
+
+void plan_settle(struct front *front, const struct plan_asked *asked)
+{
+    static const struct plan_job_calls calls = {.failed = not_settled, .ended = settled};
+    static const char *const torn[] = {"applying", "undoing", NULL};
+    struct plan_work *w = work_begin(front, asked);
+
+    if (!w || !work_read_row(w))
+        return;
+    if (is_one_of(w->row.state, torn))
+        (void)work_start(w, PLAN_RECOVER, json_object(), &calls);
+    else
+        work_end(w, 200, NULL, NULL, "%s", "");
+}

@@ -1,0 +1,395 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How plans come to be, and go. */
+#include "front/plans/make.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "front/exec/exec.h"
+#include "front/plans/work.h"
+
+/* --- made --- */
+
+/* What carrel-plan says of a plan that is whole, into its row. */
+static json_t *take_answer(struct plan_work *w, const json_t *answer)
+{
+    static const char *const kept[] = {"counts", "copied_bytes", "flaws", "flaw_count"};
+    const char *hash = json_string_value(json_object_get(answer, "hash"));
+    json_t *details = plan_details(&w->row);
+
+    w->row.hash = arena_copy(&w->arena, hash ? hash : "", hash ? strlen(hash) : 0);
+    w->row.operations = json_integer_value(json_object_get(answer, "operations"));
+    w->row.bytes = json_integer_value(json_object_get(answer, "bytes"));
+    const json_t *disk = json_object_get(answer, "disk_bytes");
+    w->row.disk_bytes = disk ? json_integer_value(disk) : w->row.bytes;
+    for (size_t i = 0; i < sizeof(kept) / sizeof(kept[0]); i++) {
+        json_t *value = json_object_get(answer, kept[i]);
+        if (value)
+            json_object_set(details, kept[i], value);
+    }
+    return details;
+}
+
+static json_t *made_json(const struct plan_work *w, const json_t *details)
+{
+    json_t *object =
+        json_pack("{s:s, s:I}", "hash", w->row.hash, "operations", (json_int_t)w->row.operations);
+    json_t *counts = json_object_get(details, "counts");
+
+    if (counts)
+        json_object_set(object, "counts", counts);
+    return object;
+}
+
+/* Whether a person is to look at it, and until when: into the row. NULL: the policy is not read. */
+static const char *state_when_made(struct plan_work *w, struct err *err)
+{
+    struct plan_policy policy;
+
+    if (!work_policy(w, &policy, NULL, err))
+        return NULL;
+    if (policy.approval == PLAN_APPROVAL_NONE)
+        return "closed";
+    uint64_t expires = policy.expires_ms ? policy.expires_ms : PLAN_POLICY_EXPIRES_MS;
+    w->row.due_ms = wall_ms() + (int64_t)expires;
+    return "pending";
+}
+
+static void made(void *context, const struct err *failed)
+{
+    struct plan_work *w = context;
+
+    if (failed)
+        work_fail(w, failed);
+    else
+        work_end(w, 200, NULL, NULL, "%s", "");
+}
+
+/* The record first; the row is written meanwhile. */
+static void finish(struct plan_work *w, const char *operation, const json_t *details)
+{
+    work_announce(w, operation);
+    w->front->count.plans_made++;
+    work_record(w, operation, "ok", made_json(w, details), made);
+}
+
+static void could_not_begin(void *owner, const struct err *err)
+{
+    work_fail(owner, err);
+}
+
+static void closed(void *owner, const struct plan_end *end)
+{
+    struct plan_work *w = owner;
+    json_t *answer = plan_end_json(end);
+    struct err err;
+
+    w->job = NULL;
+    if (end->status != 0 || !answer) {
+        work_fail_answer(w, end, answer);
+        return;
+    }
+    if (!work_read_row(w)) {
+        json_decref(answer);
+        return;
+    }
+    json_t *details = take_answer(w, answer);
+    const char *state = state_when_made(w, &err);
+    json_decref(answer);
+    json_incref(details);
+    if (!state || !work_write_row(w, state, details, &err))
+        work_fail(w, &err);
+    else
+        finish(w, "plan.close", details);
+    json_decref(details);
+}
+
+void plan_close(struct front *front, const struct plan_asked *asked)
+{
+    static const struct plan_job_calls calls = {.failed = could_not_begin, .ended = closed};
+    struct plan_work *w = work_begin(front, asked);
+
+    if (!w || !work_read_row(w))
+        return;
+    if (strcmp(w->row.state, "open") != 0)
+        work_end(w, 409, "conflict", NULL, "the plan is not open any more");
+    else
+        (void)work_start(w, PLAN_DERIVE, json_string("close"), &calls);
+}
+
+/* --- submitted --- */
+
+int plan_has_room(struct front *front, const char *workspace, const struct plan_policy *policy,
+                  struct err *err)
+{
+    uint64_t most = policy->waiting_bytes ? policy->waiting_bytes : PLAN_POLICY_WAITING_BYTES;
+    uint64_t bytes = 0;
+    size_t count = 0;
+
+    if (store_plans_count_undecided(front->store, workspace, &count, &bytes, err) < 0)
+        return -1;
+    return count < PLAN_UNDECIDED && bytes < most;
+}
+
+/* It is understood: into the store, unless others were quicker. */
+static bool add_row(struct plan_work *w, const json_t *details, struct err *err)
+{
+    w->row.state = state_when_made(w, err);
+    if (!w->row.state)
+        return false;
+    w->row.details = plan_details_text(&w->arena, details);
+    if (!w->row.details) {
+        err_set(err, ERR_LIMIT, ENOMEM, "keep what is known of the plan");
+        return false;
+    }
+    return store_plan_add(w->front->store, &w->row, err) == 0; /* or the workspace has gone */
+}
+
+static void submitted(void *owner, const struct plan_end *end)
+{
+    struct plan_work *w = owner;
+    json_t *answer = plan_end_json(end);
+    struct plan_policy policy;
+    struct err err;
+
+    w->job = NULL;
+    if (end->status != 0 || !answer) {
+        plan_drop_files(w->front, w->bucket, w->workspace, w->plan);
+        work_fail_answer(w, end, answer);
+        return;
+    }
+    json_t *details = take_answer(w, answer);
+    json_decref(answer);
+    int room = work_policy(w, &policy, NULL, &err)
+                   ? plan_has_room(w->front, w->workspace, &policy, &err)
+                   : -1;
+    if (room == 1 && add_row(w, details, &err)) {
+        finish(w, "plan.submit", details);
+        json_decref(details);
+        return;
+    }
+    plan_drop_files(w->front, w->bucket, w->workspace, w->plan);
+    if (room == 0)
+        work_end(w, 413, "plan_limit", NULL, "%s", PLAN_NO_ROOM);
+    else
+        work_fail(w, &err);
+    json_decref(details);
+}
+
+static const char *copy(struct plan_work *w, const char *text)
+{
+    const char *made_copy = arena_copy(&w->arena, text ? text : "", text ? strlen(text) : 0);
+
+    return made_copy ? made_copy : "";
+}
+
+void plan_submit(struct front *front, const struct plan_asked *asked, const struct store_plan *row,
+                 const char *bucket, char *text, size_t n)
+{
+    static const struct plan_job_calls calls = {.failed = could_not_begin, .ended = submitted};
+    struct plan_work *w = work_begin(front, asked);
+
+    if (!w) {
+        free(text);
+        return;
+    }
+    strncpy(w->workspace, row->workspace, sizeof(w->workspace) - 1);
+    strncpy(w->bucket, bucket, sizeof(w->bucket) - 1);
+    w->row = *row;
+    w->row.id = w->plan;
+    w->row.workspace = w->workspace;
+    w->row.owner = copy(w, row->owner);
+    w->row.key = copy(w, row->key);
+    w->row.actor = copy(w, row->actor);
+    w->row.principal = copy(w, row->principal);
+    w->row.details = "{}";
+    w->row.exec = w->row.hash = "";
+    struct plan_message m = {.bucket = w->bucket,
+                             .workspace = w->workspace,
+                             .plan = w->plan,
+                             .actor = w->actor,
+                             .request = w->request,
+                             .owner = w->row.owner,
+                             .verb = PLAN_SUBMIT};
+    w->job = plan_job_start(front, &m, text, n, &calls, w);
+    if (!w->job)
+        work_end(w, 503, "unavailable", NULL, "out of memory");
+}
+
+/* --- given up --- */
+
+enum {
+    DROP_AGAIN_MS = 100,
+    DROP_TRIES = 100,
+};
+
+/* A directory that goes; what runs in it is ended first. */
+struct dropping {
+    struct front *front;
+    struct timer timer;
+    unsigned tries;
+    char bucket[FRONT_ID];
+    char workspace[FRONT_ID];
+    char plan[PLAN_ID];
+};
+
+static void ask_to_drop(struct timer *timer);
+
+static void dropped(void *context, struct answer *answer)
+{
+    struct dropping *d = context;
+    struct err err;
+    uint64_t tag;
+    char text[512];
+
+    bool failed =
+        answer->kind == ANSWER_ERROR && protocol_unpack_error(answer->bytes, answer->n, &tag, &err);
+    if (failed && err.code == ERR_CONFLICT && ++d->tries < DROP_TRIES) {
+        d->timer.ring = ask_to_drop;
+        if (timer_set(d->front->events, &d->timer, now_ms() + DROP_AGAIN_MS) == 0)
+            return;
+    }
+    if (failed) /* the next start finds it */
+        fprintf(stderr, "level=warning event=plan_left plan='%s' error='%s'\n", d->plan,
+                err_text(&err, text, sizeof(text)));
+    free(d);
+}
+
+static void ask_to_drop(struct timer *timer)
+{
+    struct dropping *d =
+        (struct dropping *)(void *)((char *)timer - offsetof(struct dropping, timer));
+    struct plain_message m = {.texts = {d->bucket, d->workspace, d->plan}};
+    uint64_t tag = link_expect(d->front->link, dropped, d);
+    struct buf b;
+
+    if (!tag) {
+        free(d);
+        return;
+    }
+    buf_init(&b, 4096);
+    protocol_pack_plain(&b, tag, &m);
+    link_send(d->front->link, REQUEST_PLAN_DROP, &b);
+}
+
+void plan_drop_files(struct front *front, const char *bucket, const char *workspace,
+                     const char *plan)
+{
+    struct dropping *d = calloc(1, sizeof(*d));
+
+    if (!d)
+        return;
+    d->front = front;
+    strncpy(d->bucket, bucket, sizeof(d->bucket) - 1);
+    strncpy(d->workspace, workspace, sizeof(d->workspace) - 1);
+    strncpy(d->plan, plan, sizeof(d->plan) - 1);
+    ask_to_drop(&d->timer);
+}
+
+static void discarded(void *context, const struct err *failed)
+{
+    struct plan_work *w = context;
+    struct err err;
+
+    if (failed) {
+        work_fail(w, failed);
+        return;
+    }
+    w->row.due_ms = 0;
+    w->row.disk_bytes = 0;
+    if (!work_write_row(w, "discarded", NULL, &err)) {
+        work_fail(w, &err);
+        return;
+    }
+    work_announce(w, "plan.discard");
+    plan_drop_files(w->front, w->bucket, w->workspace, w->plan);
+    plans_trim(w->front, w->workspace);
+    work_end(w, 200, NULL, NULL, "%s", "");
+}
+
+void plan_discard(struct front *front, const struct plan_asked *asked)
+{
+    struct plan_work *w = work_begin(front, asked);
+
+    if (!w || !work_read_row(w))
+        return;
+    if (strcmp(w->row.state, "discarded") == 0)
+        work_end(w, 409, "conflict", NULL, "the plan was discarded already");
+    else if (strcmp(w->row.state, "applying") == 0 || strcmp(w->row.state, "undoing") == 0)
+        work_end(w, 409, "conflict", NULL, "the plan is being carried out");
+    else
+        work_record(w, "plan.discard", "ok", json_pack("{s:s}", "state", w->row.state), discarded);
+}
+
+/* --- with a command --- */
+
+static void set_plan(struct job *job, const struct plan_outcome *outcome)
+{
+    struct store_plan row;
+    struct arena arena;
+    struct err err;
+
+    arena_init(&arena, 8UL << 20);
+    if (store_plan_get(job->front->store, &arena, job->plan, &row, &err) == 1) {
+        json_t *details = plan_details(&row);
+        json_t *object = json_pack("{s:s, s:s}", "id", row.id, "state", row.state);
+        if (*row.hash) {
+            json_t *copied = json_object_get(details, "copied_bytes");
+            json_object_set_new(object, "hash", json_string(row.hash));
+            json_object_set_new(object, "operations", json_integer(row.operations));
+            json_object_set(object, "copied_bytes", copied ? copied : json_null());
+        }
+        if (outcome && outcome->code)
+            json_object_set_new(
+                object, "error",
+                json_pack("{s:s, s:s}", "code", outcome->code, "message", outcome->message));
+        json_object_set_new(job->result_json, "plan", object);
+        json_decref(details);
+    }
+    arena_clear(&arena);
+}
+
+struct ending {
+    struct front *front;
+    char exec[PLAN_ID];
+};
+
+static void job_closed(void *context, const struct plan_outcome *outcome)
+{
+    struct ending *ending = context;
+    struct job *job = job_find(ending->front, ending->exec);
+
+    free(ending);
+    if (!job)
+        return;
+    set_plan(job, outcome->status == 200 ? NULL : outcome);
+    job_let_go(job);
+}
+
+void plan_holds_job(struct job *job, const char *plan, bool keep_open)
+{
+    strncpy(job->plan, plan, sizeof(job->plan) - 1);
+    job->plan_stays_open = keep_open;
+    job->held = true;
+}
+
+void plan_job_settled(struct job *job)
+{
+    struct ending *ending = job->plan_stays_open ? NULL : calloc(1, sizeof(*ending));
+
+    if (!ending) {
+        set_plan(job, NULL);
+        job_let_go(job);
+        return;
+    }
+    ending->front = job->front;
+    memcpy(ending->exec, job->id, sizeof(ending->exec));
+    plan_close(job->front, &(struct plan_asked){.plan = job->plan,
+                                                .actor = job->row_actor,
+                                                .request = "",
+                                                .done = job_closed,
+                                                .context = ending});
+}

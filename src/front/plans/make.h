@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Plans, as the front knows them: a row each, and what is under way with one.
+ *
+ *   open --close--> closed | pending --approve--> approved --apply--> applying --> applied
+ *   submitted -----^           |--reject, time--> rejected, expired      |--> stale, failed
+ *   closed | approved --apply, async--> queued --its turn--> applying
+ *   applied --undo--> undoing --> undone | applied (of some paths)         any --> discarded
+ *
+ * A row is written before what it says is begun, and again when that is over: a front that dies in
+ * between finds "applying" or "undoing", and asks the journal of the plan how far it went. */
+#pragma once
+
+#include <jansson.h>
+
+#include "front/core/front.h"
+#include "front/plans/process.h"
+#include "policy/plan_policy.h"
+
+struct job;
+
+enum {
+    PLAN_ID = 28,
+};
+
+/* How something went that was asked of a plan. */
+struct plan_outcome {
+    int status;       /* as of HTTP: 200, or that of the error */
+    const char *code; /* of an error */
+    char message[400];
+    json_t *details; /* of an error, or NULL; borrowed */
+};
+
+typedef void plan_done(void *context, const struct plan_outcome *outcome);
+
+/* Who asks, and for which plan. All is copied. */
+struct plan_asked {
+    const char *plan;
+    const char *actor;
+    const char *request;
+    plan_done *done; /* is told once, at once or later */
+    void *context;
+};
+
+/* Ends its sandbox and reads off what was done. */
+void plan_close(struct front *front, const struct plan_asked *asked);
+/* Whether another one may wait in the workspace: 1, 0 too many do, -1. */
+int plan_has_room(struct front *front, const char *workspace, const struct plan_policy *policy,
+                  struct err *err);
+#define PLAN_NO_ROOM                                                                               \
+    "too many plans of the workspace wait already, or too large ones (\"waiting_bytes\" in the "   \
+    "policy's \"plan\"); apply, reject or discard some of them"
+/* `text` is malloc'd and taken. The row is added when it is understood. */
+void plan_submit(struct front *front, const struct plan_asked *asked, const struct store_plan *row,
+                 const char *bucket, char *text, size_t n);
+void plan_verify(struct front *front, const struct plan_asked *asked);
+/* Verifies and applies. */
+void plan_apply(struct front *front, const struct plan_asked *asked, bool keep_going);
+/* Later, by itself. */
+void plan_enqueue(struct front *front, const struct plan_asked *asked, bool keep_going);
+/* Takes `paths`: a list, or NULL for all. */
+void plan_undo(struct front *front, const struct plan_asked *asked, json_t *paths, bool force);
+/* Out of the queue. */
+void plan_cancel(struct front *front, const struct plan_asked *asked);
+void plan_discard(struct front *front, const struct plan_asked *asked);
+
+/* Whether anything is under way with it. */
+bool plan_is_busy(const struct front *front, const char *plan);
+/* How many steps of what is under way are done. */
+uint64_t plan_steps_done(const struct front *front, const char *plan);
+
+/* Its directory goes, as soon as nothing runs in it; the row stays. */
+void plan_drop_files(struct front *front, const char *bucket, const char *workspace,
+                     const char *plan);
+
+/* The policy of its workspace; and as JSON, a new reference. False: it cannot be read. */
+bool plan_policy_of(const struct store_workspace *w, struct arena *arena, struct plan_policy *ret,
+                    json_t **ret_json, struct err *err);
+/* A row whose details are these: in the arena. */
+const char *plan_details_text(struct arena *arena, const json_t *details);
+json_t *plan_details(const struct store_plan *row);
+
+/* A command of a plan has been asked for: its end closes the plan, unless it is kept open. */
+void plan_holds_job(struct job *job, const char *plan, bool keep_open);
+/* It has ended, and its records are on disk. */
+void plan_job_settled(struct job *job);
+
+/* What a front before this one has left; the queue, and what is due. */
+void plans_resume(struct front *front);
+/* Something is due now. */
+void plans_wake(struct front *front);

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A command in plan mode: what it writes becomes a plan. */
+#include <stdio.h>
+#include <string.h>
+
+#include "front/core/record.h"
+#include "front/exec/exec.h"
+#include "front/plans/routes.h"
+#include "protocol/broker.h"
+
+bool plan_locks_base(struct call *call)
+{
+    struct plan_policy policy;
+    struct store_plan row;
+    struct err err;
+
+    if (strcmp(call->workspace.policy, "{}") == 0) /* as most are */
+        return false;
+    if (!plan_policy_of(&call->workspace, &call->arena, &policy, NULL, &err)) {
+        call_fail(call, &err);
+        return true;
+    }
+    if (policy.base != PLAN_BASE_LOCKED)
+        return false;
+    int found =
+        store_plan_undecided(call->front->store, &call->arena, call->workspace.id, &row, &err);
+    if (found < 0)
+        call_fail(call, &err);
+    if (found <= 0)
+        return found < 0;
+    call_error(call, 409, "plan_open",
+               "the policy keeps the workspace as it is while a plan waits; apply, reject or "
+               "discard plan %s first",
+               row.id);
+    return true;
+}
+
+/* Commands that write to its tree. */
+static bool has_direct_jobs(const struct front *front, const char *workspace)
+{
+    for (size_t i = 0; i < FRONT_SLOTS; i++) {
+        for (const struct job *job = front->jobs[i]; job; job = job->next) {
+            if (job->state != JOB_ENDED && !*job->plan && strcmp(job->workspace, workspace) == 0)
+                return true;
+        }
+    }
+    return false;
+}
+
+/* Where the tree must not change under a plan, nobody may be at work in it. */
+static bool base_is_quiet(struct call *call)
+{
+    struct plan_policy policy;
+    struct err err;
+
+    if (strcmp(call->workspace.policy, "{}") == 0)
+        return true;
+    if (!plan_policy_of(&call->workspace, &call->arena, &policy, NULL, &err)) {
+        call_fail(call, &err);
+        return false;
+    }
+    if (policy.base != PLAN_BASE_LOCKED || !has_direct_jobs(call->front, call->workspace.id))
+        return true;
+    call_error(call, 409, "workspace_busy",
+               "commands run in the workspace, which the policy keeps as it is while a plan is "
+               "open; end them first");
+    return false;
+}
+
+static bool add(struct call *call, const struct plan_wish *w, const char *exec, json_t *shown)
+{
+    json_t *details = shown ? json_pack("{s:O}", "command", shown) : json_object();
+    struct store_plan row = {.id = w->id,
+                             .workspace = call->workspace.id,
+                             .owner = call->workspace.owner,
+                             .state = "open",
+                             .origin = "run",
+                             .key = call->actor.key,
+                             .actor = call->actor.name,
+                             .principal = call->actor.owner,
+                             .exec = exec,
+                             .keep_open = w->keep_open,
+                             .shared = w->shared,
+                             .created_ms = wall_ms(),
+                             .updated_ms = wall_ms(),
+                             .details = plan_details_text(&call->arena, details)};
+    struct front_record r = {.actor = call->actor.name,
+                             .request = call->id,
+                             .workspace = call->workspace.id,
+                             .operation = "plan.open",
+                             .result = "ok"};
+    struct err err = {.code = ERR_LIMIT};
+
+    json_decref(details);
+    if (!row.details || store_plan_add(call->front->store, &row, &err) < 0) {
+        call_fail(call, &err);
+        return false;
+    }
+    /* On disk before the record of the command's start, which nothing is told without. */
+    front_record(call->front, &r, json_pack("{s:s, s:s}", "plan", w->id, "exec", exec), NULL, NULL);
+    front_announce(call->front, "plan.open", row.workspace, row.owner,
+                   json_pack("{s:s}", "plan", w->id));
+    return true;
+}
+
+/* Nothing of its row changes with each command: who ran which is on record. */
+static bool go_on_shared(struct call *call, const struct plan_wish *w)
+{
+    if (!plan_is_busy(call->front, w->id))
+        return true;
+    call_error(call, 409, "conflict",
+               "plan %s, which this key's changes go into, is being closed; try again, and a new "
+               "one is begun",
+               w->id);
+    return false;
+}
+
+/* An open one goes on; who continues it is known from the record of the command. */
+static bool go_on(struct call *call, const struct plan_wish *w, const char *exec)
+{
+    struct store_plan row;
+    struct err err;
+    int found = store_plan_get(call->front->store, &call->arena, w->id, &row, &err);
+
+    if (found < 0) {
+        call_fail(call, &err);
+        return false;
+    }
+    if (found == 0 || strcmp(row.workspace, call->workspace.id) != 0) {
+        call_error(call, 404, "plan_not_found", "there is no plan '%s' in this workspace", w->id);
+        return false;
+    }
+    if (strcmp(row.state, "open") != 0 || plan_is_busy(call->front, row.id)) {
+        call_error(call, 409, "conflict", "the plan is not open any more");
+        return false;
+    }
+    row.exec = exec;
+    row.keep_open = w->keep_open;
+    row.updated_ms = wall_ms();
+    /* Whoever continues a plan is its author, too: none of them may approve it. */
+    if (strcmp(row.key, call->actor.key) != 0) {
+        call_error(call, 403, "forbidden", "a plan is continued with the key that opened it");
+        return false;
+    }
+    if (store_plan_change(call->front->store, &row, "open", &err) == 0)
+        return true;
+    call_fail(call, &err);
+    return false;
+}
+
+bool plan_wish_begin(struct call *call, const struct plan_wish *w, const char *exec, json_t *shown)
+{
+    if (w->shared && !w->is_new)
+        return go_on_shared(call, w);
+    if (!base_is_quiet(call))
+        return false;
+    return w->is_new ? !plan_no_room(call) && add(call, w, exec, shown) : go_on(call, w, exec);
+}
+
+void plan_wish_fail(struct call *call, const struct plan_wish *w)
+{
+    struct err err;
+
+    struct front_record r = {.actor = call->actor.name,
+                             .request = call->id,
+                             .workspace = call->workspace.id,
+                             .operation = "plan.discard",
+                             .result = "not started"};
+
+    if (!w->is_plan || !w->is_new || w->shared) /* others may be in that by now */
+        return;
+    front_record(call->front, &r, json_pack("{s:s}", "plan", w->id), NULL, NULL);
+    (void)store_plan_remove(call->front->store, w->id, &err); /* the next start finds it */
+    plan_drop_files(call->front, call->workspace.bucket, call->workspace.id, w->id);
+}

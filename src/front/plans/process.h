@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One thing that is done with a plan, by a process of the broker's: the job is written to it, and
+ * its answer read when it has ended. It goes on also when nobody wants to hear of it any more. */
+#pragma once
+
+#include <jansson.h>
+
+#include "front/core/record.h"
+#include "protocol/broker.h"
+
+struct plan_job;
+
+enum {
+    PLAN_JOBS_OWN = 16, /* at a time of one owner, of the broker's 64; more wait for these */
+};
+
+struct plan_end {
+    int status;      /* of carrel-plan: 0, 1 with an error in its answer; PLAN_KILLED */
+    const char *why; /* "", "timeout", "cancelled" */
+    int fd;          /* its answer, from the beginning; borrowed */
+    uint64_t n;      /* so much of it */
+};
+
+struct plan_job_calls {
+    /* It could not be begun; nothing more is told. */
+    void (*failed)(void *owner, const struct err *err);
+    void (*steps)(void *owner, uint64_t count); /* or NULL */
+    /* The last that is told. */
+    void (*ended)(void *owner, const struct plan_end *end);
+};
+
+/* `text` is what the process reads, malloc'd and taken; of PLAN_DERIVE it is its mode, "close" or
+ * "look", of PLAN_VIEW the plan's hash. NULL without memory. */
+struct plan_job *plan_job_start(struct front *front, const struct plan_message *m, char *text,
+                                size_t n, const struct plan_job_calls *calls, void *owner);
+/* How many run for this owner's workspaces, or wait for those. */
+size_t plan_jobs_of(const struct front *front, const char *owner);
+/* Nobody wants to hear of it any more; what changes nothing is ended. */
+void plan_job_leave(struct plan_job *job);
+/* One that has not begun does not, and tells so, perhaps at once; of others nothing happens, and
+ * they tell their end. */
+void plan_job_cancel(struct plan_job *job);
+
+/* The answer as an object; NULL: it is none, or longer than anybody may be kept waiting for. */
+json_t *plan_end_json(const struct plan_end *end);
+/* The whole of it, malloc'd, with a NUL; NULL without memory. */
+char *plan_end_text(const struct plan_end *end);

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* /v1/workspaces/{ws}/plans: routes.c, the decisions of people about them: plan_decide.c. */
+#pragma once
+
+#include "front/core/call.h"
+#include "front/plans/make.h"
+
+json_t *plan_json(const struct front *front, const struct store_plan *row);
+/* For lists: without what may be long. */
+json_t *plan_short_json(const struct front *front, const struct store_plan *row);
+
+/* The plan of this workspace that the path names; false: answered with 404. */
+bool plan_find(struct call *call, struct store_plan *ret);
+/* Answers with the plan as it is now. */
+void plan_answer(struct call *call, int status);
+
+/* Runs the body's "check" in the planned view. The call is kept; `then` is told when the row says
+ * how it went. Otherwise answered. */
+typedef void plan_checked(struct call *call);
+void plan_check(struct call *call, const struct store_plan *row, plan_checked *then);
+
+/* An exec's body: "mode", "plan", "keep_open". */
+struct plan_wish {
+    bool is_plan;
+    bool keep_open;
+    bool is_new;
+    bool shared; /* planned.h: the open one of its key, begun if there is none */
+    const char *id;
+    char quota_name[FRONT_ID]; /* of its sandbox, as the broker tells it */
+};
+
+/* False: answered with what is wrong. */
+bool plan_wish_read(struct call *call, struct plan_wish *ret);
+/* Its row, before its command is asked for. False: answered. */
+bool plan_wish_begin(struct call *call, const struct plan_wish *wish, const char *exec,
+                     json_t *shown);
+/* The command could not be started. */
+void plan_wish_fail(struct call *call, const struct plan_wish *wish);
+/* Whether the workspace's policy keeps its tree as it is because a plan is open: answered. */
+bool plan_locks_base(struct call *call);
+/* Too many plans of the workspace wait: answered. */
+bool plan_no_room(struct call *call);

@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "front/plans/work.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "policy/policy.h"
+
+#define ARENA_BYTES (16UL << 20)
+
+struct plan_work *work_find(const struct front *front, const char *plan)
+{
+    struct plan_work *w = front->plan_works;
+
+    while (w && strcmp(w->plan, plan) != 0)
+        w = w->next;
+    return w;
+}
+
+struct plan_work *work_find_in(const struct front *front, const char *workspace)
+{
+    struct plan_work *w = front->plan_works;
+
+    while (w && strcmp(w->workspace, workspace) != 0)
+        w = w->next;
+    return w;
+}
+
+bool plan_is_busy(const struct front *front, const char *plan)
+{
+    return work_find(front, plan) != NULL;
+}
+
+uint64_t plan_steps_done(const struct front *front, const char *plan)
+{
+    const struct plan_work *w = work_find(front, plan);
+
+    return w ? w->steps : 0;
+}
+
+static void free_work(struct plan_work *w)
+{
+    struct plan_work **at = &w->front->plan_works;
+
+    while (*at && *at != w)
+        at = &(*at)->next;
+    if (*at)
+        *at = w->next;
+    free(w->verifying);
+    json_decref(w->options);
+    timer_stop(w->front->events, &w->ask_again);
+    json_decref(w->failure);
+    arena_clear(&w->arena);
+    free(w);
+}
+
+/* It was at work when somebody wanted it out of the queue. */
+static void tell_canceller(struct front *front, const struct plan_canceller *c, const char *plan,
+                           const char *state)
+{
+    struct plan_outcome outcome = {.status = 200, .message = ""};
+
+    if (strcmp(state, "queued") == 0) { /* it came to nothing, and would be tried again */
+        plan_cancel(front, &(struct plan_asked){.plan = plan,
+                                                .actor = c->actor,
+                                                .request = c->request,
+                                                .done = c->done,
+                                                .context = c->context});
+        return;
+    }
+    if (strcmp(state, "applied") == 0 || strcmp(state, "applying") == 0)
+        outcome = (struct plan_outcome){
+            .status = 409,
+            .code = "conflict",
+            .message =
+                "the plan was being applied already, and is not stopped; undo takes it back"};
+    c->done(c->context, &outcome);
+}
+
+void work_end(struct plan_work *w, int status, const char *code, json_t *details,
+              const char *format, ...)
+{
+    struct plan_outcome outcome = {.status = status, .code = code, .details = details};
+    struct front *front = w->front;
+    plan_done *done = w->done;
+    void *context = w->context;
+    struct plan_canceller canceller = w->canceller;
+    char plan[PLAN_ID];
+    char state[16] = "";
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(outcome.message, sizeof(outcome.message), format, args);
+    va_end(args);
+    memcpy(plan, w->plan, sizeof(plan));
+    if (w->row.state)
+        strncpy(state, w->row.state, sizeof(state) - 1);
+    free_work(w);
+    if (done)
+        done(context, &outcome);
+    json_decref(details);
+    if (canceller.done)
+        tell_canceller(front, &canceller, plan, state);
+    plans_wake(front); /* another one of the workspace may have waited for this */
+}
+
+void work_fail(struct plan_work *w, const struct err *err)
+{
+    static const struct {
+        int status;
+        const char *code;
+    } table[ERR_CODE_COUNT_] = {
+        [ERR_NONE] = {500, "internal"},       [ERR_INVALID] = {400, "plan_invalid"},
+        [ERR_DENIED] = {403, "forbidden"},    [ERR_LIMIT] = {429, "quota_exceeded"},
+        [ERR_NOT_FOUND] = {404, "not_found"}, [ERR_CONFLICT] = {409, "conflict"},
+        [ERR_KERNEL] = {501, "unsupported"},  [ERR_IO] = {500, "internal"},
+    };
+
+    bool busy = err->code == ERR_CONFLICT && err->os_errno == EBUSY;
+    bool full = err->os_errno == ENOSPC || err->os_errno == EDQUOT;
+    struct err said = *err;
+    char text[512];
+
+    if (busy)
+        said.os_errno = 0;
+    err_text(&said, text, sizeof(text));
+    work_end(w, full ? 507 : table[err->code].status,
+             full   ? "disk_full"
+             : busy ? "workspace_busy"
+                    : table[err->code].code,
+             NULL, "%s", text);
+}
+
+void work_fail_answer(struct plan_work *w, const struct plan_end *end, json_t *answer)
+{
+    static const struct {
+        const char *code;
+        int status;
+    } table[] = {{"plan_invalid", 400},   {"plan_refused", 422},  {"plan_limit", 413},
+                 {"plan_not_found", 404}, {"plan_conflict", 409}, {"plan_stale", 409},
+                 {"unsupported", 501},    {"disk_full", 507}};
+
+    const json_t *error = json_object_get(answer, "error");
+    const char *code = json_string_value(json_object_get(error, "code"));
+    const char *message = json_string_value(json_object_get(error, "message"));
+    json_t *details = json_incref(json_object_get(error, "details"));
+    char text[400];
+
+    snprintf(text, sizeof(text), "%s",
+             message                              ? message
+             : strcmp(end->why, "timeout") == 0   ? "it took too long and was ended"
+             : strcmp(end->why, "cancelled") == 0 ? "it was cancelled"
+                                                  : "carrel-plan ended without an answer");
+    for (size_t i = 0; code && i < sizeof(table) / sizeof(table[0]); i++) {
+        if (strcmp(code, table[i].code) == 0) {
+            json_decref(answer);
+            work_end(w, table[i].status, table[i].code, details, "%s", text);
+            return;
+        }
+    }
+    bool full = strstr(text, "No space left") || strstr(text, "quota exceeded");
+    json_decref(answer);
+    work_end(w, full ? 507 : 500, full ? "disk_full" : "io_error", details, "%s", text);
+}
+
+static bool find_row(struct plan_work *w, struct err *err)
+{
+    struct store_workspace workspace;
+
+    int found = store_plan_get(w->front->store, &w->arena, w->plan, &w->row, err);
+    if (found == 1)
+        found = store_workspace_get(w->front->store, &w->arena, w->row.workspace, &workspace, err);
+    if (found == 0)
+        err_set(err, ERR_NOT_FOUND, 0, "there is no plan '%s'", w->plan);
+    if (found != 1)
+        return false;
+    if (workspace.deleted_ms) {
+        err_set(err, ERR_CONFLICT, 0, "the workspace is in the trash; undelete it first");
+        return false;
+    }
+    strncpy(w->workspace, workspace.id, sizeof(w->workspace) - 1);
+    strncpy(w->bucket, workspace.bucket, sizeof(w->bucket) - 1);
+    return true;
+}
+
+bool work_read_row(struct plan_work *w)
+{
+    struct err err;
+
+    arena_clear(&w->arena);
+    arena_init(&w->arena, ARENA_BYTES);
+    if (find_row(w, &err))
+        return true;
+    work_fail(w, &err);
+    return false;
+}
+
+struct plan_work *work_begin(struct front *front, const struct plan_asked *asked)
+{
+    struct plan_work *w = calloc(1, sizeof(*w));
+    struct plan_outcome outcome = {
+        .status = 503, .code = "unavailable", .message = "out of memory"};
+
+    if (w && work_find(front, asked->plan)) {
+        free(w);
+        w = NULL;
+        outcome = (struct plan_outcome){
+            .status = 409, .code = "conflict", .message = "something is under way with the plan"};
+    }
+    if (!w) {
+        if (asked->done)
+            asked->done(asked->context, &outcome);
+        return NULL;
+    }
+    w->front = front;
+    strncpy(w->plan, asked->plan, sizeof(w->plan) - 1);
+    strncpy(w->actor, asked->actor, sizeof(w->actor) - 1);
+    strncpy(w->request, asked->request, sizeof(w->request) - 1);
+    w->done = asked->done;
+    w->context = asked->context;
+    arena_init(&w->arena, ARENA_BYTES);
+    w->next = front->plan_works;
+    front->plan_works = w;
+    return w;
+}
+
+json_t *plan_details(const struct store_plan *row)
+{
+    /* What a check has printed is any text: one that is not understood would lose how it ended. */
+    json_t *object = json_loads(row->details, JSON_ALLOW_NUL, NULL);
+
+    return object ? object : json_object();
+}
+
+const char *plan_details_text(struct arena *arena, const json_t *details)
+{
+    char *text = json_dumps(details, JSON_COMPACT);
+    const char *copy = text ? arena_copy(arena, text, strlen(text)) : NULL;
+
+    free(text);
+    return copy;
+}
+
+bool work_write_row(struct plan_work *w, const char *state, json_t *details, struct err *err)
+{
+    struct store_plan row = w->row;
+
+    row.state = state;
+    row.updated_ms = wall_ms();
+    if (details)
+        row.details = plan_details_text(&w->arena, details);
+    json_decref(details);
+    if (!row.details) {
+        err_set(err, ERR_LIMIT, ENOMEM, "keep what is known of the plan");
+        return false;
+    }
+    if (store_plan_change(w->front->store, &row, w->row.state, err) < 0)
+        return false;
+    w->row = row;
+    return true;
+}
+
+bool work_start(struct plan_work *w, enum plan_verb verb, json_t *job,
+                const struct plan_job_calls *calls)
+{
+    struct plan_message m = {.bucket = w->bucket,
+                             .workspace = w->workspace,
+                             .plan = w->plan,
+                             .actor = w->actor,
+                             .request = w->request,
+                             .owner = w->row.owner,
+                             .verb = verb};
+    char *text =
+        json_is_string(job) ? strdup(json_string_value(job)) : json_dumps(job, JSON_COMPACT);
+
+    json_decref(job);
+    w->steps = 0;
+    w->job = plan_job_start(w->front, &m, text, text ? strlen(text) : 0, calls, w);
+    if (w->job)
+        return true;
+    work_end(w, 503, "unavailable", NULL, "out of memory");
+    return false;
+}
+
+void work_record(struct plan_work *w, const char *operation, const char *result, json_t *details,
+                 front_recorded *heard)
+{
+    struct front_record r = {.actor = w->actor,
+                             .request = w->request,
+                             .workspace = w->workspace,
+                             .operation = operation,
+                             .result = result};
+
+    json_object_set_new(details, "plan", json_string(w->plan));
+    front_record(w->front, &r, details, heard, heard ? w : NULL);
+}
+
+void work_announce(const struct plan_work *w, const char *what)
+{
+    front_announce(w->front, what, w->workspace, w->row.owner ? w->row.owner : "",
+                   json_pack("{s:s, s:s, s:s}", "plan", w->plan, "state", w->row.state, "hash",
+                             w->row.hash ? w->row.hash : ""));
+}
+
+bool plan_policy_of(const struct store_workspace *w, struct arena *arena, struct plan_policy *ret,
+                    json_t **ret_json, struct err *err)
+{
+    struct policy *policy = arena_alloc(arena, sizeof(*policy));
+
+    if (!policy) {
+        err_set(err, ERR_LIMIT, ENOMEM, "read the policy");
+        return false;
+    }
+    if (policy_parse(policy, arena, w->policy, strlen(w->policy), err) < 0)
+        return false;
+    *ret = policy->plan;
+    if (ret_json) {
+        json_t *whole = json_loads(w->policy, 0, NULL);
+        *ret_json = whole ? whole : json_object();
+    }
+    return true;
+}
+
+bool work_policy(struct plan_work *w, struct plan_policy *ret, json_t **ret_rules, struct err *err)
+{
+    struct store_workspace workspace;
+    int found = store_workspace_get(w->front->store, &w->arena, w->workspace, &workspace, err);
+
+    if (found == 0)
+        err_set(err, ERR_NOT_FOUND, 0, "there is no workspace '%s'", w->workspace);
+    return found == 1 && plan_policy_of(&workspace, &w->arena, ret, ret_rules, err);
+}

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One thing that is under way with a plan: what the files about plans share. */
+#pragma once
+
+#include "front/plans/make.h"
+
+struct verifying;
+
+enum {
+    PLAN_TRIES = 20,      /* of one in the queue */
+    PLAN_FINDINGS = 200,  /* of one verification that are recorded, and kept */
+    PLAN_UNDECIDED = 100, /* of one workspace */
+};
+
+/* Somebody who wants it out of the queue while it is at work, and hears what became of it. */
+struct plan_canceller {
+    plan_done *done;
+    void *context;
+    char actor[FRONT_ID + 8];
+    char request[PLAN_ID];
+};
+
+struct plan_work {
+    struct plan_work *next;
+    struct front *front;
+    char plan[PLAN_ID];
+    char workspace[FRONT_ID];
+    char bucket[FRONT_ID];
+    char actor[FRONT_ID + 8];
+    char request[PLAN_ID];
+    plan_done *done;
+    void *context;
+    struct plan_job *job;
+    uint64_t steps;
+    json_t *options; /* of apply and undo */
+    json_t *failure; /* what carrel-plan answered, while its journal is asked what that means */
+    char failure_why[32];
+    const struct plan_job_calls *asking; /* the journal: what is done with its answer */
+    struct timer ask_again;
+    unsigned asked;
+    struct verifying *verifying;
+    bool from_queue;
+    bool cancelled;
+    struct plan_canceller canceller; /* done NULL: nobody */
+    bool needs_review;               /* the last verification wants somebody to look at it */
+    bool is_stale;         /* the last verification refuses it for nothing but what changed since */
+    struct store_plan row; /* as it was read last; its texts in the arena */
+    struct arena arena;
+};
+
+/* NULL: `asked` was told why not. With its row, read anew. */
+struct plan_work *work_begin(struct front *front, const struct plan_asked *asked);
+/* Tells, and frees it. */
+void work_end(struct plan_work *work, int status, const char *code, json_t *details,
+              const char *format, ...) __attribute__((format(printf, 5, 6)));
+/* By the table error code -> status. */
+void work_fail(struct plan_work *work, const struct err *err);
+/* By what carrel-plan has answered. Takes the answer. */
+void work_fail_answer(struct plan_work *work, const struct plan_end *end, json_t *answer);
+/* Its row again; false: told that it is gone. */
+bool work_read_row(struct plan_work *work);
+/* Its row becomes this; takes the details (NULL: as they were). False: told. */
+bool work_write_row(struct plan_work *work, const char *state, json_t *details, struct err *err);
+/* Starts a job. Takes the object; false: told. */
+bool work_start(struct plan_work *work, enum plan_verb verb, json_t *job,
+                const struct plan_job_calls *calls);
+void work_record(struct plan_work *work, const char *operation, const char *result, json_t *details,
+                 front_recorded *heard);
+struct plan_work *work_find(const struct front *front, const char *plan);
+struct plan_work *work_find_in(const struct front *front, const char *workspace);
+/* Tells whoever follows /v1/events. */
+void work_announce(const struct plan_work *work, const char *what);
+/* The policy of its workspace as it is now; as JSON, too, where `ret_rules` is not NULL. */
+bool work_policy(struct plan_work *work, struct plan_policy *ret, json_t **ret_rules,
+                 struct err *err);
+/* queue.c: forgets what the policy does not keep of a workspace's history. */
+void plans_trim(struct front *front, const char *workspace);
+/* apply.c: asks the journal what became of one that was interrupted. */
+void plan_settle(struct front *front, const struct plan_asked *asked);
+/* verify.c: the first of a list, as far as a row holds them: one may name a path of 4095
+ * bytes. */
+json_t *plan_shortened(const json_t *list);
+/* verify.c: for apply. `then` is told the verdict ("clean", "review", "refused"); the findings
+ * are in the row's details by then. */
+void work_verify(struct plan_work *work, void (*then)(struct plan_work *work, const char *verdict));

@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "front/workspaces/request.h"
+
+#include <string.h>
+
+#include "front/core/links.h"
+#include "front/workspaces/template_routes.h"
+#include "policy/policy.h"
+#include "protocol/broker.h"
+
+/* A policy is kept as it was given, once it has been understood in full. */
+bool workspace_read_policy(struct call *call, const char *template, const char **ret)
+{
+    struct policy *policy = arena_alloc(&call->arena, sizeof(*policy));
+    json_t *object = NULL;
+    struct err err;
+
+    if (!field_object(call, call->body, "policy", &object))
+        return false;
+    if (!object)
+        return true;
+    char *text = json_compact(&call->arena, object);
+    if (!policy || !text) {
+        call_error(call, 413, "too_large", "the policy is too large");
+        return false;
+    }
+    if (policy_parse(policy, &call->arena, text, strlen(text), &err) < 0) {
+        call_fail(call, &err);
+        return false;
+    }
+    if (policy->level == CARREL_LEVEL_DIR) {
+        call_bad_field(call, "policy.level", "\"ns\": the daemon keeps sandboxes of that level");
+        return false;
+    }
+    /* It would run on, or make one sandbox after the other by itself. */
+    if (policy->tmp_exec && template_starts(call, template)) {
+        call_bad_field(call, "policy.tmp", "\"sandbox\" on a template that starts a command");
+        return false;
+    }
+    *ret = text;
+    return true;
+}
+
+static bool read_labels(struct call *call, const char **ret)
+{
+    json_t *object = NULL;
+
+    if (!field_object(call, call->body, "labels", &object))
+        return false;
+    if (object)
+        *ret = json_compact(&call->arena, object);
+    return true;
+}
+
+bool workspace_read_settings(struct call *call, struct store_workspace *w)
+{
+    json_t *links = NULL;
+
+    if (!workspace_read_policy(call, w->template, &w->policy) || !read_labels(call, &w->labels) ||
+        !field_object(call, call->body, "links", &links))
+        return false;
+    if (!links)
+        return true;
+    if (!links_check(call, links, w->owner))
+        return false;
+    w->links = json_compact(&call->arena, links);
+    return true;
+}
+
+static bool read_identity(struct call *call, struct store_workspace *w)
+{
+    const char *id = NULL;
+    const char *owner = call->actor.owner;
+
+    if (!field_text(call, call->body, "id", PROTOCOL_ID, &id) ||
+        !field_text(call, call->body, "owner", PROTOCOL_ID, &owner))
+        return false;
+    if (id && !protocol_id_is_valid(id)) {
+        call_bad_field(call, "id",
+                       "1 to 64 of letters, digits, '.', '_' and '-', a letter or digit first");
+        return false;
+    }
+    if (!protocol_id_is_valid(owner)) {
+        call_bad_field(call, "owner", "1 to 64 of letters, digits, '.', '_' and '-'");
+        return false;
+    }
+    if (!actor_is_of(&call->actor, owner)) {
+        call_error(call, 403, "forbidden", "only an administrator makes workspaces for others");
+        return false;
+    }
+    char made[28];
+    make_id('w', made);
+    const char *chosen = id ? id : made;
+    if (!actor_may_see(&call->actor, owner, chosen)) {
+        call_error(call, 403, "forbidden",
+                   "this key makes workspaces with these ids only: %.300s; give one as \"id\"",
+                   call->actor.workspaces);
+        return false;
+    }
+    w->id = arena_copy(&call->arena, chosen, strlen(chosen)); /* the body goes before the end */
+    w->owner = arena_copy(&call->arena, owner, strlen(owner));
+    if (w->id && w->owner)
+        return true;
+    call_error(call, 413, "too_large", "the request is too large");
+    return false;
+}
+
+/* What an agent makes is made as its key says: nothing that a model fills in moves the boundary.
+ * Links lead to other workspaces, which may have another policy. */
+static bool keeps_to_key(struct call *call, const struct store_key *key)
+{
+    json_t *fixed = json_parsed(*key->policy ? key->policy : "{}");
+    json_t *policy = NULL;
+    const char *template = key->template;
+    bool read = field_object(call, call->body, "policy", &policy) &&
+                field_text(call, call->body, "template", PROTOCOL_ID, &template);
+    const char *other = policy && !json_equal(policy, fixed)   ? "policy"
+                        : strcmp(template, key->template) != 0 ? "template"
+                        : json_object_get(call->body, "links") ? "links"
+                                                               : NULL;
+
+    json_decref(fixed);
+    if (!read)
+        return false;
+    if (other)
+        call_error(call, 403, "forbidden",
+                   "an agent's key makes workspaces with the policy and the template that it was "
+                   "made with, and without links: leave \"%s\" out",
+                   other);
+    return !other;
+}
+
+/* Of an agent's key, the policy and the name of the template. False: answered. */
+static bool take_fixed(struct call *call, struct store_workspace *w, const char **ret_template)
+{
+    struct store_key key;
+    struct err err;
+
+    if (!actor_is_agent(&call->actor))
+        return true;
+    if (store_key_get(call->front->store, &call->arena, call->actor.key, &key, &err) != 1) {
+        call_error(call, 401, "unauthorized", "the key is no longer valid");
+        return false;
+    }
+    if (*key.policy)
+        w->policy = key.policy;
+    if (*key.template)
+        *ret_template = key.template;
+    return keeps_to_key(call, &key);
+}
+
+/* By name; what is kept is which one that was. */
+static bool read_template(struct call *call, const char *name, const char **ret)
+{
+    struct store_template found;
+
+    if (!field_text(call, call->body, "template", PROTOCOL_ID, &name))
+        return false;
+    if (name && !template_find(call, name, &found))
+        return false;
+    if (name)
+        *ret = found.id;
+    return true;
+}
+
+/* A name has one build at a time, whose workspace says so until it is the template, or deleted. */
+static bool read_builds(struct call *call, struct store_workspace *w)
+{
+    const char *name = NULL;
+
+    if (!field_text(call, call->body, "builds", PROTOCOL_ID, &name))
+        return false;
+    if (!name)
+        return true;
+    if (!protocol_id_is_valid(name)) {
+        call_bad_field(call, "builds", "the name of the template that it is to become");
+        return false;
+    }
+    if (!(call->actor.scopes & SCOPE_ADMIN)) {
+        call_error(call, 403, "forbidden", "only an administrator makes templates");
+        return false;
+    }
+    if (*w->template) {
+        call_bad_field(call, "builds", "absent for a workspace that is on a template itself");
+        return false;
+    }
+    w->builds = arena_copy(&call->arena, name, strlen(name)); /* the body goes before the end */
+    if (w->builds)
+        return template_name_is_free(call, name, w->id);
+    call_error(call, 413, "too_large", "the request is too large");
+    return false;
+}
+
+/* True: there is room for one more of this owner. */
+static bool within_quota(struct call *call, const char *owner)
+{
+    uint64_t most = call->front->settings->owner_workspaces;
+    uint64_t count;
+    struct err err;
+
+    if (most == 0)
+        return true;
+    if (store_count_workspaces(call->front->store, owner, &count, &err) < 0) {
+        call_fail(call, &err);
+        return false;
+    }
+    if (count < most)
+        return true;
+    call_quota(call, "owner_workspaces", "'%s' has %ju workspaces, which is the quota", owner,
+               (uintmax_t)count);
+    return false;
+}
+
+bool workspace_read(struct call *call, struct store_workspace *ret)
+{
+    const char *template = NULL;
+
+    return read_identity(call, ret) && take_fixed(call, ret, &template) &&
+           read_template(call, template, &ret->template) && workspace_read_settings(call, ret) &&
+           within_quota(call, ret->owner) && read_builds(call, ret);
+}

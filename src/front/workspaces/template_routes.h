@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "front/core/call.h"
+#include "front/workspaces/trash.h"
+
+/* By its name. False: answered, with 404 when there is none. */
+bool template_find(struct call *call, const char *name, struct store_template *ret);
+/* Whether no other workspace than this one becomes the template of that name. False: answered. */
+bool template_name_is_free(struct call *call, const char *name, const char *workspace);
+/* Until the change ends nobody else begins with that name. False: somebody has. */
+bool template_name_take(struct call *call, const char *name, struct change *change);
+/* ... which is answered so. */
+void template_refuse_name(struct call *call, const char *name);
+/* "NAME=value" of what it says for all on it, in the call's arena. False: answered. */
+bool template_env(struct call *call, const char *id, const char *const **ret);
+/* Whether it says what is to be started in each sandbox. */
+bool template_starts(struct call *call, const char *id);
+/* The sandbox of a workspace lives: starts what its template says. */
+void template_start(struct front *front, const char *workspace);
+/* {"id", "name"}, or null for "". */
+json_t *template_brief(struct front *front, const char *id);

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Everything below a directory, as one number: what the delete of a directory notes, and what is
+ * compared before it is carried out. Walks by descriptor, follows nothing, opens nothing but
+ * directories. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+
+#include "plan/core/plan.h"
+
+/* One entry of a walk. `path` is relative to the walk's `root`. */
+struct plan_entry {
+    const char *path;
+    const struct stat *st;
+    bool skip_below; /* set by the visitor: not into this directory */
+};
+
+/* Negative ends the walk, `err` is set then. */
+typedef int plan_visit(void *context, struct plan_entry *entry, struct err *err);
+
+struct plan_walk {
+    int root;        /* a descriptor, O_PATH will do */
+    const char *top; /* the directory whose entries are visited; "" is the root itself */
+    plan_visit *visit;
+    void *context;
+    /* Opens a directory for reading in the place of path_open_beneath; NULL: that. */
+    int (*open)(void *context, const char *path);
+};
+
+/* In canonical order, a directory before what is in it; iteratively, with one descriptor open at a
+ * time. ERR_LIMIT past a million entries that wait, or past the length of a path. */
+int plan_walk(const struct plan_walk *walk, struct err *err);
+
+struct plan_census {
+    uint64_t entries;
+    uint64_t bytes;    /* of regular files */
+    int64_t newest_ns; /* the last ctime; of a file with several names, no later than its mtime */
+    unsigned char below[PLAN_HASH];
+};
+
+/* Of what is below `top` under `root`. With `except`, a settled plan: without the objects that its
+ * operations name by their base path, and what is below those; `top` is then a base path. With
+ * NULL: of all (as for a directory that was taken out of the tree after them). */
+int plan_census(struct plan_census *ret, int root, const char *top, const struct plan *except,
+                struct err *err);
+
+/* A set of base paths, for who takes the census of several directories of one plan. */
+struct plan_bases {
+    const char **paths; /* in canonical order */
+    size_t count;
+};
+
+int plan_bases_make(struct plan_bases *ret, const struct plan *plan, struct err *err);
+void plan_bases_clear(struct plan_bases *bases);
+bool plan_bases_has(const struct plan_bases *bases, const char *path);
+int plan_census_except(struct plan_census *ret, int root, const char *top,
+                       const struct plan_bases *except, struct err *err);

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a session was asked for, as its own: the asker's strings may go. */
+#include <string.h>
+
+#include "sandbox/session/internal.h"
+
+#define SETUP_WITHIN_MS 30000 /* pid 1 takes its setup; a machine can be very busy */
+
+static const char *copy(struct session *session, const char *text)
+{
+    return text ? arena_copy(&session->arena, text, strlen(text)) : NULL;
+}
+
+static bool copy_mounts(struct session *session, const struct carrel_spec *spec)
+{
+    struct carrel_mount *mounts;
+
+    if (spec->mount_count == 0)
+        return true;
+    if (spec->mount_count > SETUP_MAX_OPS)
+        return false;
+    mounts = arena_alloc(&session->arena, spec->mount_count * sizeof(*mounts));
+    for (size_t i = 0; mounts && i < spec->mount_count; i++) {
+        mounts[i] = spec->mounts[i];
+        mounts[i].source = copy(session, spec->mounts[i].source);
+        mounts[i].target = copy(session, spec->mounts[i].target);
+        mounts[i].layer = copy(session, spec->mounts[i].layer);
+        if (!mounts[i].source || (spec->mounts[i].target && !mounts[i].target) ||
+            (spec->mounts[i].layer && !mounts[i].layer))
+            return false;
+    }
+    session->spec.mounts = mounts;
+    return mounts != NULL;
+}
+
+static bool copy_env(struct session *session, const struct carrel_spec *spec)
+{
+    size_t n = 0;
+
+    while (spec->env && spec->env[n])
+        n++;
+    const char **env = arena_alloc(&session->arena, (n + 1) * sizeof(*env));
+    for (size_t i = 0; env && i < n; i++) {
+        env[i] = copy(session, spec->env[i]);
+        if (!env[i])
+            return false;
+    }
+    session->spec.env = env;
+    return env != NULL;
+}
+
+int session_copy_spec(struct session *session, const struct carrel_spec *spec, struct err *err)
+{
+    static char *const nothing[] = {(char *)(uintptr_t) "true", NULL};
+    struct carrel_spec *own = &session->spec;
+
+    *own = *spec;
+    own->argv = nothing;
+    own->timeout_ms = SETUP_WITHIN_MS;
+    own->tty = own->capture = false;
+    own->signal_fd = 0;
+    own->stdin_fd = -1;
+    own->workspace = copy(session, spec->workspace);
+    own->at = copy(session, spec->at);
+    own->cwd = copy(session, spec->cwd);
+    own->init_path = copy(session, spec->init_path);
+    own->plan = copy(session, spec->plan);
+    if ((spec->workspace && !own->workspace) || (spec->at && !own->at) ||
+        (spec->cwd && !own->cwd) || (spec->init_path && !own->init_path) ||
+        (spec->plan && !own->plan) || !copy_mounts(session, spec) || !copy_env(session, spec))
+        return err_set(err, ERR_LIMIT, 0, "out of memory, or too many mounts");
+    return 0;
+}
