@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from ..models import Output, Result, absolute
+from .exec import AsyncCommand
+from .files import AsyncFiles
+from .plans import AsyncOpenPlan, AsyncPlan
+
+if TYPE_CHECKING:
+    from .client import AsyncCarrel
+
+
+def exec_body(command: str | Sequence[str], *, cwd: str | None = None, env: dict[str, str] | None = None, stdin: str | bytes | None = None,
+              stdin_open: bool = False, timeout: float | None = None, pty: tuple[int, int] | None = None, **more: Any) -> dict[str, Any]:
+    """A text is a line for bash, a list a program and its arguments. timeout in seconds, pty as (columns, rows)."""
+    body: dict[str, Any] = {"command": command} if isinstance(command, str) else {"argv": list(command)}
+    if isinstance(stdin, bytes):
+        body["stdin_b64"] = base64.b64encode(stdin).decode()
+    elif stdin is not None:
+        body["stdin"] = stdin
+    if timeout is not None:
+        if timeout <= 0:
+            raise ValueError("timeout: give seconds above 0, or leave it out for the policy's")
+        body["timeout_ms"] = max(1, int(timeout * 1000))
+    if pty is not None:
+        body["pty"] = {"cols": pty[0], "rows": pty[1]}
+    if stdin_open:
+        body["stdin_open"] = True
+    if cwd is not None:
+        body["cwd"] = absolute(cwd)
+    if env:
+        body["env"] = env
+    body.update({name: value for name, value in more.items() if value is not None})
+    return body
+
+
+class AsyncWorkspace:
+    """A workspace: a directory that its commands see as /, and whose files stay."""
+
+    def __init__(self, client: AsyncCarrel, info: dict[str, Any]) -> None:
+        self.client = client
+        self.info = info
+        self.id: str = info["id"]
+        self.path = f"/v1/workspaces/{quote(self.id, safe='')}"
+        self.files = AsyncFiles(client, self.path)
+
+    def __repr__(self) -> str:
+        return f"<workspace {self.id}>"
+
+    # --- commands ---
+
+    async def run(self, command: str | Sequence[str], *, check: bool = False, on_output: Callable[[Output], object] | None = None,
+                  **how: Any) -> Result:
+        """Runs a command to its end. how: cwd, env, stdin, timeout, pty, limits. check=True: another status than 0 is an error.
+        on_output is called with every piece of output as it comes."""
+        command_run = self.stream(command, **how)
+        async for output in command_run:
+            if on_output:
+                on_output(output)
+        assert command_run.result is not None
+        return command_run.result.check() if check else command_run.result
+
+    def stream(self, command: str | Sequence[str], **how: Any) -> AsyncCommand:
+        """A command that begins when it is iterated over; each item is a piece of output, .result its end."""
+        return AsyncCommand(self.client, self.id, body=exec_body(command, **how))
+
+    async def start(self, command: str | Sequence[str], **how: Any) -> AsyncCommand:
+        """Starts a command in the background."""
+        started = await self.client.call("POST", f"{self.path}/exec", body={**exec_body(command, **how), "background": True})
+        return AsyncCommand(self.client, self.id, started["exec_id"])
+
+    def command(self, exec_id: str) -> AsyncCommand:
+        """One that was started before, here or elsewhere."""
+        return AsyncCommand(self.client, self.id, exec_id)
+
+    async def execs(self, *, state: str | None = None) -> list[dict[str, Any]]:
+        return [item async for item in self.client.pages(f"{self.path}/exec", "execs", state=state)]
+
+    # --- plans ---
+
+    def plan(self) -> AsyncOpenPlan:
+        """A plan to be made: `async with ws.plan() as p: await p.run("…")`. Nothing in the workspace changes until it is applied."""
+        return AsyncOpenPlan(self)
+
+    async def plans(self, *, state: str | None = None) -> list[AsyncPlan]:
+        return [AsyncPlan(self.client, item) async for item in self.client.pages(f"{self.path}/plans", "plans", state=state)]
+
+    async def get_plan(self, id: str) -> AsyncPlan:
+        return AsyncPlan(self.client, await self.client.call("GET", f"{self.path}/plans/{quote(id, safe='')}"))
+
+    async def submit_plan(self, operations: dict[str, Any] | list[dict[str, Any]]) -> AsyncPlan:
+        """A plan that is written, not run: {"moves": [...], "deletions": [...], "creations": [...], "validations": [...]}."""
+        return AsyncPlan(self.client, await self.client.call("POST", f"{self.path}/plans", body=operations, wait=True))
+
+    # --- environments and ports ---
+
+    async def environments(self) -> dict[str, Any]:
+        return await self.client.call("GET", f"{self.path}/env")
+
+    async def make_python(self, *, version: str | None = None, clear: bool = False) -> dict[str, Any]:
+        """A Python environment of its own, at /.venv."""
+        wanted = {name: value for name, value in (("version", version), ("clear", clear or None)) if value is not None}
+        return await self.client.call("POST", f"{self.path}/env/python", body=wanted, wait=True)
+
+    async def make_node(self) -> dict[str, Any]:
+        return await self.client.call("POST", f"{self.path}/env/node", body={}, wait=True)
+
+    async def open_port(self, port: int, *, access: str = "key") -> dict[str, Any]:
+        """An address under which a server inside is reached; access="token": by whoever has the address."""
+        return await self.client.call("POST", f"{self.path}/ports/{port}", body={"access": access})
+
+    async def close_port(self, port: int) -> None:
+        await self.client.call("DELETE", f"{self.path}/ports/{port}")
+
+    async def ports(self) -> list[dict[str, Any]]:
+        return list((await self.client.call("GET", f"{self.path}/ports"))["ports"])
+
+    # --- itself ---
+
+    async def refresh(self) -> AsyncWorkspace:
+        self.info = await self.client.call("GET", self.path)
+        return self
+
+    async def update(self, **changes: Any) -> AsyncWorkspace:
+        """changes: policy, links, labels."""
+        self.info = await self.client.call("PATCH", self.path, body=changes)
+        return self
+
+    async def sleep(self) -> None:
+        """Ends its sandbox; the next command wakes it."""
+        await self.client.call("POST", f"{self.path}/sleep", wait=True)
+
+    async def delete(self, *, purge: bool = False) -> None:
+        """Into the trash; purge=True: for good."""
+        await self.client.call("DELETE", self.path, params={"purge": 1} if purge else None, wait=True)

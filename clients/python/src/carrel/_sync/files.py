@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+# Made by tools/make_sync.py of carrel/_async: change it there.
+from __future__ import annotations
+
+import base64
+import io
+import os
+import tarfile
+import tempfile
+from collections.abc import Iterator, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from .._archive import pack, unpack
+from ..errors import CarrelError, NotFound, from_answer
+from ..models import Change, Entry, Match, Page, name_of, path_field, path_url, text_or_bytes
+
+if TYPE_CHECKING:
+    from .client import Carrel
+
+Path = str | bytes | os.PathLike[str]
+CHUNK = 1 << 20
+
+
+class Files:
+    """The files of a workspace, as its commands see them; no process is started for any of these."""
+
+    def __init__(self, client: Carrel, workspace: str) -> None:
+        self._client = client
+        self._path = workspace
+
+    def _at(self, path: Path) -> str:
+        return f"{self._path}/files{path_url(path)}"
+
+    def _act(self, action: str, body: dict[str, Any], **how: Any) -> dict[str, Any]:
+        return self._client.call("POST", f"{self._path}/files-{action}", body=body, **how)
+
+    # --- content ---
+
+    def read(self, path: Path) -> str:
+        return (self.read_bytes(path)).decode()
+
+    def read_bytes(self, path: Path, *, start: int | None = None, end: int | None = None) -> bytes:
+        """All of it, or the bytes from `start` up to and without `end`."""
+        if start is not None and end is not None and end <= start:
+            return b""
+        ranged = start is not None or end is not None
+        headers = {"Range": f"bytes={start or 0}-{'' if end is None else end - 1}"} if ranged else None
+        return (self._client.send("GET", self._at(path), headers=headers, wait=True)).content
+
+    def lines(self, path: Path, *, offset: int = 0, limit: int = 2000) -> Page:
+        """A page of lines; .next_offset is where the next one begins."""
+        return Page.of(self._client.call("GET", self._at(path), params={"format": "text", "offset": offset, "limit": limit}))
+
+    def write(self, path: Path, content: str | bytes, *, mode: int | None = None, append: bool = False,
+                    if_match: str | None = None, new: bool = False) -> Entry:
+        """The whole file, with the directories above it: on disk, all of it or nothing, when this returns. if_match: only while it has
+        this etag; new=True: only where there is no file yet."""
+        params: dict[str, Any] = {"parents": 1}
+        if mode is not None:
+            params["mode"] = f"{mode:04o}"
+        if append:
+            params["append"] = 1
+        headers = {"If-Match": if_match} if if_match else {"If-None-Match": "*"} if new else None
+        data = content.encode() if isinstance(content, str) else content
+        return Entry.of(self._client.call("PUT", self._at(path), params=params, content=data, headers=headers, wait=True))
+
+    def edit(self, path: Path, old: str, new: str, *, all: bool = False) -> int:
+        """Puts `new` in the place of `old`, which must occur once unless all=True. Returns how many were replaced."""
+        return int((self._act("edit", {**path_field(path), "old": old, "new": new, "all": all}))["occurrences"])
+
+    def read_many(self, paths: Iterable[Path]) -> list[bytes | CarrelError]:
+        """In the order of the paths: the content, or the error."""
+        answer = self._act("read", {"paths": [path_field(path) for path in paths]}, wait=True)
+        return [from_answer(404, {"error": item["error"]}) if "error" in item else text_or_bytes(item, "content") or b"" for item in answer["results"]]
+
+    def write_many(self, files: Mapping[str, str | bytes]) -> list[CarrelError | None]:
+        """In the order of the files: None, or the error."""
+        return self.write_list(list(files.items()))
+
+    def write_list(self, files: Iterable[tuple[Path, str | bytes]]) -> list[CarrelError | None]:
+        """As write_many, of pairs."""
+        items = [{**path_field(path), **({"content": data} if isinstance(data, str) else {"content_b64": base64.b64encode(data).decode()})}
+                 for path, data in files]
+        answer = self._act("write", {"files": items}, wait=True)
+        return [from_answer(409, {"error": item["error"]}) if "error" in item else None for item in answer["results"]]
+
+    # --- what there is ---
+
+    def ls(self, path: Path = "/", *, depth: int = 1) -> list[Entry]:
+        found: list[Entry] = []
+        params: dict[str, Any] = {"list": 1, "depth": depth}
+        while True:
+            answer = self._client.call("GET", self._at(path), params=params)
+            found += [Entry.of(item) for item in answer["entries"]]
+            if not answer.get("next"):
+                return found
+            params["cursor"] = answer["next"]
+
+    def stat(self, path: Path, *, follow: bool = False) -> Entry:
+        return Entry.of(self._client.call("GET", self._at(path), params={"stat": 1, "follow": int(follow)}))
+
+    def exists(self, path: Path) -> bool:
+        try:
+            self.stat(path)
+        except NotFound:
+            return False
+        except CarrelError as error:
+            if error.code == "not_a_directory":
+                return False
+            raise
+        return True
+
+    def glob(self, pattern: str, path: Path = "/", *, limit: int = 10000) -> list[str]:
+        answer = self._act("glob", {"pattern": pattern, "limit": limit, **path_field(path)}, wait=True)
+        return [name_of(item) if isinstance(item, dict) else str(item) for item in answer["matches"]]
+
+    def grep(self, pattern: str, path: Path = "/", *, regex: bool = False, ignore_case: bool = False, globs: list[str] | None = None,
+                   limit: int | None = None) -> list[Match]:
+        wanted: dict[str, Any] = {"pattern": pattern, "regex": regex, "ignore_case": ignore_case, **path_field(path)}
+        if globs:
+            wanted["globs"] = globs
+        if limit is not None:
+            wanted["limit"] = limit
+        answer = self._act("grep", wanted, wait=True)
+        return [Match(name_of(item), item["line"], (text_or_bytes(item, "text") or b"").decode(errors="replace")) for item in answer["matches"]]
+
+    def watch(self, path: Path = "/", *, recursive: bool = True) -> Iterator[Change]:
+        """Changes as they happen; the first has the event "ready": nothing is missed from there on."""
+        for item in self._client.lines(f"{self._path}/files-watch", params={"path": os.fsdecode(path), "recursive": int(recursive)}):
+            yield Change.of(item)
+
+    # --- changes ---
+
+    def mkdir(self, path: Path, *, parents: bool = True) -> None:
+        self._act("mkdir", {**path_field(path), "parents": parents})
+
+    def rm(self, path: Path, *, recursive: bool = False) -> None:
+        self._client.call("DELETE", self._at(path), params={"recursive": 1} if recursive else None, wait=True)
+
+    def mv(self, source: Path, target: Path, *, replace: bool = False, parents: bool = True) -> None:
+        self._act("move", {**path_field(source, "from"), **path_field(target, "to"), "replace": replace, "parents": parents}, wait=True)
+
+    def cp(self, source: Path, target: Path, *, replace: bool = False, parents: bool = True, recursive: bool = True) -> None:
+        self._act("copy", {**path_field(source, "from"), **path_field(target, "to"), "replace": replace, "parents": parents,
+                                 "recursive": recursive}, wait=True)
+
+    def chmod(self, path: Path, mode: int, *, recursive: bool = False) -> None:
+        self._act("chmod", {**path_field(path), "mode": f"{mode:04o}", "recursive": recursive}, wait=True)
+
+    def symlink(self, path: Path, target: str, *, replace: bool = False) -> None:
+        self._act("symlink", {**path_field(path), "target": target, "replace": replace, "parents": True})
+
+    # --- trees ---
+
+    def upload(self, local: str | os.PathLike[str], path: Path) -> None:
+        """A file to that path, or what is in a directory into that one."""
+        if not os.path.isdir(local):
+            with open(local, "rb") as file:
+                self.write(path, file.read(), mode=os.stat(local).st_mode & 0o777)
+            return
+        self.mkdir(path)
+        with tempfile.TemporaryFile() as archive:
+            pack(local, archive)
+            self._client.send("POST", f"{self._path}/files-unpack", params={"path": os.fsdecode(path), "format": "tar"},
+                                    content=chunks(archive), headers={"Content-Type": "application/x-tar"}, wait=True)
+
+    def download(self, path: Path, local: str | os.PathLike[str]) -> None:
+        """The other way; nothing is written outside of `local`, whatever the workspace holds."""
+        if not (self.stat(path, follow=True)).is_dir:
+            data = self.read_bytes(path)
+            with open(local, "wb") as file:
+                file.write(data)
+            return
+        with tempfile.TemporaryFile() as archive:
+            with self._client.stream("GET", self._at(path), params={"archive": "tar"}) as answer:
+                for piece in answer.iter_bytes():
+                    archive.write(piece)
+            archive.seek(0)
+            unpack(archive, local)
+
+    def tar(self, path: Path = "/") -> tarfile.TarFile:
+        """The tree below it, opened for reading."""
+        answer = self._client.send("GET", self._at(path), params={"archive": "tar"}, wait=True)
+        return tarfile.open(fileobj=io.BytesIO(answer.content))
+
+
+def chunks(file: Any) -> Iterator[bytes]:
+    while data := file.read(CHUNK):
+        yield data

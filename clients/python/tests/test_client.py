@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The client against a real daemon: over the socket and TCP, sync and async. CARREL names the program."""
+import asyncio
+import os
+import signal
+import socket
+import tempfile
+import threading
+import time
+import unittest
+
+import carrel
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Client(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.port = free_port()
+        cls.local = carrel.Local(settings={"listen": f"127.0.0.1:{cls.port}"})
+        cls.addClassCleanup(cls.local.close)
+        cls.c = cls.local.client
+        cls.key = cls.c.create_key(scopes=["user"], owner="alice")["key"]
+
+    def setUp(self):
+        self.ws = self.c.workspace(self.id().rsplit(".", 1)[-1].replace("_", "-")[:60])
+
+    def test_a_command_has_output_status_and_reason(self):
+        result = self.ws.run("echo out; echo err >&2; exit 3")
+        self.assertEqual((result.stdout, result.stderr, result.exit_code, result.reason), ("out\n", "err\n", 3, "exit"))
+        self.assertIn("exit 3", str(result))
+        self.assertIn("out", result._repr_html_())
+        with self.assertRaises(carrel.CommandFailed) as caught:
+            self.ws.run("echo why >&2; exit 4", check=True)
+        self.assertIn("why", str(caught.exception))
+
+    def test_arguments_input_directory_and_variables(self):
+        self.ws.files.mkdir("/d")
+        self.assertEqual(self.ws.run(["sh", "-c", 'pwd; echo "$X"; cat', "a b"], cwd="d", env={"X": "1 2"}, stdin="in").stdout, "/d\n1 2\nin")
+        self.assertEqual(self.ws.run("cat", stdin=b"\xff\x00").stdout_bytes, b"\xff\x00")
+
+    def test_a_deadline_is_told(self):
+        result = self.ws.run("sleep 100", timeout=0.3)
+        self.assertTrue(result.timed_out)
+        self.assertEqual((result.exit_code, result.reason), (124, "timeout"))
+
+    def test_output_comes_as_it_is_made(self):
+        first = None
+        begun = time.monotonic()
+        command = self.ws.stream("echo 1; sleep 3; echo 2")
+        for output in command:
+            first = first or (output.text, time.monotonic() - begun)
+        self.assertEqual(first[0], "1\n")
+        self.assertLess(first[1], 2.5)
+        self.assertEqual(command.result.stdout, "1\n2\n")
+
+    def test_background_input_signal_and_kill(self):
+        command = self.ws.start("cat; echo done", stdin_open=True)
+        command.write("abc")
+        command.close_stdin()
+        self.assertEqual(command.wait().stdout, "abcdone\n")
+        command = self.ws.start("sleep 1000")
+        self.assertEqual([item["exec_id"] for item in self.ws.execs(state="running")], [command.id])
+        command.kill()
+        self.assertEqual(self.ws.command(command.id).wait().reason, "signal")
+
+    def test_a_terminal(self):
+        command = self.ws.start("test -t 0 && stty size", pty=(100, 30))
+        self.assertIn("30 100", command.wait().stdout)
+
+    def test_files(self):
+        files = self.ws.files
+        entry = files.write("/a/b/c.txt", "one\ntwo\n")
+        self.assertEqual(files.read("a/b/c.txt"), "one\ntwo\n")
+        self.assertEqual(files.read_bytes("/a/b/c.txt", start=4, end=7), b"two")
+        self.assertEqual(files.lines("/a/b/c.txt", offset=1).content, "two\n")
+        self.assertEqual(files.edit("/a/b/c.txt", "one", "1"), 1)
+        with self.assertRaises(carrel.Conflict):
+            files.write("/a/b/c.txt", "x", if_match=entry.etag)
+        with self.assertRaises(carrel.Conflict):
+            files.write("/a/b/c.txt", "x", new=True)
+        files.write("/a/b/c.txt", "three\n", append=True)
+        self.assertEqual(files.read("/a/b/c.txt"), "1\ntwo\nthree\n")
+        self.assertEqual([entry.name for entry in files.ls("/a")], ["b"])
+        self.assertEqual(files.glob("**/*.txt"), ["/a/b/c.txt"])
+        self.assertEqual([(m.path, m.line, m.text) for m in files.grep("two", "/a")], [("/a/b/c.txt", 2, "two")])
+        files.mv("/a/b/c.txt", "/n/d.txt")
+        files.cp("/n", "/m")
+        self.assertTrue(files.exists("/m/d.txt"))
+        self.assertFalse(files.exists("/m/d.txt/x"))
+        files.symlink("/l", "m/d.txt")
+        self.assertEqual((files.stat("/l").type, files.stat("/l").target, files.stat("/l", follow=True).type), ("symlink", "m/d.txt", "file"))
+        files.chmod("/m/d.txt", 0o600)
+        self.assertEqual(files.stat("/m/d.txt").mode, "0600")
+        files.rm("/m", recursive=True)
+        with self.assertRaises(FileNotFoundError) as caught:
+            files.read("/m/d.txt")
+        self.assertEqual(caught.exception.code, "file_not_found")
+
+    def test_names_and_content_that_are_no_text(self):
+        name = os.fsdecode(b"/caf\xe9")
+        self.ws.files.write(name, b"\xff")
+        self.assertEqual(self.ws.files.read_bytes(name), b"\xff")
+        self.assertIn(name, [entry.path for entry in self.ws.files.ls("/")])
+        read = self.ws.files.read_many([name, "/none"])
+        self.assertEqual(read[0], b"\xff")
+        self.assertIsInstance(read[1], carrel.FileNotFound)
+        self.assertEqual(self.ws.files.write_many({"/x": "1", "/y": b"\x00"}), [None, None])
+
+    def test_trees_go_up_and_down(self):
+        with tempfile.TemporaryDirectory() as top:
+            os.makedirs(f"{top}/in/sub/empty")
+            for name in ("in/f", "in/sub/g"):
+                with open(f"{top}/{name}", "w", encoding="utf-8") as file:
+                    file.write(name)
+            os.chmod(f"{top}/in/f", 0o755)
+            self.ws.files.upload(f"{top}/in", "/up")
+            self.assertEqual(self.ws.run("find up -type f -exec cat {} + ; test -x up/f && ls -d up/sub/empty").stdout.count("/"), 5)
+            self.ws.run("ln -s /etc/passwd up/link")
+            with self.assertRaises(Exception):  # a link that leads out of it
+                self.ws.files.download("/up", f"{top}/bad")
+            self.ws.files.rm("/up/link")
+            self.ws.files.download("/up", f"{top}/out")
+            with open(f"{top}/out/sub/g", encoding="utf-8") as file:
+                self.assertEqual(file.read(), "in/sub/g")
+
+    def test_a_watch_tells_changes(self):
+        seen = []
+        ready = threading.Event()
+
+        def look():
+            for change in self.ws.files.watch("/"):
+                seen.append((change.path, change.event))
+                ready.set()
+                if change.path == "/w.txt":
+                    return
+        watcher = threading.Thread(target=look, daemon=True)
+        watcher.start()
+        self.assertTrue(ready.wait(30))
+        self.ws.files.write("/w.txt", "1")
+        watcher.join(30)
+        self.assertEqual(seen[0][1], "ready")
+        self.assertIn(("/w.txt", "create"), seen)
+
+    def test_a_plan_is_looked_at_applied_and_undone(self):
+        self.ws.files.write("/a.txt", "1")
+        with self.ws.plan() as p:
+            p.run("mkdir old && mv a.txt old/")
+            self.assertEqual(p.run("ls old").stdout, "a.txt\n")
+        self.assertTrue(self.ws.files.exists("/a.txt"))
+        self.assertIn("a.txt -> old/a.txt", p.show())
+        self.assertIn("move", p.diff())
+        self.assertEqual(p.apply().state, "applied")
+        self.assertTrue(self.ws.files.exists("/old/a.txt"))
+        self.assertEqual(p.undo().state, "undone")
+        self.assertTrue(self.ws.files.exists("/a.txt"))
+        with self.assertRaises(ZeroDivisionError), self.ws.plan() as broken:
+            broken.run("touch never")
+            raise ZeroDivisionError
+        self.assertEqual(self.ws.plans()[0].state, "discarded")
+
+    def test_a_plan_that_is_written(self):
+        self.ws.files.write("/a.txt", "1")
+        plan = self.ws.submit_plan({"moves": [{"src": "a.txt", "dest": "b.txt"}]})
+        plan.apply()
+        self.assertEqual(self.ws.files.read("/b.txt"), "1")
+
+    def test_errors_are_classes_with_the_daemons_sentence(self):
+        with self.assertRaises(carrel.NotFound):
+            self.c.workspace("none", create=False)
+        with self.assertRaises(carrel.InvalidRequest) as caught:
+            self.ws.run(["true"], cwd="/x\0y")
+        self.assertTrue(caught.exception.request_id)
+        tcp = f"http://127.0.0.1:{self.port}"
+        with self.assertRaises(carrel.Unauthorized), carrel.Carrel(tcp, "wrong") as c:
+            c.workspaces()
+        with self.assertRaises(carrel.NotFound), carrel.Carrel(tcp, self.key) as c:  # somebody else's
+            c.workspace(self.ws.id, create=False)
+        with self.assertRaises(carrel.ConnectionFailed) as caught, carrel.Carrel(f"http://127.0.0.1:{free_port()}") as c:
+            c.version()
+        self.assertIn("carrel serve", str(caught.exception))
+        with self.assertRaises(ValueError):
+            self.ws.run("true", timeout=0)
+
+    def test_tcp_with_a_key(self):
+        with carrel.Carrel(f"http://127.0.0.1:{self.port}", self.key) as alice:
+            ws = alice.workspace("alices")
+            self.assertEqual(ws.run("echo hi").stdout, "hi\n")
+            self.assertEqual([w.id for w in alice.workspaces()], ["alices"])
+            self.assertTrue(any(record["operation"] == "exec.start" for record in alice.audit(workspace="alices")))
+
+    def test_a_stream_that_the_daemon_ends_says_why(self):
+        def beginner():
+            made = self.c.create_key(scopes=["user"], owner="bob")
+            client = carrel.Carrel(f"http://127.0.0.1:{self.port}", made["key"])
+            self.addCleanup(client.close)
+            return made["id"], client
+
+        key, client = beginner()
+        seen = []
+        with self.assertRaises(carrel.Unauthorized) as caught:
+            for output in client.workspace("told").stream("echo 1; sleep 100"):
+                seen.append(output.text)
+                self.c.revoke_key(key)
+        self.assertEqual((seen, caught.exception.code), (["1\n"], "unauthorized"))
+        self.assertIn("no longer valid", str(caught.exception))
+        key, client = beginner()
+        told = client.workspace("told").files.watch()
+        self.assertEqual("ready", next(told).event)
+        self.c.revoke_key(key)
+        with self.assertRaises(carrel.Unauthorized):
+            next(told)
+
+    def test_many_at_once_from_one_loop(self):
+        async def main():
+            async with carrel.AsyncCarrel(self.local.socket) as c:
+                ws = await c.workspace("async")
+                await ws.files.write("/n", "1")
+                results = await asyncio.gather(*[ws.run(f"echo {n}") for n in range(40)])
+                self.assertEqual([r.stdout for r in results], [f"{n}\n" for n in range(40)])
+                async with ws.plan() as p:
+                    await p.run("rm n")
+                self.assertIn("delete", await p.show())
+                seen = [output.text async for output in ws.stream("echo x")]
+                self.assertEqual(seen, ["x\n"])
+        asyncio.run(main())
+
+    def front(self):
+        with open(f"/proc/{self.local._process.pid}/task/{self.local._process.pid}/children", encoding="ascii") as file:
+            children = file.read().split()
+        for child in children:
+            with open(f"/proc/{child}/comm", encoding="ascii") as file:
+                if file.read().strip() == "carrel-front":
+                    return int(child)
+        raise AssertionError("there is no front")
+
+    def test_a_reader_goes_on_where_it_was_when_the_front_dies(self):
+        command = self.ws.stream("for i in $(seq 40); do echo line $i; sleep 0.05; done")
+        for number, _ in enumerate(command):
+            if number == 5:
+                os.kill(self.front(), signal.SIGKILL)
+        self.assertEqual(command.result.stdout, "".join(f"line {n}\n" for n in range(1, 41)))
+
+
+if __name__ == "__main__":
+    unittest.main()
