@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "front/core/live.h"
+#include "front/routes.h"
 
 enum {
     LOOK_MS = 250,            /* the broker writes, and nothing tells us */

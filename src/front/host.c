@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "front/core/call.h"
+#include "front/routes.h"
 #include "sys/path.h"
 
 #ifndef CARREL_VERSION

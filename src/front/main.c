@@ -20,7 +20,13 @@
 #include "front/core/parser.h"
 #include "front/core/room.h"
 #include "front/core/router.h"
+#include "front/exec/routes.h"
+#include "front/files/routes.h"
+#include "front/plans/routes.h"
+#include "front/ports/routes.h"
 #include "front/resume.h"
+#include "front/routes.h"
+#include "front/workspaces/routes.h"
 #include "front/workspaces/trash.h"
 
 enum {
@@ -28,6 +34,12 @@ enum {
     FIRST_LISTENER = 4,
     LISTENERS_MAX = 8,
     DRAIN_MS = 8000,
+};
+
+/* All that can be asked over HTTP: the table of each room, on top of its routes.c. No two rows have
+ * the same method and path. */
+static const struct route *const all_routes[] = {
+    front_routes, workspace_routes, exec_routes, file_routes, port_routes, plan_routes, NULL,
 };
 
 static volatile sig_atomic_t told_to_stop;
@@ -125,6 +137,9 @@ static void count_room(struct front *front)
 
 static int open_network(struct front *front, struct err *err)
 {
+    front->routes = all_routes;
+    front->port_route = &port_route;
+    front->is_for_port = port_takes;
     count_room(front);
     int r = http_open(&front->http, front->events, &router_calls, front, &front->room);
 

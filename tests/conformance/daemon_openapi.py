@@ -4,6 +4,7 @@
 """docs/openapi.json is the daemon: it is proper OpenAPI 3.1, has the routes of the router and no other, and every one of
 them, called well and called badly, answers as it says."""
 import copy
+import glob
 import http.client
 import json
 import os
@@ -227,16 +228,23 @@ class TheDocument(unittest.TestCase):
                 self.assertEqual([], DOCUMENT.wrong(example, value["schema"]), f"{at}: its example")
 
     def test_its_routes_are_those_of_the_router(self):
-        text = read(os.path.join(os.environ["SRC"], "src", "front", "core", "router.c"))
-        names = dict(re.findall(r'^#define (\w+) +("[^"]+")$', text, re.M))
-        table = re.search(r"^const struct route routes\[\] = \{$(.*?)^\};$", text, re.M | re.S).group(1)
-        rows = re.findall(r"\{HTTP_(\w+),\s*((?:\w+|\"[^\"]*\"|\s)+),\s*(\w+)", table)
-        self.assertEqual(table.count("HTTP_") - table.count("HTTP_BODY_"), len(rows), "this test cannot read the table")
-        routes = {}
-        for method, path, scopes in rows:
-            pieces = [names.get(piece, piece) for piece in re.findall(r'\w+(?=\s|$)|"[^"]*"', path)]
-            # All that is left of a path is one parameter, with its slashes.
-            routes[method, "".join(piece.strip('"') for piece in pieces).replace("{*}", "{path}")] = scopes
+        front = os.path.join(os.environ["SRC"], "src", "front")
+        routes, tables = {}, []
+        for path in sorted(glob.glob(os.path.join(front, "**", "*.c"), recursive=True)):
+            text = read(path)
+            names = dict(re.findall(r'^#define (\w+) +("[^"]+")$', text, re.M))
+            for name, table in re.findall(r"^const struct route (\w+)\[\] = \{$(.*?)^\};$", text, re.M | re.S):
+                rows = re.findall(r"\{HTTP_(\w+),\s*((?:\w+|\"[^\"]*\"|\s)+),\s*(\w+)", table)
+                self.assertEqual(table.count("HTTP_") - table.count("HTTP_BODY_"), len(rows), f"this test cannot read {name} of {path}")
+                tables.append(name)
+                for method, path_of, scopes in rows:
+                    pieces = [names.get(piece, piece) for piece in re.findall(r'\w+(?=\s|$)|"[^"]*"', path_of)]
+                    # All that is left of a path is one parameter, with its slashes.
+                    route = method, "".join(piece.strip('"') for piece in pieces).replace("{*}", "{path}")
+                    self.assertNotIn(route, routes, "in two rows")
+                    routes[route] = scopes
+        listed = re.search(r"^static const struct route \*const all_routes\[\] = \{$(.*?)^\};$", read(os.path.join(front, "main.c")), re.M | re.S)
+        self.assertEqual(sorted([*tables, "NULL"]), sorted(re.findall(r"\w+", listed.group(1))), "the list of tables in main.c")
         told = dict(DOCUMENT.operations())
         self.assertEqual(set(routes), set(told))
         is_open = {route for route, operation in told.items() if operation.get("security") == []}

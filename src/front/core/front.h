@@ -14,6 +14,7 @@
 #include "protocol/files.h"
 #include "protocol/settings.h"
 
+struct call;
 struct job;
 struct listener;
 struct asking;
@@ -25,6 +26,7 @@ struct plan_work;
 struct dropped;
 struct outdated;
 struct parser;
+struct route;
 
 enum {
     FRONT_SLOTS = 1024,
@@ -54,17 +56,18 @@ struct counters {
     uint64_t plan_steps;
 };
 
-struct call;
-
 struct front {
     const struct settings *settings;
     struct events *events;
     struct store *store;
     struct link *link;
     struct http_server *http;
-    struct http_options room; /* for connections: front/core/room.h */
-    struct parser *parser;    /* of large bodies */
-    int execs;                /* the directory of all spools */
+    struct http_options room;                  /* for connections: front/core/room.h */
+    struct parser *parser;                     /* of large bodies */
+    const struct route *const *routes;         /* a table for each room, then NULL: main.c */
+    const struct route *port_route;            /* of requests for ports, which are in none: */
+    bool (*is_for_port)(struct call *request); /* those that are */
+    int execs;                                 /* the directory of all spools */
     char admin_hash[FRONT_HASH];
     int64_t broker_uid; /* whose word over the Unix socket is an administrator's */
     bool resumed;       /* the broker has told what lives */
@@ -125,3 +128,5 @@ void execs_next(struct front *front);
 /* Tells everybody who follows /v1/events and may see it; takes the object. */
 void front_announce(struct front *front, const char *type, const char *workspace, const char *owner,
                     json_t *details);
+/* GET /v1/events */
+void events_follow(struct call *call);

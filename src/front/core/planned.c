@@ -29,47 +29,12 @@ bool planned_is(const struct actor *actor, const struct store_workspace *w)
     return actor_is_agent(actor) && planned_workspace(w);
 }
 
-/* --- which routes --- */
-
-typedef void handler(struct call *call);
-
-/* What only looks, what goes into the plan, and what is done with plans. A route that is not here
- * is refused, also if a later hand opens it to agents' keys. */
-static handler *const admitted[] = {
-    workspaces_get, execs_create, execs_list,  execs_get,     execs_output, execs_stdin,
-    execs_signal,   execs_resize, execs_kill,  file_get,      file_put,     file_delete,
-    file_action,    file_upload,  file_unpack, file_watch,    ports_list,   ports_open,
-    ports_close,    plans_submit, plans_list,  plans_get,     plans_diff,   plans_close,
-    plans_verify,   plans_apply,  plans_undo,  plans_discard, plans_cancel, plans_approve,
-    plans_reject,
-};
-
-static const struct {
-    handler *handle;
-    const char *why;
-} refused[] = {
-    {workspaces_sleep, "does not put it to sleep; close the plan, which ends what runs in it"},
-    {env_get, "does not start Carrel's own commands in it; look by a command"},
-    {env_make_python, "does not make environments in it; its owner's key does, or make one by a "
-                      "command, in the plan"},
-    {env_make_node, "does not make environments in it; its owner's key does, or make one by a "
-                    "command, in the plan"},
-};
-
 bool planned_admits(struct call *call)
 {
-    const char *why = "does not do that; its owner's key does";
+    const char *why = call->route->planned ? call->route->planned : NOT_IN_PLAN;
 
-    if (!call->planned)
+    if (!call->planned || strcmp(why, IN_PLAN) == 0)
         return true;
-    for (size_t i = 0; i < sizeof(admitted) / sizeof(admitted[0]); i++) {
-        if (call->route->handle == admitted[i])
-            return true;
-    }
-    for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
-        if (call->route->handle == refused[i].handle)
-            why = refused[i].why;
-    }
     call_error(call, 403, "forbidden",
                "the policy of this workspace says \"writes\": \"plan\", so an agent's key %s", why);
     return false;

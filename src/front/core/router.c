@@ -11,107 +11,10 @@
 #include "front/core/planned.h"
 #include "front/core/quota.h"
 #include "front/core/scope.h"
-#include "front/ports/routes.h"
 #include "http/head.h"
 #include "protocol/broker.h"
 
 #define ARENA_BYTES (16UL << 20)
-#define BODY_SMALL  (256UL << 10)
-#define BODY_EXEC   (6UL << 20)
-#define BODY_FILES  (64UL << 20)
-#define BODY_INPUT  (1UL << 20)
-
-#define EXEC  "/v1/workspaces/{ws}/exec"
-#define FILES "/v1/workspaces/{ws}/files"
-#define ENV   "/v1/workspaces/{ws}/env"
-#define PORTS "/v1/workspaces/{ws}/ports"
-#define PLANS "/v1/workspaces/{ws}/plans"
-
-/* Who may. Which workspaces, find_workspace says; what of it, the handler. */
-#define KEYMAKERS (SCOPE_ADMIN | SCOPE_OWNER)
-#define OWNERS    (KEYMAKERS | SCOPE_USER)
-#define WORKERS   (OWNERS | SCOPE_AGENT)
-#define READERS   (WORKERS | SCOPE_READ)
-#define VIEWERS   (READERS | SCOPE_APPROVE) /* of plans; who may not decide is refused on record */
-
-const struct route routes[] = {
-    {HTTP_GET, "/healthz", 0, 0, false, health_get, ""},
-    {HTTP_GET, "/readyz", 0, 0, false, ready_get, ""},
-    {HTTP_GET, "/openapi.json", 0, 0, false, openapi_get, ""},
-    {HTTP_GET, "/metrics", SCOPE_ADMIN, 0, false, metrics_get, ""},
-    {HTTP_GET, "/v1/host", SCOPE_ADMIN, 0, false, host_get, ""},
-    {HTTP_POST, "/v1/keys", KEYMAKERS, BODY_SMALL, false, keys_create, ""},
-    {HTTP_GET, "/v1/keys", OWNERS, 0, false, keys_list, "limit cursor"},
-    {HTTP_DELETE, "/v1/keys/{key}", OWNERS, 0, false, keys_revoke, ""},
-    {HTTP_POST, "/v1/workspaces", WORKERS, BODY_SMALL, false, workspaces_create, ""},
-    {HTTP_GET, "/v1/workspaces", READERS, 0, false, workspaces_list, "limit cursor owner deleted"},
-    {HTTP_GET, "/v1/workspaces/{ws}", READERS, 0, false, workspaces_get, ""},
-    {HTTP_PATCH, "/v1/workspaces/{ws}", OWNERS, BODY_SMALL, false, workspaces_update, ""},
-    {HTTP_DELETE, "/v1/workspaces/{ws}", OWNERS, 0, false, workspaces_delete, "purge"},
-    {HTTP_POST, "/v1/workspaces/{ws}/undelete", OWNERS, BODY_SMALL, true, workspaces_undelete, ""},
-    {HTTP_POST, "/v1/workspaces/{ws}/sleep", WORKERS, BODY_SMALL, true, workspaces_sleep, ""},
-    {HTTP_GET, "/v1/workspaces/{ws}/backup", OWNERS, 0, false, workspaces_backup, ""},
-    {HTTP_POST, "/v1/workspaces/{ws}/restore", OWNERS, HTTP_BODY_STREAM, true, workspaces_restore,
-     ""},
-    {HTTP_POST, "/v1/adopt", SCOPE_ADMIN, BODY_SMALL, false, workspaces_adopt, ""},
-    {HTTP_POST, "/v1/templates", SCOPE_ADMIN, BODY_SMALL, false, templates_create, ""},
-    {HTTP_GET, "/v1/templates", READERS, 0, false, templates_list, "limit cursor"},
-    {HTTP_GET, "/v1/templates/{name}", READERS, 0, false, templates_get, ""},
-    {HTTP_DELETE, "/v1/templates/{name}", SCOPE_ADMIN, 0, false, templates_delete, ""},
-    {HTTP_POST, EXEC, WORKERS, BODY_EXEC, false, execs_create, ""},
-    {HTTP_GET, EXEC, READERS, 0, false, execs_list, "limit cursor state"},
-    {HTTP_GET, EXEC "/{exec}", READERS, 0, false, execs_get, ""},
-    {HTTP_GET, EXEC "/{exec}/output", READERS, 0, false, execs_output, "from follow format stream"},
-    {HTTP_POST, EXEC "/{exec}/stdin", WORKERS, BODY_INPUT, true, execs_stdin, "eof"},
-    {HTTP_POST, EXEC "/{exec}/signal", WORKERS, BODY_SMALL, false, execs_signal, ""},
-    {HTTP_POST, EXEC "/{exec}/resize", WORKERS, BODY_SMALL, false, execs_resize, ""},
-    {HTTP_POST, EXEC "/{exec}/kill", WORKERS, BODY_SMALL, true, execs_kill, ""},
-    {HTTP_GET, FILES "/{*}", READERS, 0, false, file_get,
-     "format offset limit list depth brief cursor stat follow archive"},
-    {HTTP_PUT, FILES "/{*}", WORKERS, HTTP_BODY_STREAM, true, file_put, "mode parents append"},
-    {HTTP_DELETE, FILES "/{*}", WORKERS, 0, false, file_delete, "recursive"},
-    {HTTP_POST, FILES "-edit", WORKERS, BODY_FILES, false, file_action, ""},
-    {HTTP_POST, FILES "-move", WORKERS, BODY_SMALL, false, file_action, ""},
-    {HTTP_POST, FILES "-copy", WORKERS, BODY_SMALL, false, file_action, ""},
-    {HTTP_POST, FILES "-mkdir", WORKERS, BODY_SMALL, false, file_action, ""},
-    {HTTP_POST, FILES "-chmod", WORKERS, BODY_SMALL, false, file_action, ""},
-    {HTTP_POST, FILES "-symlink", WORKERS, BODY_SMALL, false, file_action, ""},
-    {HTTP_POST, FILES "-glob", READERS, BODY_SMALL, false, file_action, ""},
-    {HTTP_POST, FILES "-grep", READERS, BODY_SMALL, false, file_action, ""},
-    {HTTP_POST, FILES "-inventory", READERS, BODY_SMALL, false, file_action, ""},
-    {HTTP_POST, FILES "-read", READERS, BODY_EXEC, false, file_action, ""},
-    {HTTP_POST, FILES "-write", WORKERS, BODY_FILES, false, file_action, ""},
-    {HTTP_POST, FILES "-repair", WORKERS, BODY_SMALL, false, file_action, ""},
-    {HTTP_POST, FILES "-upload", WORKERS, BODY_FILES, true, file_upload, "path"},
-    {HTTP_POST, FILES "-unpack", WORKERS, HTTP_BODY_STREAM, true, file_unpack, "path format"},
-    {HTTP_GET, FILES "-watch", READERS, 0, false, file_watch, "path recursive"},
-    {HTTP_GET, ENV, READERS, 0, false, env_get, ""},
-    {HTTP_POST, ENV "/python", WORKERS, BODY_SMALL, false, env_make_python, ""},
-    {HTTP_POST, ENV "/node", WORKERS, BODY_SMALL, false, env_make_node, ""},
-    {HTTP_GET, PORTS, READERS, 0, false, ports_list, ""},
-    {HTTP_POST, PORTS "/{port}", WORKERS, BODY_SMALL, false, ports_open, ""},
-    {HTTP_DELETE, PORTS "/{port}", WORKERS, 0, false, ports_close, ""},
-    {HTTP_GET, "/v1/plans", VIEWERS, 0, false, plans_list_all, "state limit cursor"},
-    {HTTP_POST, PLANS, WORKERS, BODY_FILES, true, plans_submit, ""},
-    {HTTP_GET, PLANS, VIEWERS, 0, false, plans_list, "state limit cursor"},
-    {HTTP_GET, PLANS "/{plan}", VIEWERS, 0, false, plans_get, "operations limit cursor"},
-    {HTTP_GET, PLANS "/{plan}/diff", VIEWERS, 0, false, plans_diff, "path"},
-    {HTTP_DELETE, PLANS "/{plan}", WORKERS, 0, false, plans_discard, ""},
-    {HTTP_POST, PLANS "/{plan}/close", WORKERS, BODY_SMALL, true, plans_close, ""},
-    {HTTP_POST, PLANS "/{plan}/verify", WORKERS, BODY_SMALL, false, plans_verify, ""},
-    {HTTP_POST, PLANS "/{plan}/approve", VIEWERS, BODY_EXEC, false, plans_approve, ""},
-    {HTTP_POST, PLANS "/{plan}/reject", VIEWERS, BODY_SMALL, false, plans_reject, ""},
-    {HTTP_POST, PLANS "/{plan}/apply", WORKERS, BODY_SMALL, false, plans_apply, ""},
-    {HTTP_POST, PLANS "/{plan}/undo", WORKERS, BODY_FILES, false, plans_undo, ""},
-    {HTTP_POST, PLANS "/{plan}/cancel", WORKERS, BODY_SMALL, true, plans_cancel, ""},
-    {HTTP_GET, "/v1/audit", READERS, 0, false, records_list,
-     "after limit workspace operation actor result from to until follow"},
-    {HTTP_GET, "/v1/audit/raw", SCOPE_ADMIN, 0, false, records_raw, "after"},
-    {HTTP_GET, "/v1/audit/heads", SCOPE_ADMIN, 0, false, records_heads, ""},
-    {HTTP_GET, "/v1/audit/keys", SCOPE_ADMIN, 0, false, records_keys, ""},
-    {HTTP_GET, "/v1/events", READERS, 0, false, events_follow, "workspace"},
-};
-const size_t route_count = sizeof(routes) / sizeof(routes[0]);
 
 static uint64_t now_us(void)
 {
@@ -184,16 +87,18 @@ static void find_route(struct call *call)
     enum http_method method = request->method == HTTP_HEAD ? HTTP_GET : request->method;
     unsigned methods = 0;
 
-    for (size_t i = 0; i < route_count; i++) {
-        if (!match(call, routes[i].path, request->path))
-            continue;
-        if (routes[i].method == method) {
-            call->route = &routes[i];
-            return;
+    for (const struct route *const *room = call->front->routes; *room; room++) {
+        for (const struct route *route = *room; route->path; route++) {
+            if (!match(call, route->path, request->path))
+                continue;
+            if (route->method == method) {
+                call->route = route;
+                return;
+            }
+            methods |= 1U << route->method;
+            if (route->method == HTTP_GET && !(route->flags & NO_HEAD))
+                methods |= 1U << HTTP_HEAD;
         }
-        methods |= 1U << routes[i].method;
-        if (routes[i].method == HTTP_GET && routes[i].handle != workspaces_backup)
-            methods |= 1U << HTTP_HEAD;
     }
     if (methods)
         call->allow = allow_line(call, methods);
@@ -300,10 +205,10 @@ static bool knows_query(struct call *call)
 
 static bool admit(struct call *call)
 {
-    bool is_port = port_takes(call);
+    bool is_port = call->front->is_for_port(call);
 
     if (is_port)
-        call->route = &port_route;
+        call->route = call->front->port_route;
     else
         find_route(call);
     if (call->route && call->route->scopes == 0 && !is_port)
@@ -459,7 +364,7 @@ static void on_request(void *owner, struct exchange *x)
         return; /* likewise */
     if (!still_may(call))
         return;
-    if (call->route->body && !call->route->raw)
+    if (call->route->body && !(call->route->flags & RAW))
         parse_body(call);
     else
         call->route->handle(call);

@@ -5,18 +5,47 @@
 
 #include "front/core/call.h"
 
+/* Who may. Which workspaces, find_workspace says; what of it, the handler. */
+#define KEYMAKERS (SCOPE_ADMIN | SCOPE_OWNER)
+#define OWNERS    (KEYMAKERS | SCOPE_USER)
+#define WORKERS   (OWNERS | SCOPE_AGENT)
+#define READERS   (WORKERS | SCOPE_READ)
+#define VIEWERS   (READERS | SCOPE_APPROVE) /* of plans; who may not decide is refused on record */
+
+#define BODY_SMALL (256UL << 10)
+#define BODY_EXEC  (6UL << 20)
+#define BODY_FILES (64UL << 20)
+#define BODY_INPUT (1UL << 20)
+
+enum route_flags {
+    RAW = 1,     /* the body is not JSON */
+    NO_HEAD = 2, /* of a GET: there is no HEAD */
+};
+
+/* Of routes with {ws}, whether an agent's key may use them where the workspace's policy says
+ * "writes": "plan" (planned.h): what only looks, what goes into the key's plan, and what is done
+ * with plans. Another text says why not. */
+#define IN_PLAN     ""
+#define NOT_IN_PLAN "does not do that; its owner's key does"
+
+/* One line for each method and path of the interface. Each room has a table of its own, on top of
+ * its routes.c, which ends with ROUTES_END; main.c has the list of them. */
 struct route {
     enum http_method method;
     const char *path; /* {ws}, {exec}, {plan} and {key} stand for ids, {port} for a number */
     unsigned scopes;  /* any of these; 0: open to everybody */
     int64_t body;     /* most bytes; 0: none is read; HTTP_BODY_STREAM: handled as it comes */
-    bool raw;         /* the body is not JSON */
+    unsigned flags;   /* enum route_flags */
     void (*handle)(struct call *);
-    const char *query; /* names of its parameters, a space between two */
+    const char *query;   /* names of its parameters, a space between two */
+    const char *planned; /* IN_PLAN, or why not; NULL: NOT_IN_PLAN */
 };
 
-extern const struct route routes[];
-extern const size_t route_count;
+#define ROUTES_END                                                                                 \
+    {                                                                                              \
+        .path = NULL                                                                               \
+    }
+
 extern const struct http_calls router_calls; /* their owner is the struct front */
 
 void router_free(struct call *call);

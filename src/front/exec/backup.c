@@ -5,6 +5,7 @@
 
 #include "front/core/call.h"
 #include "front/core/links.h"
+#include "front/exec/routes.h"
 #include "front/exec/start.h"
 
 /* Names in the root that are Carrel's own mounts, on the same device as the tree for all tar knows.

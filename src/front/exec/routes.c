@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* /v1/workspaces/{ws}/exec/{id}: looks at commands that were started, and acts on those that run.
  */
+#include "front/exec/routes.h"
+
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
@@ -10,6 +12,25 @@
 #include "front/exec/exec.h"
 #include "front/exec/follow.h"
 #include "protocol/broker.h"
+
+#define EXEC "/v1/workspaces/{ws}/exec"
+
+const struct route exec_routes[] = {
+    {HTTP_GET, "/v1/workspaces/{ws}/backup", OWNERS, 0, NO_HEAD, workspaces_backup, "",
+     NOT_IN_PLAN},
+    {HTTP_POST, "/v1/workspaces/{ws}/restore", OWNERS, HTTP_BODY_STREAM, RAW, workspaces_restore,
+     "", NOT_IN_PLAN},
+    {HTTP_POST, EXEC, WORKERS, BODY_EXEC, 0, execs_create, "", IN_PLAN},
+    {HTTP_GET, EXEC, READERS, 0, 0, execs_list, "limit cursor state", IN_PLAN},
+    {HTTP_GET, EXEC "/{exec}", READERS, 0, 0, execs_get, "", IN_PLAN},
+    {HTTP_GET, EXEC "/{exec}/output", READERS, 0, 0, execs_output, "from follow format stream",
+     IN_PLAN},
+    {HTTP_POST, EXEC "/{exec}/stdin", WORKERS, BODY_INPUT, RAW, execs_stdin, "eof", IN_PLAN},
+    {HTTP_POST, EXEC "/{exec}/signal", WORKERS, BODY_SMALL, 0, execs_signal, "", IN_PLAN},
+    {HTTP_POST, EXEC "/{exec}/resize", WORKERS, BODY_SMALL, 0, execs_resize, "", IN_PLAN},
+    {HTTP_POST, EXEC "/{exec}/kill", WORKERS, BODY_SMALL, RAW, execs_kill, "", IN_PLAN},
+    ROUTES_END,
+};
 
 /* The command the path names, in memory or only in its row; false: answered with 404. */
 static bool find(struct call *call, struct job **ret_job, struct store_exec *ret_row)

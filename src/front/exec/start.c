@@ -12,6 +12,7 @@
 #include "front/exec/exec.h"
 #include "front/exec/follow.h"
 #include "front/exec/request.h"
+#include "front/exec/routes.h"
 #include "front/exec/start.h"
 #include "json/result.h"
 

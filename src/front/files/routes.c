@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* /v1/workspaces/{ws}/files/PATH and its sisters: from paths, queries and JSON to the one message
  * that a file server understands. What it means is decided there. */
+#include "front/files/routes.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +13,33 @@
 #include "front/core/router.h"
 #include "front/files/call.h"
 #include "http/multipart.h"
+
+#define FILES "/v1/workspaces/{ws}/files"
+
+const struct route file_routes[] = {
+    {HTTP_GET, FILES "/{*}", READERS, 0, 0, file_get,
+     "format offset limit list depth brief cursor stat follow archive", IN_PLAN},
+    {HTTP_PUT, FILES "/{*}", WORKERS, HTTP_BODY_STREAM, RAW, file_put, "mode parents append",
+     IN_PLAN},
+    {HTTP_DELETE, FILES "/{*}", WORKERS, 0, 0, file_delete, "recursive", IN_PLAN},
+    {HTTP_POST, FILES "-edit", WORKERS, BODY_FILES, 0, file_action, "", IN_PLAN},
+    {HTTP_POST, FILES "-move", WORKERS, BODY_SMALL, 0, file_action, "", IN_PLAN},
+    {HTTP_POST, FILES "-copy", WORKERS, BODY_SMALL, 0, file_action, "", IN_PLAN},
+    {HTTP_POST, FILES "-mkdir", WORKERS, BODY_SMALL, 0, file_action, "", IN_PLAN},
+    {HTTP_POST, FILES "-chmod", WORKERS, BODY_SMALL, 0, file_action, "", IN_PLAN},
+    {HTTP_POST, FILES "-symlink", WORKERS, BODY_SMALL, 0, file_action, "", IN_PLAN},
+    {HTTP_POST, FILES "-glob", READERS, BODY_SMALL, 0, file_action, "", IN_PLAN},
+    {HTTP_POST, FILES "-grep", READERS, BODY_SMALL, 0, file_action, "", IN_PLAN},
+    {HTTP_POST, FILES "-inventory", READERS, BODY_SMALL, 0, file_action, "", IN_PLAN},
+    {HTTP_POST, FILES "-read", READERS, BODY_EXEC, 0, file_action, "", IN_PLAN},
+    {HTTP_POST, FILES "-write", WORKERS, BODY_FILES, 0, file_action, "", IN_PLAN},
+    {HTTP_POST, FILES "-repair", WORKERS, BODY_SMALL, 0, file_action, "", IN_PLAN},
+    {HTTP_POST, FILES "-upload", WORKERS, BODY_FILES, RAW, file_upload, "path", IN_PLAN},
+    {HTTP_POST, FILES "-unpack", WORKERS, HTTP_BODY_STREAM, RAW, file_unpack, "path format",
+     IN_PLAN},
+    {HTTP_GET, FILES "-watch", READERS, 0, 0, file_watch, "path recursive", IN_PLAN},
+    ROUTES_END,
+};
 
 enum {
     LINES_DEFAULT = 2000,

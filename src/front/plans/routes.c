@@ -12,6 +12,25 @@
 #include "policy/policy.h"
 #include "protocol/broker.h"
 
+#define PLANS "/v1/workspaces/{ws}/plans"
+
+const struct route plan_routes[] = {
+    {HTTP_GET, "/v1/plans", VIEWERS, 0, 0, plans_list_all, "state limit cursor", NOT_IN_PLAN},
+    {HTTP_POST, PLANS, WORKERS, BODY_FILES, RAW, plans_submit, "", IN_PLAN},
+    {HTTP_GET, PLANS, VIEWERS, 0, 0, plans_list, "state limit cursor", IN_PLAN},
+    {HTTP_GET, PLANS "/{plan}", VIEWERS, 0, 0, plans_get, "operations limit cursor", IN_PLAN},
+    {HTTP_GET, PLANS "/{plan}/diff", VIEWERS, 0, 0, plans_diff, "path", IN_PLAN},
+    {HTTP_DELETE, PLANS "/{plan}", WORKERS, 0, 0, plans_discard, "", IN_PLAN},
+    {HTTP_POST, PLANS "/{plan}/close", WORKERS, BODY_SMALL, RAW, plans_close, "", IN_PLAN},
+    {HTTP_POST, PLANS "/{plan}/verify", WORKERS, BODY_SMALL, 0, plans_verify, "", IN_PLAN},
+    {HTTP_POST, PLANS "/{plan}/approve", VIEWERS, BODY_EXEC, 0, plans_approve, "", IN_PLAN},
+    {HTTP_POST, PLANS "/{plan}/reject", VIEWERS, BODY_SMALL, 0, plans_reject, "", IN_PLAN},
+    {HTTP_POST, PLANS "/{plan}/apply", WORKERS, BODY_SMALL, 0, plans_apply, "", IN_PLAN},
+    {HTTP_POST, PLANS "/{plan}/undo", WORKERS, BODY_FILES, 0, plans_undo, "", IN_PLAN},
+    {HTTP_POST, PLANS "/{plan}/cancel", WORKERS, BODY_SMALL, RAW, plans_cancel, "", IN_PLAN},
+    ROUTES_END,
+};
+
 enum {
     PAGE_DEFAULT = 100, /* operations */
     MOST_SEEN = 5000,   /* plans of others that are passed over for one page */

@@ -2,8 +2,24 @@
 /* /v1/workspaces/{ws}/plans: routes.c, the decisions of people about them: plan_decide.c. */
 #pragma once
 
-#include "front/core/call.h"
+#include "front/core/router.h"
 #include "front/plans/make.h"
+
+extern const struct route plan_routes[];
+
+void plans_list_all(struct call *call);
+void plans_submit(struct call *call);
+void plans_list(struct call *call);
+void plans_get(struct call *call);
+void plans_diff(struct call *call);
+void plans_discard(struct call *call);
+void plans_close(struct call *call);
+void plans_verify(struct call *call);
+void plans_approve(struct call *call);
+void plans_reject(struct call *call);
+void plans_apply(struct call *call);
+void plans_undo(struct call *call);
+void plans_cancel(struct call *call);
 
 json_t *plan_json(const struct front *front, const struct store_plan *row);
 /* For lists: without what may be long. */

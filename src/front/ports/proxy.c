@@ -701,4 +701,4 @@ static void port_proxy(struct call *call)
 }
 
 const struct route port_route = {
-    .path = "/p", .body = HTTP_BODY_STREAM, .raw = true, .handle = port_proxy};
+    .path = "/p", .body = HTTP_BODY_STREAM, .flags = RAW, .handle = port_proxy};

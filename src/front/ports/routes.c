@@ -7,6 +7,15 @@
 
 #include "policy/policy.h"
 
+#define PORTS "/v1/workspaces/{ws}/ports"
+
+const struct route port_routes[] = {
+    {HTTP_GET, PORTS, READERS, 0, 0, ports_list, "", IN_PLAN},
+    {HTTP_POST, PORTS "/{port}", WORKERS, BODY_SMALL, 0, ports_open, "", IN_PLAN},
+    {HTTP_DELETE, PORTS "/{port}", WORKERS, 0, 0, ports_close, "", IN_PLAN},
+    ROUTES_END,
+};
+
 enum {
     TOKEN = 28,
     ADDRESS = 300, /* a host with its port */

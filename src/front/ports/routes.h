@@ -6,6 +6,12 @@
 
 #include "front/core/router.h"
 
+extern const struct route port_routes[];
+
+void ports_list(struct call *call);
+void ports_open(struct call *call);
+void ports_close(struct call *call);
+
 /* Whether a request is for a port: by its path, /p/TOKEN/…, or by the name it asks for,
  * TOKEN.anything. Sets params[0] and rest, which is "" without a slash behind the token. */
 bool port_takes(struct call *call);

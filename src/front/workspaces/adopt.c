@@ -11,6 +11,7 @@
 #include "base/pack.h"
 #include "front/core/call.h"
 #include "front/core/links.h"
+#include "front/workspaces/routes.h"
 #include "front/workspaces/trash.h"
 #include "protocol/broker.h"
 

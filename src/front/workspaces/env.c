@@ -16,6 +16,7 @@
 #include "front/exec/start.h"
 #include "front/files/servers.h"
 #include "front/workspaces/env_script.h"
+#include "front/workspaces/routes.h"
 #include "protocol/broker.h"
 
 enum {

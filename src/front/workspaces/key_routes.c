@@ -8,6 +8,7 @@
 #include "front/core/live.h"
 #include "front/core/scope.h"
 #include "front/workspaces/request.h"
+#include "front/workspaces/routes.h"
 #include "front/workspaces/template_routes.h"
 #include "protocol/broker.h"
 

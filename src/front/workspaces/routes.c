@@ -10,6 +10,8 @@
  *
  * So no row is without its tree, in the threads or in the trash. Of a workspace there is one change
  * at a time; it is finished also when its client has gone. */
+#include "front/workspaces/routes.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +27,38 @@
 #include "front/workspaces/template_routes.h"
 #include "front/workspaces/trash.h"
 #include "protocol/broker.h"
+
+#define ENV          "/v1/workspaces/{ws}/env"
+#define SLEEP_WHY    "does not put it to sleep; close the plan, which ends what runs in it"
+#define ENV_LOOK_WHY "does not start Carrel's own commands in it; look by a command"
+#define ENV_WHY                                                                                    \
+    "does not make environments in it; its owner's key does, or make one by a command, in the "    \
+    "plan"
+
+const struct route workspace_routes[] = {
+    {HTTP_POST, "/v1/keys", KEYMAKERS, BODY_SMALL, 0, keys_create, "", NOT_IN_PLAN},
+    {HTTP_GET, "/v1/keys", OWNERS, 0, 0, keys_list, "limit cursor", NOT_IN_PLAN},
+    {HTTP_DELETE, "/v1/keys/{key}", OWNERS, 0, 0, keys_revoke, "", NOT_IN_PLAN},
+    {HTTP_POST, "/v1/workspaces", WORKERS, BODY_SMALL, 0, workspaces_create, "", NOT_IN_PLAN},
+    {HTTP_GET, "/v1/workspaces", READERS, 0, 0, workspaces_list, "limit cursor owner deleted",
+     NOT_IN_PLAN},
+    {HTTP_GET, "/v1/workspaces/{ws}", READERS, 0, 0, workspaces_get, "", IN_PLAN},
+    {HTTP_PATCH, "/v1/workspaces/{ws}", OWNERS, BODY_SMALL, 0, workspaces_update, "", NOT_IN_PLAN},
+    {HTTP_DELETE, "/v1/workspaces/{ws}", OWNERS, 0, 0, workspaces_delete, "purge", NOT_IN_PLAN},
+    {HTTP_POST, "/v1/workspaces/{ws}/undelete", OWNERS, BODY_SMALL, RAW, workspaces_undelete, "",
+     NOT_IN_PLAN},
+    {HTTP_POST, "/v1/workspaces/{ws}/sleep", WORKERS, BODY_SMALL, RAW, workspaces_sleep, "",
+     SLEEP_WHY},
+    {HTTP_POST, "/v1/adopt", SCOPE_ADMIN, BODY_SMALL, 0, workspaces_adopt, "", NOT_IN_PLAN},
+    {HTTP_POST, "/v1/templates", SCOPE_ADMIN, BODY_SMALL, 0, templates_create, "", NOT_IN_PLAN},
+    {HTTP_GET, "/v1/templates", READERS, 0, 0, templates_list, "limit cursor", NOT_IN_PLAN},
+    {HTTP_GET, "/v1/templates/{name}", READERS, 0, 0, templates_get, "", NOT_IN_PLAN},
+    {HTTP_DELETE, "/v1/templates/{name}", SCOPE_ADMIN, 0, 0, templates_delete, "", NOT_IN_PLAN},
+    {HTTP_GET, ENV, READERS, 0, 0, env_get, "", ENV_LOOK_WHY},
+    {HTTP_POST, ENV "/python", WORKERS, BODY_SMALL, 0, env_make_python, "", ENV_WHY},
+    {HTTP_POST, ENV "/node", WORKERS, BODY_SMALL, 0, env_make_node, "", ENV_WHY},
+    ROUTES_END,
+};
 
 /* A change that is under way: the context of its call. */
 struct doing {

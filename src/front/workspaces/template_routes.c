@@ -15,6 +15,7 @@
 #include "front/core/router.h"
 #include "front/exec/start.h"
 #include "front/workspaces/builds.h"
+#include "front/workspaces/routes.h"
 #include "front/workspaces/templates.h"
 #include "front/workspaces/trash.h"
 #include "protocol/broker.h"
