@@ -49,6 +49,7 @@ class Terminal:
         def take():
             os.setsid()
             fcntl.ioctl(self.slave, termios.TIOCSCTTY, 0)
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)  # tests that run under nohup would hand on that it is ignored
         self.process = subprocess.Popen([CARREL, *args], stdin=self.slave, stdout=self.slave, stderr=self.slave,
                                         env=env, cwd=TMP, preexec_fn=take)
 

@@ -12,7 +12,7 @@ import tarfile
 import time
 import unittest
 
-from carreltest import PATIENCE, ROOT
+from carreltest import PATIENCE, ROOT, mount, umount
 from daemontest import Answer, Daemon, DaemonTest
 
 MIB = 1 << 20
@@ -144,12 +144,12 @@ class Full(DiskTest):
         super().setUp()
         self.small = self.path("small")
         os.mkdir(self.small)
-        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "none", self.small], check=True)
+        mount("none", self.small, "tmpfs", "size=64m")
         self.full = Daemon(f"{self.small}/s")
 
     def tearDown(self):
         self.full.stop()
-        subprocess.run(["umount", "-l", self.small], check=True)
+        umount(self.small, lazily=True)
         super().tearDown()
 
     def test_what_frees_room_works_and_is_on_record(self):
