@@ -306,6 +306,13 @@ void http_cut(struct exchange *x)
     connection_later(x->connection);
 }
 
+void http_end_with_client(struct exchange *x)
+{
+    x->one_way = true;
+    x->connection->muted = false;
+    connection_later(x->connection); /* it may have ended already */
+}
+
 void http_hurry(struct exchange *x)
 {
     struct connection *c = x->connection;

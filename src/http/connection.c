@@ -206,8 +206,17 @@ static bool step(struct connection *c)
     return false;
 }
 
+/* Nothing but its end is wanted; what comes is the next request's. */
+static bool ends_with_client(const struct connection *c)
+{
+    return c->x && c->x->one_way && c->x->body_done &&
+           (c->state == STATE_WAIT || c->state == STATE_REPLY);
+}
+
 static bool wants_input(const struct connection *c)
 {
+    if (ends_with_client(c))
+        return !c->ended && c->in_n < HTTP_MAX_HEAD;
     switch (c->state) {
     case STATE_HEAD:
         return true;
@@ -268,6 +277,8 @@ void connection_go_on(struct connection *c)
     /* It sends no more, but more is needed. */
     if (c->ended && (c->state != STATE_REPLY || body_goes_on(c)) && wants_input(c))
         c->dead = true;
+    if (c->ended && ends_with_client(c))
+        c->dead = true;
     if (c->in && c->in_n == 0)
         free_input(c);
     if (!c->dead)
@@ -292,7 +303,8 @@ static void discard_input(struct connection *c)
 
 static void read_input(struct connection *c)
 {
-    if ((c->state == STATE_REPLY && !body_goes_on(c)) || c->state == STATE_LINGER) {
+    if ((c->state == STATE_REPLY && !body_goes_on(c) && !ends_with_client(c)) ||
+        c->state == STATE_LINGER) {
         discard_input(c);
         return;
     }
@@ -360,8 +372,7 @@ static void on_ring(struct timer *timer)
     connection_go_on(c);
 }
 
-int connection_start(struct http_server *server, int *fd, int64_t peer_uid, const char *peer,
-                     bool is_trusted)
+int connection_start(struct http_server *server, int *fd, const struct arrival *from)
 {
     struct connection *c = calloc(1, sizeof(*c));
 
@@ -371,12 +382,13 @@ int connection_start(struct http_server *server, int *fd, int64_t peer_uid, cons
     c->timer.ring = on_ring;
     c->server = server;
     c->fd = *fd;
-    c->peer_uid = peer_uid;
+    c->peer_uid = from->uid;
+    c->is_inner = from->is_inner;
     c->armed = EPOLLIN;
     buf_init(&c->out, SIZE_MAX / 4);
     int r = events_watch(server->events, &c->watch, *fd, c->armed);
     if (r == 0)
-        r = places_enter(c, peer, is_trusted);
+        r = places_enter(c, from->peer, from->is_trusted);
     if (r < 0) {
         events_forget(server->events, &c->watch);
         free(c);

@@ -79,6 +79,7 @@ struct connection {
     enum http_limit limit; /* it is going, because of this one */
     bool told;             /* ... and its client knows */
     bool hurries;          /* what is left to say has a second */
+    bool is_inner;         /* its other end is the owner's own: http_join */
     bool is_trusted;       /* its peer is a proxy, or the daemon's own user */
     bool served;           /* it has had an answer */
     bool blocked;          /* the socket takes no more */
@@ -109,6 +110,7 @@ struct exchange {
     bool decoded;   /* the end of the body was seen */
     bool body_done; /* … and all of it taken */
     bool answered;
+    bool one_way;  /* the end of the client's sending side is the end: http_end_with_client */
     bool refused;  /* answered by the server, not by its owner */
     bool finished; /* nothing is left to pull */
     bool woken;
@@ -199,8 +201,14 @@ bool places_take_body(struct http_server *server, const struct connection *askin
 void server_left(struct http_server *server);
 
 /* connection.c */
-int connection_start(struct http_server *server, int *fd, int64_t peer_uid, const char *peer,
-                     bool is_trusted);
+struct arrival {
+    int64_t uid;
+    const char *peer; /* the name of its account until a key says more */
+    bool is_trusted;
+    bool is_inner;
+};
+
+int connection_start(struct http_server *server, int *fd, const struct arrival *from);
 /* Ends an exchange as not complete, closes and frees. */
 void connection_close(struct connection *c);
 /* Does what can be done now; c may be gone afterwards. */

@@ -458,11 +458,13 @@ enum http_limit http_charge(struct exchange *x, const char *who, const char *key
     struct connection *c = x->connection;
     struct http_server *server = c->server;
     struct account *from = c->account;
+    char name[sizeof(from->name)];
 
+    (void)snprintf(name, sizeof(name), "%s%s", c->is_inner ? "=" : "", who);
     (void)snprintf(c->key, sizeof(c->key), "%s", key);
-    if (!from || strcmp(from->name, who) == 0)
+    if (!from || strcmp(from->name, name) == 0)
         return HTTP_ROOM;
-    struct account *a = use_account(server, who, false);
+    struct account *a = use_account(server, name, false);
     enum http_limit limit = HTTP_MAX_CONNECTIONS;
     take_out(c); /* it is not among those that have to go */
     from->kept = true;

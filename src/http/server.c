@@ -92,7 +92,16 @@ static int accept_one(struct listener *l)
     else
         network_name(&from, peer + 1);
     server->stats.accepted++;
-    return connection_start(server, &fd, uid, peer, is_trusted);
+    return connection_start(server, &fd,
+                            &(struct arrival){.uid = uid, .peer = peer, .is_trusted = is_trusted});
+}
+
+int http_join(struct http_server *server, int *fd, int64_t peer_uid)
+{
+    const struct arrival from = {
+        .uid = peer_uid, .peer = "@inner", .is_trusted = true, .is_inner = true};
+
+    return connection_start(server, fd, &from);
 }
 
 static void on_accept(struct watch *watch, uint32_t what)

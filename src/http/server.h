@@ -171,6 +171,11 @@ int http_open(struct http_server **ret, struct events *events, const struct http
               void *owner, const struct http_options *options);
 /* Takes connections of a listening socket, which is borrowed. */
 int http_listen(struct http_server *server, int fd);
+/* Takes one end of a pair that the owner itself has made, to ask its own routes what a client of it
+ * asks for, with what that client's peer was (http_peer_uid). It counts among others of its kind,
+ * of the same owner, by the same numbers, and never against the client's own connections. Consumed
+ * on success; 0 or -errno. */
+int http_join(struct http_server *server, int *fd, int64_t peer_uid);
 /* Accepts no more; live exchanges go on. True when none is left. */
 bool http_drain(struct http_server *server);
 /* Not from within one of the calls. */
@@ -253,6 +258,8 @@ bool http_is_answered(const struct exchange *x);
 bool http_is_finished(const struct exchange *x);
 /* What is left of the answer, and to be pulled, has a second; then the connection is closed. */
 void http_hurry(struct exchange *x);
+/* A client that ends its sending side before it has its answer has left: as if it had closed. */
+void http_end_with_client(struct exchange *x);
 /* Ends the connection, so that the client sees that this was not all. */
 void http_cut(struct exchange *x);
 void http_wake(struct exchange *x);
