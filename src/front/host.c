@@ -36,6 +36,20 @@ void health_get(struct call *call)
     call_json(call, 200, json_pack("{s:s, s:s}", "status", "ok", "version", CARREL_VERSION));
 }
 
+/* Which interface this is. API goes up by one when a client could need to know that something is
+ * there; OLDEST follows when something that clients of that number use is there no more. */
+enum {
+    API = 1,
+    OLDEST = 1
+};
+
+void version_get(struct call *call)
+{
+    call_json(
+        call, 200,
+        json_pack("{s:s, s:i, s:i}", "version", CARREL_VERSION, "api", API, "api_oldest", OLDEST));
+}
+
 void ready_get(struct call *call)
 {
     if (call->front->resumed && !call->front->draining)

@@ -5,6 +5,7 @@ const struct route front_routes[] = {
     {HTTP_GET, "/healthz", 0, 0, 0, health_get, "", NOT_IN_PLAN},
     {HTTP_GET, "/readyz", 0, 0, 0, ready_get, "", NOT_IN_PLAN},
     {HTTP_GET, "/openapi.json", 0, 0, 0, openapi_get, "", NOT_IN_PLAN},
+    {HTTP_GET, "/v1/version", 0, 0, 0, version_get, "", NOT_IN_PLAN},
     {HTTP_GET, "/metrics", SCOPE_ADMIN, 0, 0, metrics_get, "", NOT_IN_PLAN},
     {HTTP_GET, "/v1/host", SCOPE_ADMIN, 0, 0, host_get, "", NOT_IN_PLAN},
     {HTTP_GET, "/v1/audit", READERS, 0, 0, records_list,

@@ -10,6 +10,7 @@ extern const struct route front_routes[];
 void health_get(struct call *call);
 void ready_get(struct call *call);
 void openapi_get(struct call *call);
+void version_get(struct call *call);
 void metrics_get(struct call *call);
 void host_get(struct call *call);
 void records_list(struct call *call);

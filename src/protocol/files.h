@@ -26,7 +26,7 @@ enum files_op {
     FILES_MKDIR,       /* mode; flags: PARENTS */
     FILES_CHMOD,       /* mode; flags: RECURSIVE */
     FILES_SYMLINK,     /* at path, pointing to other (any bytes); flags: PARENTS, REPLACE */
-    FILES_GLOB,        /* pattern below path; limit */
+    FILES_GLOB,        /* pattern below path; limit; flags: DIRECTORIES */
     FILES_GREP,        /* pattern below path; globs, context, limit; flags: REGEX, IGNORE_CASE */
     FILES_WATCH,       /* until the client leaves; flags: RECURSIVE */
     FILES_INVENTORY,   /* flags: HASH */
@@ -51,9 +51,10 @@ enum files_flag {
     FILES_IGNORE_CASE = 1 << 6,
     FILES_HASH = 1 << 7,
     FILES_ZIP = 1 << 8,
-    FILES_RANGE = 1 << 9,  /* from..to was asked for: answered with 206, or 416 */
-    FILES_BRIEF = 1 << 10, /* names and types, as a directory has them: without a look */
-    FILES_FLAGS_ = (1 << 11) - 1,
+    FILES_RANGE = 1 << 9,        /* from..to was asked for: answered with 206, or 416 */
+    FILES_BRIEF = 1 << 10,       /* names and types, as a directory has them: without a look */
+    FILES_DIRECTORIES = 1 << 11, /* also those whose path matches */
+    FILES_FLAGS_ = (1 << 12) - 1,
 };
 
 enum {

@@ -383,7 +383,7 @@ class TheDaemon(DaemonTest):
                 self.assertLessEqual(wanted, seen, "no bad call of it")
 
     def open_routes(self):
-        for path in ("/healthz", "/readyz", "/openapi.json"):
+        for path in ("/healthz", "/readyz", "/openapi.json", "/v1/version"):
             self.ask("GET", path, 200)
             self.judge("GET", path, self.over_tcp("GET", path, [("Host", "another")]))  # two of them
         self.ask("GET", "/metrics", 200)
@@ -734,6 +734,13 @@ class TheDaemon(DaemonTest):
     def searches(self, act):
         found = self.ask("POST", act + "glob", 200, {"pattern": "**/*", "path": "/copy"}, ids=self.ids).json
         self.assertEqual(["/copy/of/a"], [e["path"] for e in found["matches"]])
+        found = self.ask("POST", act + "glob", 200, {"pattern": "**/*", "path": "/copy", "directories": True}, ids=self.ids).json
+        self.assertEqual([("/copy/of", "directory"), ("/copy/of/a", "file"), ("/copy/of/deep", "directory")],
+                         [(e["path"], e["type"]) for e in found["matches"]])
+        found = self.ask("POST", act + "glob", 200, {"pattern": "*", "directories": True}, ids=self.ids).json["matches"]
+        self.assertIn("/copy", [e["path"] for e in found])
+        self.assertFalse({"/usr", "/etc", "/proc", "/bin"} & {e["path"] for e in found})
+        self.ask("POST", act + "glob", 400, {"pattern": "*", "directories": "yes"}, ids=self.ids)
         self.ask("POST", act + "glob", 200, {"pattern": "*", "limit": 1, "path_b64": "L2NvcHk="}, ids=self.ids)
         self.ask("POST", act + "glob", 404, {"pattern": "*", "path": "/nowhere"}, ids=self.ids)
         for route, body in (("glob", {"pattern": "**/*", "limit": 1000000}), ("grep", {"pattern": "root"})):

@@ -337,7 +337,7 @@ OF_OTHERS = [  # a command of the owner's, which runs in the tree
     ("POST", W + "/exec/{exec}/kill", [{}]),
 ]
 ONLY_LOOKS = [
-    ("GET", "/healthz", [None]), ("GET", "/readyz", [None]), ("GET", "/openapi.json", [None]),
+    ("GET", "/healthz", [None]), ("GET", "/readyz", [None]), ("GET", "/openapi.json", [None]), ("GET", "/v1/version", [None]),
     ("GET", "/v1/workspaces", [None]), ("GET", W, [None]), ("GET", "/v1/templates", [None]),
     ("GET", "/v1/templates/{name}", [None]), ("GET", W + "/exec", [None]), ("GET", W + "/exec/{exec}", [None]),
     ("GET", W + "/exec/{exec}/output", [None]), ("GET", W + "/files/{path}", [None]),

@@ -64,6 +64,24 @@ struct search {
     bool truncated;
 };
 
+/* False: that is enough. */
+static bool take(struct search *s, const struct walk_entry *entry)
+{
+    const struct files_message *m = s->call->m;
+
+    if (!glob_match(s->glob, entry->path))
+        return true;
+    if (s->found == m->limit) {
+        s->truncated = true;
+        return false;
+    }
+    s->found++;
+    const char *path = search_path(&s->path, m->path, entry->path);
+    if (path)
+        emit_entry(&s->e, path, &entry->st, NULL);
+    return path && emit_alive(&s->e);
+}
+
 static enum walk_answer see(void *context, const struct walk_entry *entry)
 {
     struct search *s = context;
@@ -74,20 +92,13 @@ static enum walk_answer see(void *context, const struct walk_entry *entry)
         return WALK_STOP;
     }
     if (S_ISDIR(entry->st.st_mode)) {
-        bool below = !search_passes(m->path, entry) && glob_may_match_below(s->glob, entry->path);
-        return below ? WALK_ON : WALK_PAST;
+        if (search_passes(m->path, entry))
+            return WALK_PAST;
+        if ((m->flags & FILES_DIRECTORIES) && !take(s, entry))
+            return WALK_STOP;
+        return glob_may_match_below(s->glob, entry->path) ? WALK_ON : WALK_PAST;
     }
-    if (!S_ISREG(entry->st.st_mode) || !glob_match(s->glob, entry->path))
-        return WALK_ON;
-    if (s->found == m->limit) {
-        s->truncated = true;
-        return WALK_STOP;
-    }
-    s->found++;
-    const char *path = search_path(&s->path, m->path, entry->path);
-    if (path)
-        emit_entry(&s->e, path, &entry->st, NULL);
-    return path && emit_alive(&s->e) ? WALK_ON : WALK_STOP;
+    return !S_ISREG(entry->st.st_mode) || take(s, entry) ? WALK_ON : WALK_STOP;
 }
 
 void files_glob(struct files_call *call)

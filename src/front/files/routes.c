@@ -423,6 +423,7 @@ static bool read_glob(struct call *call, struct files_message *m)
     m->limit = 10000;
     if (!read_below(call, m) ||
         !field_text(call, call->body, "pattern", FILES_PATTERN - 1, &m->pattern) ||
+        !flag(call, "directories", false, FILES_DIRECTORIES, &m->flags) ||
         !field_number(call, call->body, "limit", 1, GLOB_MAX, &m->limit))
         return false;
     if (m->pattern && *m->pattern)
@@ -637,7 +638,12 @@ static const struct action {
      read_symlink,
      NULL,
      {"path", "path_b64", "target", "target_b64", "replace", "parents"}},
-    {"glob", FILES_GLOB, NULL, read_glob, NULL, {"path", "path_b64", "pattern", "limit"}},
+    {"glob",
+     FILES_GLOB,
+     NULL,
+     read_glob,
+     NULL,
+     {"path", "path_b64", "pattern", "limit", "directories"}},
     {"grep",
      FILES_GREP,
      NULL,

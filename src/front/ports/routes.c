@@ -241,7 +241,7 @@ void ports_list(struct call *call)
     json_t *list = json_array();
     for (int i = 0; i < n; i++)
         json_array_append_new(list, port_json(call, &open[i], open[i].token));
-    call_json(call, 200, json_pack("{s:o}", "ports", list));
+    call_json(call, 200, json_pack("{s:o, s:n}", "ports", list, "next"));
 }
 
 static void recorded_close(struct call *call, struct answer *answer)
