@@ -334,6 +334,7 @@ static int record_start(struct broker *b, struct err *err)
     if ((b->was_killed && unfinished_record(b, err) < 0) || journal_add(b, &record, NULL, err) < 0)
         return -1;
     b->began = true;
+    journal_write(b); /* in the file before anybody is answered: who looks finds this start */
     anchor_first(b);
     return 0;
 }

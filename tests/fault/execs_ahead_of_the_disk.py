@@ -44,7 +44,7 @@ class AheadOfTheDisk(CarrelTest):
         self.daemon = None
 
     def tearDown(self):
-        for name in ("hold", "fail"):
+        for name in ("hold", "fail", "still"):
             self.mend(name)
         if self.daemon:
             self.daemon.stop()
@@ -67,6 +67,16 @@ class AheadOfTheDisk(CarrelTest):
 
     def size(self):
         return os.path.getsize(f"{self.daemon.state}/audit/000000001.jsonl")
+
+    def test_how_the_one_before_ended_is_in_the_file_before_anybody_is_answered(self):
+        self.begin()
+        self.daemon.stop(signal.SIGKILL)
+        self.fault("still")  # what waits for company in the file waits for ever
+        self.daemon.start()
+        starts = [r["details"]["previous"] for r in self.daemon.audit() if r["operation"] == "daemon.start"]
+        self.assertEqual(["stopped", "was killed, with every sandbox"], starts)
+        self.mend("still")
+        self.run_one()
 
     def syncs(self):
         """(bytes that were on disk, when) of each."""
