@@ -13,7 +13,8 @@
  *
  * Where all places are taken, the account with the most connections gives one up, for one that has
  * fewer: also a stream, and at last a request that is being handled. So no owner, and no number of
- * them, keeps another out.
+ * them, keeps another out. Without a key the oldest goes always, also within one address: who has
+ * not said who it is waits for nobody, and holds nobody up.
  *
  * What has to go is counted no longer, and has a second to hear why. */
 #include <errno.h>
@@ -390,18 +391,25 @@ static bool is_own(const struct connection *c)
     return c->peer_uid == 0 || (c->peer_uid > 0 && c->peer_uid == c->server->options.own_uid);
 }
 
+/* Without a key nothing is asked for that could not be asked for again: a client that reads a long
+ * answer slowly, or only a little of it now and then, holds no place against one that comes. */
+static bool evict_of(const struct account *peer, enum http_limit limit)
+{
+    return evict(unused_of(peer), limit) || evict(any_of(peer), limit);
+}
+
 static enum http_limit room_for_peer(const struct connection *c, const struct account *a)
 {
     struct http_server *server = c->server;
     const struct http_options *o = &server->options;
 
     if (!c->is_trusted && a->count >= o->address_connections &&
-        !evict(unused_of(a), HTTP_ADDRESS_CONNECTIONS))
+        !evict_of(a, HTTP_ADDRESS_CONNECTIONS))
         return HTTP_ADDRESS_CONNECTIONS;
     if (server->unknown < without_reserve(o->max_unknown, is_own(c)))
         return HTTP_ROOM;
     const struct account *most = largest(server, true);
-    return most && evict(unused_of(most), HTTP_MAX_CONNECTIONS) ? HTTP_ROOM : HTTP_MAX_CONNECTIONS;
+    return most && evict_of(most, HTTP_MAX_CONNECTIONS) ? HTTP_ROOM : HTTP_MAX_CONNECTIONS;
 }
 
 /* It goes without having had a place. */

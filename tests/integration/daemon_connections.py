@@ -264,8 +264,8 @@ class Limited(DaemonTest):
     options = ("--set", "max_connections=160", "--set", "owner_connections=20", "--set", "owner_streams=6",
                "--set", "address_connections=10")
 
-    def open(self, path, key=None, more=""):
-        s = socket.create_connection(("127.0.0.1", self.daemon.tcp_port()), PATIENCE)
+    def open(self, path, key=None, more="", source="127.0.0.1"):
+        s = socket.create_connection(("127.0.0.1", self.daemon.tcp_port()), PATIENCE, (source, 0))
         self.addCleanup(s.close)
         auth = f"Authorization: Bearer {key}\r\n" if key else ""
         s.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n{auth}{more}\r\n".encode())
@@ -337,6 +337,33 @@ class Few(Limited):
         last = self.open("/v1/workspaces", key)
         self.refused(unknown[0], "address_connections")
         self.assertIn(b" 200 ", self.heard(last))
+
+    def test_who_reads_a_long_answer_slowly_without_a_key_keeps_nobody_out(self):
+        """From one address, and from so many that all places without a key are taken."""
+        key = self.daemon.key("ann")
+        size = len(self.daemon.get("/openapi.json").bytes)
+        for addresses in (1, 6):
+            slow = [self.slow(f"127.0.0.{2 + i % addresses}", size) for i in range(10 * addresses)]
+            for s in slow:
+                with contextlib.suppress(ConnectionError):  # it had to make room
+                    s.recv(1)
+            for path, more in (("/healthz", None), ("/v1/workspaces", key)):
+                for source in ("127.0.0.1", "127.0.0.2", "127.0.0.99"):
+                    for _ in range(3):
+                        self.assertIn(b" 200 ", self.heard(self.open(path, more, source=source)), (addresses, path, source))
+            for s in slow:
+                s.close()
+
+    def slow(self, source, size):
+        """Asks for so many long answers that no buffer takes them, and reads none."""
+        s = socket.socket()
+        self.addCleanup(s.close)
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        s.settimeout(PATIENCE)
+        s.bind((source, 0))
+        s.connect(("127.0.0.1", self.daemon.tcp_port()))
+        s.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n" * (1 + (8 << 20) // size))
+        return s
 
     def test_limits_are_checked_and_shown(self):
         self.assertEqual({"max_connections": 160, "owner_connections": 20, "owner_streams": 6, "address_connections": 10},
