@@ -181,8 +181,10 @@ class Anchored(HeadsTest):
             there = self.copy(anew, heads=False)
             self.broken(there, "removed or emptied")
             os.unlink(f"{there}/heads/keys")
+            self.broken(there, "a daemon's state directory without the key")
+            os.rmdir(f"{there}/heads")
             done = verify(there)
-            self.assertEqual(0, done.returncode, "nobody can see this without a head")
+            self.assertEqual(0, done.returncode, "nobody can see this without a head, in a copy of the record alone")
             self.assertIn(f"tail unanchored: {n} records, and no signed head", done.stdout)
             self.assertIn("no sink", done.stdout)
             self.assertIn("not ruled out: that the record was cut off or written anew", done.stdout)
@@ -472,6 +474,32 @@ class Robbed(HeadsTest):
                     shutil.rmtree(f"{there}/sink")  # the record shows by itself what was signed
                     shutil.copy(f"{self.daemon.state}/heads/keys", f"{there}/heads/keys") if os.path.isdir(f"{there}/heads") else 0
                     self.assertEqual(0 if what.startswith("all of") else 1, verify(there).returncode)
+        self.assertEqual(0, verify(self.daemon.state).returncode)
+
+    def test_a_state_directory_without_heads_and_key_is_no_bare_copy(self):
+        self.daemon.stop()
+        signed = self.heads()[-2]["seq"]
+        self.daemon.start()  # says in the record up to where it was signed
+        self.daemon.stop()
+        last = self.heads()[-1]["seq"]
+        for name in ("heads", "sink"):
+            os.rename(f"{self.daemon.state}/{name}", self.path(name))
+        self.broken(self.daemon.state, "not verified, for its heads: this is a daemon's state directory without the key that signs "
+                    "them, and no signed head in heads/heads.jsonl: it was removed or emptied")
+        self.broken(self.daemon.state, "removed or emptied", options=("--head", self.kept, "--key", self.key))
+        bare = self.path("bare")
+        shutil.copytree(f"{self.daemon.state}/audit", f"{bare}/audit")
+        done = verify(bare)
+        self.assertEqual(0, done.returncode, done.stderr)
+        said = re.search(r"(?m)^not ruled out: that the record was cut off or written anew: it says that records up to (\d+) were "
+                         r"signed, and this copy is without heads and key; give heads kept elsewhere with --head, and the key with "
+                         r"--key$", done.stdout)
+        self.assertTrue(said, done.stdout)
+        self.assertTrue(signed <= int(said[1]) <= last, f"{signed} {said[1]} {last}")
+        os.mkdir(f"{bare}/main")  # whatever else lies there
+        self.broken(bare, "removed or emptied")
+        for name in ("heads", "sink"):
+            os.rename(self.path(name), f"{self.daemon.state}/{name}")
         self.assertEqual(0, verify(self.daemon.state).returncode)
 
     def test_what_only_kept_heads_show_is_said_not_to_be_ruled_out(self):

@@ -4,6 +4,7 @@
 #include "client/audit/audit_proof.h"
 
 #include <curl/curl.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -154,6 +155,23 @@ static int read_given(const struct audit_options *o, struct proof *proof, struct
     return 0;
 }
 
+/* A copy of the record by itself has nothing beside it; a state directory has, and there a daemon
+ * makes a key before its first record. What cannot be looked through is no such copy. */
+static bool is_bare_copy(const char *state)
+{
+    DIR *dir = opendir(state);
+    const struct dirent *entry;
+    bool is_bare = dir;
+
+    /* A stream of its own; NOLINTNEXTLINE(concurrency-mt-unsafe) */
+    while (is_bare && (entry = readdir(dir)))
+        is_bare = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
+                  strcmp(entry->d_name, "audit") == 0;
+    if (dir)
+        (void)closedir(dir);
+    return is_bare;
+}
+
 /* What is beside the record; `last` before the heads, which may go on meanwhile. */
 static int read_beside(const struct audit_options *o, struct daemon *daemon, struct proof *proof,
                        struct err *err)
@@ -169,8 +187,7 @@ static int read_beside(const struct audit_options *o, struct daemon *daemon, str
     if (!o->remote) {
         if (where_state(o->common.state, dir, sizeof(dir), err) < 0)
             return -1;
-        snprintf(path, sizeof(path), "%s/sink", dir);
-        proof->has_signer = access(path, F_OK) == 0;
+        proof->has_signer = !is_bare_copy(dir);
         snprintf(path, sizeof(path), "%s/sink/last", dir);
         scoped_fd int fd = open(path, O_RDONLY | O_CLOEXEC); /* of others: then it is not known */
         if (fd >= 0 && read(fd, text, sizeof(text) - 1) > 0)
@@ -180,6 +197,7 @@ static int read_beside(const struct audit_options *o, struct daemon *daemon, str
         read_own(o, daemon, "heads.jsonl", &heads, err) < 0 ||
         add_heads(proof, "heads/heads.jsonl", &heads, true, err) < 0)
         return -1;
+    proof->has_own_key = keys.n > 0;
     proof->has_signer |= o->remote || keys.n > 0;
     proof->own = proof->anchors.newest;
     return 0;
@@ -214,8 +232,12 @@ void proof_judge(struct proof *p, const struct audit_report *r)
     if (p->trouble[0])
         return;
     if (!p->own && p->has_signer) {
-        trouble(p, "there is a key to sign them, and no signed head in heads/heads.jsonl: it was "
-                   "removed or emptied; put it back");
+        trouble(p,
+                "%s, and no signed head in heads/heads.jsonl: it was removed or emptied; put it "
+                "back",
+                p->has_own_key
+                    ? "there is a key to sign them"
+                    : "this is a daemon's state directory without the key that signs them");
     } else if (p->own && p->own < due) {
         p->is_behind = true;
         trouble(p,
@@ -244,6 +266,12 @@ void proof_rest(const struct proof *p, const struct audit_report *r, struct buf 
             b, "that records after %ju, the newest vouched for by --head, were cut off%s",
             (uintmax_t)kept,
             p->has_key ? "" : ", or replaced and signed with another key; give the key with --key");
+    else if (!p->own && r->due_seq)
+        buf_printf(b,
+                   "that the record was cut off or written anew: it says that records up to %ju "
+                   "were signed, and this copy is without heads and key; give heads kept elsewhere "
+                   "with --head, and the key with --key",
+                   (uintmax_t)r->due_seq);
     else if (!p->own)
         buf_str(b, "that the record was cut off or written anew: beside it is no signed head, and "
                    "no key; give heads kept elsewhere with --head, and the key with --key");

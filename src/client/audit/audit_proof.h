@@ -11,7 +11,8 @@ struct proof {
     const char *hash;
     bool has_key;      /* it was given, not read beside the record */
     bool has_heads;    /* likewise */
-    bool has_signer;   /* a daemon that signs has kept this record */
+    bool has_signer;   /* a daemon that signs has kept this record, here */
+    bool has_own_key;  /* its key is beside the record */
     uint64_t own;      /* of the newest head beside the record; 0: there is none */
     uint64_t kept;     /* of the newest that was given */
     uint64_t last;     /* of the newest that the sink has signed, where it can be read */
