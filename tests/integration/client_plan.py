@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # TIMEOUT: 600
 """carrel plan as a person uses it: what it prints, what it refuses, what its exit status says. With a daemon and without."""
+import base64
 import contextlib
 import fcntl
 import json
@@ -63,12 +64,23 @@ class Common:
         self.assertNotIn("\x1b[2J", shown)
         self.assertEqual(plain.split("\n")[3:8], re.sub(r"\x1b\[\d+m", "", shown).split("\n")[3:8])
 
-    def test_a_diff_is_safe_on_a_terminal_and_raw_elsewhere(self):
+    def test_a_diff_drives_no_terminal_now_or_later_and_is_exact_as_json(self):
+        """Attack: a file's text, and a file's name, rewrite what a reviewer sees of the rest, when a diff that was kept is shown."""
         self.put("text", "one\n")
-        plan = self.one_plan("printf 'two\\033[2J\\tx\\n' > text")
-        self.assertIn("-one\n+two\x1b[2J\tx\n", self.plan("show", "--diff", "--path", "text", plan["id"]))
+        plan = self.one_plan("printf 'two\\033[2J\\tx\\r\\302\\233m\\342\\200\\256y\\n' > text; printf 'z\\377\\n' > \"$(printf 'n\\302\\233m\\342\\200\\256')\"")
+        piped = self.plan("show", "--diff", plan["id"])
+        self.assertIn("-one\n+two\\x1b[2J\tx\\x0d\\u{9b}m\\u{202e}y\n", piped)
+        self.assertIn("+z\\xff\n", piped)
+        self.assertIn("+++ b/n\\u{9b}m\\u{202e}\n", piped)
         shown, _ = self.terminal("show", "--diff", plan["id"])
         self.assertIn("\x1b[32m+two\\x1b[2J", shown)
+        self.assertEqual(piped, re.sub(r"\x1b\[\d+m", "", shown.replace("\r\n", "\n")))
+        exact = json.loads(self.plan("show", "--diff", "--path", "text", "--json", plan["id"]))
+        self.assertEqual(plan["id"], exact["plan"])
+        self.assertIn("-one\n+two\x1b[2J\tx\r\x9bm\u202ey\n", exact["diff"])
+        whole = base64.b64decode(json.loads(self.plan("show", "--diff", "--json", plan["id"]))["diff_b64"])
+        self.assertIn(b"+z\xff\n", whole)
+        self.assertIn(b"+++ b/n\\u{9b}m\\u{202e}\n", whole, "names are harmless there too: a diff is made of lines")
 
     def test_a_submitted_plan_is_applied_and_undone(self):
         self.put("a", "a\n")

@@ -6,10 +6,8 @@
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "base/escape.h"
 
-/* Adds the text with everything that could drive or confuse a terminal written as \xNN or \u{N}:
- * control characters, what is not UTF-8, marks that turn the direction of writing. */
-void text_escape(struct buf *b, const char *bytes, size_t n);
 /* How many columns such text takes: one for each character. */
 size_t text_width(const char *text);
 

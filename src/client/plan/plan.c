@@ -41,7 +41,7 @@ static const char help[] =
     "                     run: as for 'carrel exec'\n"
     "  --in-state STATE   list: those in this state, such as pending\n"
     "  --all              show: every change, however many\n"
-    "  --diff             show: the differences in text\n"
+    "  --diff             show: the differences in text; with --json exact\n"
     "  --path PATH        with --diff: of one file\n"
     "  --check LINE       verify: also run this line in the planned view; it must exit with 0\n"
     "  --hash HASH        the plan as it was looked at, and no other\n"

@@ -2,7 +2,6 @@
 /* carrel plan show, list: what a plan would do, for a person who decides on it. */
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cli/cli.h"
 #include "client/core/client.h"
@@ -10,6 +9,7 @@
 #include "client/core/text.h"
 #include "client/plan/plan.h"
 #include "client/plan/plan_tree.h"
+#include "json/encode.h"
 
 enum {
     SOME_LINES = 60, /* of changes */
@@ -238,17 +238,12 @@ static void print_line(struct buf *b, const char *line, size_t n)
     }
 }
 
-/* On a terminal line by line, each safe and with its colour; elsewhere as it is, for other tools.
- */
-static void print_diff(struct buf *b, const struct buf *diff, bool terminal, bool colours)
+/* Line by line, each safe: also what goes to a file is shown to somebody later. */
+static void print_diff(struct buf *b, const struct buf *diff, bool colours)
 {
     const char *at = diff->p;
     const char *end = diff->p + diff->n;
 
-    if (!terminal) {
-        buf_add(b, diff->p, diff->n);
-        return;
-    }
     while (at < end) {
         const char *newline = memchr(at, '\n', (size_t)(end - at));
         size_t n = newline ? (size_t)(newline - at) : (size_t)(end - at);
@@ -264,6 +259,16 @@ static void print_diff(struct buf *b, const struct buf *diff, bool terminal, boo
     }
 }
 
+/* Every byte of it, for other tools. */
+static int print_diff_json(const char *plan, const struct buf *diff)
+{
+    json_t *object = json_pack("{s:s}", "plan", plan);
+
+    if (object)
+        encode_bytes(object, "diff", diff->p, diff->n);
+    return client_print(object);
+}
+
 static int show_diff(struct plan_place *place, const struct plan_options *o, const char *plan,
                      struct err *err)
 {
@@ -274,10 +279,12 @@ static int show_diff(struct plan_place *place, const struct plan_options *o, con
     buf_init(&text, SHOWN_MAX);
     int r = place->ways->diff(place, plan, o->path, &diff, err);
     if (r == 0)
-        print_diff(&text, &diff, isatty(STDOUT_FILENO), table_colours());
+        print_diff(&text, &diff, table_colours());
     int status = 0;
     if (r < 0)
         status = client_fail(err);
+    else if (o->common.json)
+        status = print_diff_json(plan, &diff);
     else if (buf_done(&text) < 0)
         status = cli_fail("the differences are too long");
     else if (fwrite(text.p, 1, text.n, stdout) != text.n || fflush(stdout) != 0)

@@ -11,6 +11,7 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "base/escape.h"
 #include "base/fd.h"
 #include "plan/core/attributes.h"
 #include "plan/core/content.h"
@@ -23,8 +24,8 @@
 enum {
     MOST_OF_ONE = 2 << 20,
     MOST_OF_ALL = 16 << 20,
-    MOST_MS = 60000, /* for all; then the rest is named only */
-    LABEL = 4 * PLAN_MAX_PATH + 8,
+    MOST_MS = 60000,               /* for all; then the rest is named only */
+    LABEL = 4 * PLAN_MAX_PATH + 8, /* every byte escaped */
 };
 
 struct desk {
@@ -41,13 +42,7 @@ struct desk {
 
 static void add_name(struct buf *b, const char *name)
 {
-    for (const char *at = name; *at; at++) {
-        unsigned char c = (unsigned char)*at;
-        if (c < ' ' || c == 0x7f)
-            buf_printf(b, "\\x%02x", c);
-        else
-            buf_add(b, at, 1);
-    }
+    text_escape(b, name, strlen(name));
 }
 
 static void label(char *ret, size_t size, const char *side, const char *path)
