@@ -138,6 +138,7 @@ static void count_room(struct front *front)
 static int open_network(struct front *front, struct err *err)
 {
     front->routes = all_routes;
+    front->exec_mode = &plan_exec_mode;
     front->port_route = &port_route;
     front->is_for_port = port_takes;
     count_room(front);

@@ -7,12 +7,12 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
-#include "front/core/planned.h"
 #include "front/core/quota.h"
 #include "front/exec/exec.h"
 #include "front/exec/output.h"
 #include "front/files/servers.h"
 #include "front/plans/make.h"
+#include "front/plans/planned.h"
 #include "front/ports/routes.h"
 #include "front/workspaces/builds.h"
 #include "front/workspaces/template_routes.h"
@@ -184,7 +184,7 @@ static void note_plan(struct job *job, const struct store_exec *row, struct aren
 
     strncpy(job->row_actor, row->actor, sizeof(job->row_actor) - 1);
     if (id && store_plan_get(job->front->store, arena, id, &plan, &err) == 1 && plan.shared)
-        plan_holds_job(job, plan.id, true);
+        job_hold(job, plan.id, true);
     json_decref(shown);
 }
 

@@ -8,14 +8,16 @@
 #define http_request_of no_request /* there is no server */
 static const struct http_request *no_request(const struct exchange *x);
 #define store_workspace_get no_store /* nor a database */
+#define store_template_get  no_template
+#include "front/core/boundary.c"
 #include "front/core/fields.c"
 #include "front/core/links.c"
-#include "front/core/planned.h"
 #include "front/exec/request.c" /* with what it calls below, and no daemon around it */
 #include "front/plans/plan_wish.c"
 #include "front/store/store.h"
 
 #undef store_workspace_get
+#undef store_template_get
 
 static struct http_request request;
 static bool answered;
@@ -105,14 +107,14 @@ int answer_check(struct answer *answer, struct err *ret)
     return 0;
 }
 
-bool template_env(struct call *call, const char *id, const char *const **ret)
+int no_template(struct store *store, struct arena *arena, const char *id,
+                struct store_template *ret, struct err *err)
 {
-    static const char *const env[] = {"OF=a template", NULL};
-
-    (void)call;
-    (void)id;
-    *ret = env;
-    return true;
+    (void)store;
+    (void)arena;
+    (void)err;
+    *ret = (struct store_template){.id = id, .spec = "{\"env\":{\"OF\":\"a template\"}}"};
+    return 1;
 }
 
 bool follow_format_of(const char *text, enum follow_format *ret)
@@ -129,14 +131,15 @@ static void check(struct call *call, struct exec_wish *wish)
     uint64_t tag;
     struct buf b;
 
-    wish->message.exec = "xaaaaaaaaaaaaaaaaaaaaaaaaaa";
+    wish->sandbox.message.exec = "xaaaaaaaaaaaaaaaaaaaaaaaaaa";
     buf_init(&b, 4000000);
-    protocol_pack_exec(&b, 7, &wish->message);
+    protocol_pack_exec(&b, 7, &wish->sandbox.message);
     /* Larger than agreed is refused by the front itself; the rest must be the same on the far side.
      */
     if (buf_done(&b) == 0 && protocol_unpack_exec(b.p, b.n, &call->arena, &tag, &heard) &&
-        (tag != 7 || strcmp(heard.argv[0], wish->message.argv[0]) != 0 ||
-         heard.timeout_ms != wish->message.timeout_ms || heard.tty != wish->message.tty))
+        (tag != 7 || strcmp(heard.argv[0], wish->sandbox.message.argv[0]) != 0 ||
+         heard.timeout_ms != wish->sandbox.message.timeout_ms ||
+         heard.tty != wish->sandbox.message.tty))
         __builtin_trap();
     buf_clear(&b);
     json_decref(wish->shown);
@@ -167,7 +170,8 @@ static bool keep_links(struct call *call, uint8_t choice)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct settings settings = {.spool_bytes = 64UL << 20};
-    static struct front front = {.settings = &settings};
+    static const struct exec_mode mode = {.read = plan_wish_read};
+    static struct front front = {.settings = &settings, .exec_mode = &mode};
     struct call call = {.front = &front, .id = "r", .actor = {.name = "fuzz"}};
     const uint8_t *nul = memchr(data, 0, size);
     struct exec_wish wish;

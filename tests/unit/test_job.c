@@ -12,7 +12,6 @@
 #include "front/core/quota.h"
 #include "front/exec/exec.h"
 #include "front/exec/output.h"
-#include "front/plans/make.h"
 #include "json/result.h"
 
 // NOLINTBEGIN(readability-non-const-parameter): as they are declared
@@ -70,30 +69,27 @@ int store_exec_end(struct store *store, const char *id, const char *result, int6
     return 0;
 }
 
-void plan_job_settled(struct job *job)
+int quota_use_begin(struct quota_use *use, struct front *front, const char *owner)
 {
-    (void)job;
-}
-
-int quota_job_made(struct job *job)
-{
-    (void)job;
+    (void)use;
+    (void)front;
+    (void)owner;
     return 0;
 }
 
-void quota_job_answered(struct job *job)
+void quota_use_answered(struct quota_use *use)
 {
-    (void)job;
+    (void)use;
 }
 
-void quota_job_gone(struct job *job)
+void quota_use_gone(struct quota_use *use)
 {
-    (void)job;
+    (void)use;
 }
 
-void quota_job_freed(struct job *job)
+void quota_use_end(struct quota_use *use)
 {
-    (void)job;
+    (void)use;
 }
 
 void output_leave(struct job *job)

@@ -15,6 +15,7 @@
 #include "protocol/settings.h"
 
 struct call;
+struct exec_mode;
 struct job;
 struct listener;
 struct asking;
@@ -67,6 +68,7 @@ struct front {
     const struct route *const *routes;         /* a table for each room, then NULL: main.c */
     const struct route *port_route;            /* of requests for ports, which are in none: */
     bool (*is_for_port)(struct call *request); /* those that are */
+    const struct exec_mode *exec_mode;         /* exec/mode.h */
     int execs;                                 /* the directory of all spools */
     char admin_hash[FRONT_HASH];
     int64_t broker_uid; /* whose word over the Unix socket is an administrator's */

@@ -16,10 +16,10 @@ static const size_t texts[] = {
     offsetof(struct store_key, template), offsetof(struct store_key, policy),
 };
 
-const struct cache_kind cache_keys = {.size = sizeof(struct store_key),
-                                      .name = offsetof(struct store_key, hash),
-                                      .texts = texts,
-                                      .count = sizeof(texts) / sizeof(texts[0])};
+static const struct cache_kind kind = {.size = sizeof(struct store_key),
+                                       .name = offsetof(struct store_key, hash),
+                                       .texts = texts,
+                                       .count = sizeof(texts) / sizeof(texts[0])};
 
 static int read_key(struct query *q, struct arena *arena, struct store_key *ret, struct err *err)
 {
@@ -66,7 +66,7 @@ int store_key_by_hash(struct store *store, struct arena *arena, const char *hash
                       struct store_key *ret, struct err *err)
 {
     /* How long it takes says something about the hash only, and that says nothing about the key. */
-    if (cache_find(store, &store->keys, hash, arena, ret))
+    if (cache_find(store, &store->keys, &kind, hash, arena, ret))
         return 1;
     scoped_query struct query q = query_on(
         store, QUERY_KEY_BY_HASH, "SELECT " COLUMNS " FROM keys WHERE hash = ? AND revoked_ms = 0");
@@ -75,7 +75,7 @@ int store_key_by_hash(struct store *store, struct arena *arena, const char *hash
     if (rc > 0)
         rc = read_key(&q, arena, ret, err);
     if (rc > 0)
-        cache_keep(store, &store->keys, ret);
+        cache_keep(store, &store->keys, &kind, ret);
     return rc;
 }
 

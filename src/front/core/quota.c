@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "front/exec/exec.h"
 #include "policy/units.h"
 
 /* A workspace whose sandbox lives, or was asked for. The broker ends one that lives with another
@@ -225,46 +224,47 @@ bool quota_starts_nothing(const struct front *front, const char *workspace)
 
 /* --- commands --- */
 
-int quota_job_made(struct job *job)
+int quota_use_begin(struct quota_use *use, struct front *front, const char *owner)
 {
-    job->tenant = tenant_use(job->front, job->owner);
-    if (!job->tenant)
+    *use = (struct quota_use){.front = front, .tenant = tenant_use(front, owner)};
+    if (!use->tenant)
         return -1;
-    job->tenant->execs++;
-    job->front->held++;
+    use->tenant->execs++;
+    front->held++;
     return 0;
 }
 
-int quota_ask(struct job *job, const struct quota_wish *wish)
+int quota_use_ask(struct quota_use *use, const struct quota_wish *wish)
 {
-    job->waking = quota_wake(job->front, wish);
-    return job->waking ? 0 : -1;
+    use->waking = quota_wake(use->front, wish);
+    return use->waking ? 0 : -1;
 }
 
-void quota_job_answered(struct job *job)
+void quota_use_answered(struct quota_use *use)
 {
-    struct awake *a = job->waking;
+    struct awake *a = use->waking;
 
-    job->waking = NULL;
+    use->waking = NULL;
     if (a)
-        quota_woken(job->front, a);
+        quota_woken(use->front, a);
 }
 
-void quota_job_gone(struct job *job)
+void quota_use_gone(struct quota_use *use)
 {
-    if (job->gone || !job->tenant)
+    if (use->is_gone || !use->tenant)
         return;
-    job->tenant->execs--;
-    job->front->held--;
+    use->is_gone = true;
+    use->tenant->execs--;
+    use->front->held--;
 }
 
-void quota_job_freed(struct job *job)
+void quota_use_end(struct quota_use *use)
 {
-    quota_job_answered(job);
-    quota_job_gone(job);
-    if (job->tenant)
-        tenant_drop(job->front, job->tenant);
-    job->tenant = NULL;
+    quota_use_answered(use);
+    quota_use_gone(use);
+    if (use->tenant)
+        tenant_drop(use->front, use->tenant);
+    use->tenant = NULL;
 }
 
 /* --- the check --- */

@@ -11,7 +11,6 @@
 #include "front/core/front.h"
 
 struct awake;
-struct job;
 
 struct quota_wish {
     const char *workspace;
@@ -43,18 +42,27 @@ void quota_check_sandbox(const struct front *front, const struct quota_wish *wis
                          struct quota_answer *ret);
 /* Whether it would start a sandbox, or one of another size. */
 bool quota_wants_sandbox(const struct front *front, const struct quota_wish *wish);
-/* It is asked for: from here on it counts. Without memory -1. */
-int quota_ask(struct job *job, const struct quota_wish *wish);
-
 /* Likewise of a sandbox alone, until the broker has answered. NULL without memory. */
 struct awake *quota_wake(struct front *front, const struct quota_wish *wish);
 void quota_woken(struct front *front, struct awake *awake);
 
-/* What becomes of a job. */
-int quota_job_made(struct job *job);
-void quota_job_answered(struct job *job); /* it runs, or not: its sandbox counts by itself */
-void quota_job_gone(struct job *job);     /* nothing of it is left running */
-void quota_job_freed(struct job *job);
+/* What one command counts for, until it is freed. */
+struct quota_use {
+    struct front *front;
+    struct tenant *tenant; /* whose quotas; NULL: nobody's any more */
+    struct awake *waking;  /* while it is asked for */
+    bool is_gone;          /* nothing of it is left running */
+};
+
+/* -1 without memory. */
+int quota_use_begin(struct quota_use *use, struct front *front, const char *owner);
+/* It is asked for: from here on its sandbox counts. Without memory -1. */
+int quota_use_ask(struct quota_use *use, const struct quota_wish *wish);
+/* It runs, or not: its sandbox counts by itself. */
+void quota_use_answered(struct quota_use *use);
+/* Nothing of it is left running. */
+void quota_use_gone(struct quota_use *use);
+void quota_use_end(struct quota_use *use);
 
 /* Whether that is so for all that this one was asked for by. */
 bool quota_starts_nothing(const struct front *front, const char *workspace);

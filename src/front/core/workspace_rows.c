@@ -18,10 +18,10 @@ static const size_t texts[] = {
     offsetof(struct store_workspace, builds),
 };
 
-const struct cache_kind cache_workspaces = {.size = sizeof(struct store_workspace),
-                                            .name = offsetof(struct store_workspace, id),
-                                            .texts = texts,
-                                            .count = sizeof(texts) / sizeof(texts[0])};
+static const struct cache_kind kind = {.size = sizeof(struct store_workspace),
+                                       .name = offsetof(struct store_workspace, id),
+                                       .texts = texts,
+                                       .count = sizeof(texts) / sizeof(texts[0])};
 
 static int read_workspace(struct query *q, struct arena *arena, struct store_workspace *ret,
                           struct err *err)
@@ -76,7 +76,7 @@ int store_workspace_add(struct store *store, const struct store_workspace *w, st
 int store_workspace_get(struct store *store, struct arena *arena, const char *id,
                         struct store_workspace *ret, struct err *err)
 {
-    if (cache_find(store, &store->workspaces, id, arena, ret))
+    if (cache_find(store, &store->workspaces, &kind, id, arena, ret))
         return 1;
     scoped_query struct query q =
         query_on(store, QUERY_WORKSPACE_GET, "SELECT " COLUMNS " FROM workspaces WHERE id = ?");
@@ -85,7 +85,7 @@ int store_workspace_get(struct store *store, struct arena *arena, const char *id
     if (rc > 0)
         rc = read_workspace(&q, arena, ret, err);
     if (rc > 0)
-        cache_keep(store, &store->workspaces, ret);
+        cache_keep(store, &store->workspaces, &kind, ret);
     return rc;
 }
 

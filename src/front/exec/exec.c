@@ -12,8 +12,8 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "front/core/quota.h"
+#include "front/exec/mode.h"
 #include "front/exec/output.h"
-#include "front/plans/make.h"
 #include "json/result.h"
 
 enum {
@@ -66,7 +66,7 @@ struct job *job_new(struct front *front, const char *id, const char *workspace, 
     strncpy(job->id, id, sizeof(job->id) - 1);
     strncpy(job->workspace, workspace, sizeof(job->workspace) - 1);
     strncpy(job->owner, owner, sizeof(job->owner) - 1);
-    if (quota_job_made(job) < 0) {
+    if (quota_use_begin(&job->quota, front, owner) < 0) {
         free(job);
         return NULL;
     }
@@ -237,7 +237,7 @@ void job_free(struct job *job)
     pipe_close(&job->err);
     close_input(job);
     output_leave(job);
-    quota_job_freed(job);
+    quota_use_end(&job->quota);
     spool_close(&job->spool);
     json_decref(job->result_json);
     free(job->result.denials);
@@ -442,7 +442,7 @@ void job_run(struct job *job, int *fds, size_t n, uint64_t flags)
         watch_pipe(&job->out);
     if (job->err.fd >= 0 && !(flags & EXEC_OVER))
         watch_pipe(&job->err);
-    quota_job_answered(job);
+    quota_use_answered(&job->quota);
     if (job->state == JOB_ASKED)
         job->state = JOB_RUNNING;
     if (job->input_ends || backlog_left(&job->backlog) > 0)
@@ -519,9 +519,16 @@ void job_settle(struct job *job, int unrecorded)
     job->settled = true;
     job->unrecorded = unrecorded;
     if (job->held)
-        plan_job_settled(job);
+        job->front->exec_mode->settled(job);
     check_drained(job); /* which does not free it: EVENT_GONE is still to come */
     write_end(job);
+}
+
+void job_hold(struct job *job, const char *plan, bool keep_open)
+{
+    strncpy(job->plan, plan, sizeof(job->plan) - 1);
+    job->plan_stays_open = keep_open;
+    job->held = true;
 }
 
 void job_let_go(struct job *job)
@@ -536,7 +543,7 @@ void job_gone(struct job *job)
         pipe_close(&job->out);
     if (job->err.empty)
         pipe_close(&job->err);
-    quota_job_gone(job);
+    quota_use_gone(&job->quota);
     job->gone = true;
     free_if_over(job);
 }

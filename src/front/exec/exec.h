@@ -17,7 +17,7 @@
 
 #include "base/buf.h"
 #include "base/events.h"
-#include "front/core/front.h"
+#include "front/core/quota.h"
 #include "front/exec/input.h"
 #include "front/exec/spool.h"
 #include "protocol/broker.h"
@@ -70,9 +70,8 @@ struct job {
     void *room_context;
     bool input_ends; /* close it when that is empty */
     struct follower *followers;
-    struct tenant *tenant; /* whose quotas it counts for */
-    struct awake *waking;  /* while it is asked for */
-    uint64_t counted;      /* bytes of its spool, in those sums */
+    struct quota_use quota;
+    uint64_t counted;  /* bytes of its spool, in the sums of its owner */
     char *row_command; /* JSON, what was asked for, while the row is to be written: job_keep_row */
     char row_actor[FRONT_ID + 8];
     char plan[28];        /* whose layer it wrote to; "": none */
@@ -109,6 +108,9 @@ void job_fail(struct job *job, const struct err *err);
 void job_end(struct job *job, const struct ended_message *ended);
 void job_settle(struct job *job, int unrecorded);
 void job_gone(struct job *job);
+/* A command of a plan has been asked for: its end, which closes the plan unless that is kept open,
+ * is held back until that is done (struct exec_mode). */
+void job_hold(struct job *job, const char *plan, bool keep_open);
 /* Nothing holds back its end any more. May free it. */
 void job_let_go(struct job *job);
 

@@ -135,7 +135,7 @@ static bool is_over(struct front *front, struct tenant *t)
 
 static void count(struct job *job, uint64_t bytes)
 {
-    job->tenant->output_running += bytes - job->counted;
+    job->quota.tenant->output_running += bytes - job->counted;
     job->front->output_running += bytes - job->counted;
     job->counted = bytes;
 }
@@ -145,7 +145,7 @@ void output_grew(struct job *job)
     if (!is_counted(job->front))
         return;
     count(job, spool_kept(&job->spool));
-    if (!is_over(job->front, job->tenant))
+    if (!is_over(job->front, job->quota.tenant))
         return;
     spool_tighten(&job->spool, LEAST_KEPT);
     count(job, spool_kept(&job->spool));
@@ -153,13 +153,13 @@ void output_grew(struct job *job)
 
 void output_leave(struct job *job)
 {
-    if (!job->has_spool || !job->tenant || !is_counted(job->front))
+    if (!job->has_spool || !job->quota.tenant || !is_counted(job->front))
         return;
     uint64_t bytes = spool_kept(&job->spool);
     count(job, 0);
     if (!find(job->front, job->id))
         keep(job->front, job->id, job->owner, bytes, true);
-    (void)is_over(job->front, job->tenant);
+    (void)is_over(job->front, job->quota.tenant);
 }
 
 void output_removed(struct front *front, const char *exec)

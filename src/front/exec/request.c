@@ -5,8 +5,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
-#include "front/core/links.h"
-#include "front/workspaces/template_routes.h"
+#include "front/exec/mode.h"
 #include "policy/policy.h"
 
 enum {
@@ -152,7 +151,7 @@ static bool read_input(struct call *call, struct exec_wish *wish)
         call_bad_field(call, "stdin", "at most 4 MiB; post more to …/stdin");
         return false;
     }
-    wish->message.input = wish->input || wish->input_open;
+    wish->sandbox.message.input = wish->input || wish->input_open;
     return true;
 }
 
@@ -231,66 +230,6 @@ static bool read_limits(struct call *call, struct carrel_spec *spec)
     return true;
 }
 
-static const char *const *mounts_of(struct call *call, const struct policy *policy)
-{
-    const char **list = arena_alloc(&call->arena, (3 * policy->mount_count + 1) * sizeof(*list));
-
-    for (size_t i = 0; list && i < policy->mount_count; i++) {
-        const struct carrel_mount *mount = &policy->mounts[i];
-        list[3 * i] = mount->source;
-        list[3 * i + 1] = mount->target ? mount->target : mount->source;
-        list[3 * i + 2] = mount->writable ? "rw" : "ro";
-    }
-    return list;
-}
-
-/* Puts the request under the policy: nothing in it goes beyond. */
-static bool apply_policy(struct call *call, struct carrel_spec *spec, struct exec_wish *wish)
-{
-    struct policy *policy = arena_alloc(&call->arena, sizeof(*policy));
-    struct exec_message *m = &wish->message;
-    struct carrel_limits own = spec->limits;
-    struct err err;
-
-    if (!policy)
-        return out_of_memory(call);
-    spec->env = m->env;
-    if (policy_parse(policy, &call->arena, call->workspace.policy, strlen(call->workspace.policy),
-                     &err) < 0 ||
-        policy_apply(policy, &call->arena, spec, &err) < 0) {
-        call_fail(call, &err);
-        return false;
-    }
-    bool as_root = policy->user == CARREL_USER_ROOT; /* decided when the sandbox is made */
-    if (as_root && spec->user == CARREL_USER_USER) {
-        call_bad_field(call, "user", "\"root\" here, as the workspace's policy says");
-        return false;
-    }
-    m->env = spec->env;
-    m->timeout_ms = spec->timeout_ms;
-    m->limits = own;
-    wish->output_bytes = spec->output_bytes;
-    m->boundary = (struct boundary_message){.level = CARREL_LEVEL_NS,
-                                            .net = policy->net,
-                                            .user = policy->user,
-                                            .limits = policy->limits,
-                                            .tmp_bytes = policy->tmp_bytes,
-                                            .tmp_exec = policy->tmp_exec,
-                                            .mounts = mounts_of(call, policy)};
-    m->boundary.template = call->workspace.template;
-    if (*call->workspace.template &&
-        !template_env(call, call->workspace.template, &m->boundary.env))
-        return false;
-    if (!links_apply(call, &m->boundary))
-        return false;
-    m->bucket = call->workspace.bucket;
-    m->workspace = call->workspace.id;
-    m->actor = call->actor.name;
-    m->request = call->id;
-    m->plan = "";
-    return true;
-}
-
 bool exec_wish_read(struct call *call, struct exec_wish *ret)
 {
     static const char *const known[] = {
@@ -299,15 +238,15 @@ bool exec_wish_read(struct call *call, struct exec_wish *ret)
         "background", "mode", "plan",       "keep_open", NULL};
     struct carrel_spec spec = {0};
 
-    *ret = (struct exec_wish){.message = {.cwd = "/"}};
-    if (!fields_known(call, call->body, known) || !read_command(call, &ret->message) ||
-        !field_text(call, call->body, "cwd", 4096, &ret->message.cwd) ||
-        !read_env(call, &ret->message) || !read_terminal(call, &ret->message) ||
+    *ret = (struct exec_wish){.sandbox.message.cwd = "/"};
+    if (!fields_known(call, call->body, known) || !read_command(call, &ret->sandbox.message) ||
+        !field_text(call, call->body, "cwd", 4096, &ret->sandbox.message.cwd) ||
+        !read_env(call, &ret->sandbox.message) || !read_terminal(call, &ret->sandbox.message) ||
         !read_input(call, ret) || !read_answer(call, ret) || !read_user(call, &spec) ||
-        !read_limits(call, &spec) || !plan_wish_read(call, &ret->plan) ||
-        !apply_policy(call, &spec, ret))
+        !read_limits(call, &spec) || !call->front->exec_mode->read(call, &ret->sandbox.plan) ||
+        !boundary_apply(call, &spec, &ret->sandbox))
         return false;
-    ret->message.plan = ret->plan.id;
+    ret->sandbox.message.plan = ret->sandbox.plan.id;
     ret->shown = json_object();
     static const char *const kept[] = {"command",    "argv",       "cwd", "pty",
                                        "background", "timeout_ms", "mode"};
@@ -316,38 +255,16 @@ bool exec_wish_read(struct call *call, struct exec_wish *ret)
         if (value && !json_is_null(value))
             json_object_set(ret->shown, kept[i], value);
     }
-    if (ret->plan.is_plan)
-        json_object_set_new(ret->shown, "plan", json_string(ret->plan.id));
+    if (ret->sandbox.plan.is_plan)
+        json_object_set_new(ret->shown, "plan", json_string(ret->sandbox.plan.id));
     return true;
-}
-
-bool exec_wish_wake(struct call *call, const char *const *argv, struct exec_wish *ret)
-{
-    struct carrel_spec spec = {0};
-
-    *ret = (struct exec_wish){.message = {.cwd = "/", .argv = argv}, .streamed = true};
-    ret->message.env = arena_alloc(&call->arena, sizeof(char *));
-    return apply_policy(call, &spec, ret);
 }
 
 bool exec_wish_own(struct call *call, const char *const *argv, struct exec_wish *ret)
 {
-    if (!exec_wish_wake(call, argv, ret))
+    *ret = (struct exec_wish){.streamed = true};
+    if (!boundary_wake(call, argv, &ret->sandbox))
         return false;
     ret->shown = json_pack("{s:s}", "command", argv[0]);
     return true;
-}
-
-struct quota_wish exec_wish_quota(const struct call *call, const struct exec_wish *wish)
-{
-    const struct exec_message *m = &wish->message;
-
-    /* The sandbox of a plan is another one than the workspace's. */
-    const char *name = wish->plan.is_plan ? wish->plan.quota_name : m->workspace;
-
-    return (struct quota_wish){.workspace = name,
-                               .owner = call->workspace.owner,
-                               .memory_bytes = m->boundary.limits.memory_bytes,
-                               .pids = m->boundary.limits.pids,
-                               .starts_nothing = call->planned && !wish->plan.is_plan};
 }

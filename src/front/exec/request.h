@@ -2,14 +2,11 @@
 /* The body of POST …/exec, checked and put under the workspace's policy. */
 #pragma once
 
-#include "front/core/call.h"
-#include "front/core/quota.h"
+#include "front/core/boundary.h"
 #include "front/exec/follow.h"
-#include "front/plans/routes.h"
-#include "protocol/broker.h"
 
 struct exec_wish {
-    struct exec_message message; /* all but exec */
+    struct sandbox_wish sandbox; /* with the message, and what it writes becomes a plan or not */
     const char *input;           /* for stdin, NULL: none */
     size_t input_n;
     bool input_open; /* more will be posted */
@@ -18,8 +15,6 @@ struct exec_wish {
     enum follow_format format;
     bool own;                    /* Carrel's own: the answer is its output, whole or cut off */
     void (*then)(struct call *); /* called when it runs; NULL: nobody */
-    struct plan_wish plan;       /* what it writes becomes a plan */
-    uint64_t output_bytes;       /* bound on the output; 0: none */
     json_t *shown;               /* what was asked, for the row and for listings */
 };
 
@@ -27,7 +22,3 @@ struct exec_wish {
 bool exec_wish_read(struct call *call, struct exec_wish *ret);
 /* One that Carrel itself makes: this command, nothing else of the body. */
 bool exec_wish_own(struct call *call, const char *const *argv, struct exec_wish *ret);
-/* Likewise for whoever needs no more than its sandbox: no command is run, so nothing is shown. */
-bool exec_wish_wake(struct call *call, const char *const *argv, struct exec_wish *ret);
-/* What its sandbox counts for. */
-struct quota_wish exec_wish_quota(const struct call *call, const struct exec_wish *wish);

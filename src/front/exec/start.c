@@ -11,6 +11,7 @@
 #include "front/core/router.h"
 #include "front/exec/exec.h"
 #include "front/exec/follow.h"
+#include "front/exec/mode.h"
 #include "front/exec/request.h"
 #include "front/exec/routes.h"
 #include "front/exec/start.h"
@@ -153,7 +154,7 @@ static int feed(struct asking *asking, struct err *err)
 
     if (wish->input)
         ignore(job_input(asking->job, wish->input, wish->input_n)); /* it may not want it */
-    if (wish->message.input && !wish->input_open)
+    if (wish->sandbox.message.input && !wish->input_open)
         job_end_input(asking->job);
     return wish->background || wish->streamed ? job_write_row(asking->job, err) : 0;
 }
@@ -184,10 +185,10 @@ static void answer_started(struct asking *asking)
         let_go(asking);
     } else if (asking->wish.background) {
         json_t *object = running_json(job);
-        if (asking->wish.plan.is_plan)
+        if (asking->wish.sandbox.plan.is_plan)
             json_object_set_new(
                 object, "plan",
-                json_pack("{s:s, s:s}", "id", asking->wish.plan.id, "state", "open"));
+                json_pack("{s:s, s:s}", "id", asking->wish.sandbox.plan.id, "state", "open"));
         let_go(asking);
         call_json(call, 202, object);
     } else if (asking->wish.streamed) {
@@ -207,7 +208,7 @@ static void exec_started(struct follower *follower, const struct err *failed)
     asking->waiting = false;
     if (failed) {
         asking->job = NULL; /* freed by whoever tells */
-        plan_wish_fail(call, &asking->wish.plan);
+        call->front->exec_mode->failed(call, &asking->wish.sandbox.plan);
         let_go(asking);
         call_fail(call, failed);
     } else if (job_keep_row(job, call->actor.name, asking->wish.shown) < 0) {
@@ -285,7 +286,7 @@ static void drop_wish(struct call *call, struct asking *asking)
 static void give_up(struct call *call, struct asking *asking)
 {
     drop_wish(call, asking);
-    plan_wish_fail(call, &asking->wish.plan);
+    call->front->exec_mode->failed(call, &asking->wish.sandbox.plan);
     call_error(call, 400, "invalid_request",
                "command, environment, mounts or working directory are larger than a command may "
                "have (32768 arguments, 4096 variables, paths of 4095 bytes, 4 MB in all)");
@@ -299,21 +300,22 @@ static void ask(struct call *call, struct asking *asking)
     struct buf b;
 
     make_id('x', id);
-    if (asking->wish.plan.is_plan
-            ? !plan_wish_begin(call, &asking->wish.plan, id, asking->wish.shown)
-            : (!asking->wish.own || asking->wish.then) && plan_locks_base(call)) {
+    const struct plan_wish *plan = &asking->wish.sandbox.plan;
+    bool writes = plan->is_plan || !asking->wish.own || asking->wish.then;
+    if (writes && !front->exec_mode->begin(call, plan, id, asking->wish.shown)) {
         drop_wish(call, asking);
         return;
     }
-    asking->wish.message.exec = id;
-    asking->wish.message.quiet =
+    asking->wish.sandbox.message.exec = id;
+    asking->wish.sandbox.message.quiet =
         !asking->wish.background && !asking->wish.streamed && !asking->wish.then;
     buf_init(&b, MESSAGE_MAX);
     struct job *job = job_new(front, id, call->workspace.id, call->workspace.owner);
-    const struct quota_wish wish = exec_wish_quota(asking->call, &asking->wish);
-    uint64_t tag =
-        job && quota_ask(job, &wish) == 0 ? link_expect(front->link, heard_start, job) : 0;
-    protocol_pack_exec(&b, tag, &asking->wish.message);
+    const struct quota_wish wish = boundary_quota(asking->call, &asking->wish.sandbox);
+    uint64_t tag = job && quota_use_ask(&job->quota, &wish) == 0
+                       ? link_expect(front->link, heard_start, job)
+                       : 0;
+    protocol_pack_exec(&b, tag, &asking->wish.sandbox.message);
     if (!tag || buf_done(&b) < 0 || !is_agreed(&b, &call->arena)) {
         buf_clear(&b);
         if (tag)
@@ -323,9 +325,9 @@ static void ask(struct call *call, struct asking *asking)
         give_up(call, asking);
         return;
     }
-    job->most_output = asking->wish.output_bytes;
-    if (asking->wish.plan.is_plan)
-        plan_holds_job(job, asking->wish.plan.id, asking->wish.plan.keep_open);
+    job->most_output = asking->wish.sandbox.output_bytes;
+    if (asking->wish.sandbox.plan.is_plan)
+        job_hold(job, asking->wish.sandbox.plan.id, asking->wish.sandbox.plan.keep_open);
     asking->job = job;
     asking->waiting = true;
     call->pending++;
@@ -345,7 +347,7 @@ static void ask(struct call *call, struct asking *asking)
 static bool must_wait(struct asking *asking, const struct asking *end)
 {
     const struct front *front = asking->call->front;
-    const struct quota_wish wish = exec_wish_quota(asking->call, &asking->wish);
+    const struct quota_wish wish = boundary_quota(asking->call, &asking->wish.sandbox);
 
     quota_check(front, &wish, &asking->answer);
     if (asking->answer.wait != QUOTA_NOTHING)
@@ -544,7 +546,7 @@ void execs_own(struct call *call, const char *const *argv, void (*then)(struct c
     asking->wish.own = true;
     asking->wish.then = then;
     asking->wish.streamed = !then;
-    asking->wish.message.input = asking->wish.input_open = then != NULL;
+    asking->wish.sandbox.message.input = asking->wish.input_open = then != NULL;
     asking->follower =
         (struct follower){.started = exec_started, .output = no_output, .drained = plain_drained};
     asking->argv = argv;
@@ -591,7 +593,7 @@ void execs_script(struct call *call, const struct exec_script *script)
     }
     if (!may_start(call) || !exec_wish_own(call, script->argv, &asking->wish))
         return;
-    uint64_t *timeout_ms = &asking->wish.message.timeout_ms;
+    uint64_t *timeout_ms = &asking->wish.sandbox.message.timeout_ms;
     if (!*timeout_ms || *timeout_ms > script->timeout_ms)
         *timeout_ms = script->timeout_ms;
     json_object_set_new(asking->wish.shown, "command", json_string(script->shown));

@@ -9,11 +9,10 @@
 
 #include "base/clock.h"
 #include "front/core/live.h"
-#include "front/core/planned.h"
 #include "front/core/quota.h"
-#include "front/exec/request.h"
 #include "front/files/asleep.h"
 #include "front/files/servers.h"
+#include "front/plans/planned.h"
 
 enum {
     SMALL = 65536,          /* answered in one piece */
@@ -27,7 +26,7 @@ enum {
 struct file_call {
     struct call *call;
     struct files_stream *stream;
-    struct exec_wish wish;
+    struct sandbox_wish wish;
     struct files_message m; /* texts in the call's arena */
     const char *operation;
     json_t *paths; /* of a change to many, as far as they are recorded */
@@ -525,7 +524,7 @@ static const char *copy(struct call *call, const char *text)
 }
 
 /* Whether it may be done, and where: in the tree, or in the plan of an agent. False: answered. */
-static bool find_place(struct call *call, const char *operation, struct exec_wish *wish)
+static bool find_place(struct call *call, const char *operation, struct sandbox_wish *wish)
 {
     if (!call->planned)
         return !operation || !plan_locks_base(call);
@@ -557,14 +556,14 @@ bool file_call_begin(struct call *call, const struct files_message *m, const cha
         call_error(call, 409, "conflict", "the workspace is in the trash; undelete it first");
         return false;
     }
-    if (!exec_wish_wake(call, argv, &f->wish) || !find_place(call, operation, &f->wish)) {
+    if (!boundary_wake(call, argv, &f->wish) || !find_place(call, operation, &f->wish)) {
         free(f);
         return false;
     }
     char id[28];
     make_id('x', id);
     f->wish.message.exec = id;
-    const struct quota_wish whose = exec_wish_quota(call, &f->wish);
+    const struct quota_wish whose = boundary_quota(call, &f->wish);
     struct quota_answer quota = {.wait = QUOTA_NOTHING};
     if (!asleep_may_answer(&f->m, &f->wish.message)) /* else when it turns out to need one */
         quota_check_sandbox(call->front, &whose, &quota);

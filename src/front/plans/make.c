@@ -369,13 +369,6 @@ static void job_closed(void *context, const struct plan_outcome *outcome)
     job_let_go(job);
 }
 
-void plan_holds_job(struct job *job, const char *plan, bool keep_open)
-{
-    strncpy(job->plan, plan, sizeof(job->plan) - 1);
-    job->plan_stays_open = keep_open;
-    job->held = true;
-}
-
 void plan_job_settled(struct job *job)
 {
     struct ending *ending = job->plan_stays_open ? NULL : calloc(1, sizeof(*ending));

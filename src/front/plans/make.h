@@ -79,9 +79,7 @@ bool plan_policy_of(const struct store_workspace *w, struct arena *arena, struct
 const char *plan_details_text(struct arena *arena, const json_t *details);
 json_t *plan_details(const struct store_plan *row);
 
-/* A command of a plan has been asked for: its end closes the plan, unless it is kept open. */
-void plan_holds_job(struct job *job, const char *plan, bool keep_open);
-/* It has ended, and its records are on disk. */
+/* A command of a plan (job_hold) has ended, and its records are on disk. */
 void plan_job_settled(struct job *job);
 
 /* What a front before this one has left; the queue, and what is due. */

@@ -188,7 +188,7 @@ static void heard(void *context, struct answer *answer)
 
 static bool may_start(struct checking *c, struct err *err)
 {
-    const struct quota_wish wish = exec_wish_quota(c->call, &c->wish);
+    const struct quota_wish wish = boundary_quota(c->call, &c->wish.sandbox);
     struct quota_answer quota;
 
     quota_check(c->call->front, &wish, &quota);
@@ -201,8 +201,8 @@ static bool may_start(struct checking *c, struct err *err)
 static void start(struct checking *c)
 {
     struct call *call = c->call;
-    struct exec_message *m = &c->wish.message;
-    const struct quota_wish quota = exec_wish_quota(call, &c->wish);
+    struct exec_message *m = &c->wish.sandbox.message;
+    const struct quota_wish quota = boundary_quota(call, &c->wish.sandbox);
     struct err err;
     struct buf b;
     char id[PLAN_ID];
@@ -218,7 +218,7 @@ static void start(struct checking *c)
         return;
     }
     c->job = job_new(call->front, id, call->workspace.id, call->workspace.owner);
-    uint64_t tag = c->job && quota_ask(c->job, &quota) == 0
+    uint64_t tag = c->job && quota_use_ask(&c->job->quota, &quota) == 0
                        ? link_expect(call->front->link, heard, c->job)
                        : 0;
     buf_init(&b, 4000000);
@@ -342,9 +342,10 @@ void plan_check(struct call *call, const struct store_plan *row, plan_checked *t
     c->argv = json_incref(list);
     if (strcmp(row->origin, "run") != 0)
         snprintf(c->hash, sizeof(c->hash), "%s", row->hash);
-    c->wish.plan.is_plan = true;
+    c->wish.sandbox.plan.is_plan = true;
     make_id('p', c->copy);
-    snprintf(c->wish.plan.quota_name, sizeof(c->wish.plan.quota_name), "plan:%s", c->copy);
+    snprintf(c->wish.sandbox.plan.quota_name, sizeof(c->wish.sandbox.plan.quota_name), "plan:%s",
+             c->copy);
     m.texts[3] = c->copy;
     call->context = c;
     call->pending++; /* until the check has ended */

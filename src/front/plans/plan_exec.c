@@ -157,7 +157,7 @@ bool plan_wish_begin(struct call *call, const struct plan_wish *w, const char *e
     return w->is_new ? !plan_no_room(call) && add(call, w, exec, shown) : go_on(call, w, exec);
 }
 
-void plan_wish_fail(struct call *call, const struct plan_wish *w)
+static void plan_wish_fail(struct call *call, const struct plan_wish *w)
 {
     struct err err;
 
@@ -173,3 +173,16 @@ void plan_wish_fail(struct call *call, const struct plan_wish *w)
     (void)store_plan_remove(call->front->store, w->id, &err); /* the next start finds it */
     plan_drop_files(call->front, call->workspace.bucket, call->workspace.id, w->id);
 }
+
+static bool begin_exec(struct call *call, const struct plan_wish *w, const char *exec,
+                       json_t *shown)
+{
+    return w->is_plan ? plan_wish_begin(call, w, exec, shown) : !plan_locks_base(call);
+}
+
+const struct exec_mode plan_exec_mode = {
+    .read = plan_wish_read,
+    .begin = begin_exec,
+    .failed = plan_wish_fail,
+    .settled = plan_job_settled,
+};

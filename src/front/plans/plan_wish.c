@@ -3,8 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "front/core/front.h"
-#include "front/core/planned.h"
+#include "front/plans/planned.h"
 #include "protocol/broker.h"
 
 /* The plan, if one is named, is the one that all of it goes into anyway. */

@@ -3,9 +3,9 @@
  * with that all that runs beside it and could have been got at from there. Then it is woken once,
  * as its owner's doing: what its sandbox adds to the tree, the empty directories where things are
  * mounted, is there before an agent that only reads wakes it. */
-#include "front/core/planned.h"
 #include "front/core/quota.h"
 #include "front/exec/request.h"
+#include "front/plans/planned.h"
 #include "protocol/broker.h"
 
 enum {
@@ -49,18 +49,18 @@ static struct awake *ask(struct call *call)
     static const char *const argv[] = {"files", NULL};
     void (*refused)(struct call *, int, json_t *) = call->refused;
     struct quota_answer quota;
-    struct exec_wish wish;
+    struct sandbox_wish wish;
     struct buf b;
     char id[28];
 
     call->refused = ignore_refusal;
-    bool may = exec_wish_wake(call, argv, &wish);
+    bool may = boundary_wake(call, argv, &wish);
     call->refused = refused;
     if (!may)
         return NULL;
     make_id('x', id);
     wish.message.exec = id;
-    struct quota_wish whose = exec_wish_quota(call, &wish);
+    struct quota_wish whose = boundary_quota(call, &wish);
     whose.starts_nothing = true;
     quota_check_sandbox(call->front, &whose, &quota);
     struct awake *awake = quota.wait == QUOTA_NOTHING ? quota_wake(call->front, &whose) : NULL;

@@ -281,7 +281,7 @@ static bool look_at_open(void *context, const struct store_plan *row)
     struct job *job = job_find(front, row->exec);
 
     if (job && !job->drained)
-        plan_holds_job(job, row->id, row->keep_open);
+        job_hold(job, row->id, row->keep_open);
     if (job && job->settled)
         plan_job_settled(job);
     else if (!job && !row->keep_open && ended_by_itself(front, row->exec))

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "front/core/router.h"
+#include "front/exec/mode.h"
 #include "front/plans/make.h"
 
 extern const struct route plan_routes[];
@@ -35,23 +36,13 @@ void plan_answer(struct call *call, int status);
 typedef void plan_checked(struct call *call);
 void plan_check(struct call *call, const struct store_plan *row, plan_checked *then);
 
-/* An exec's body: "mode", "plan", "keep_open". */
-struct plan_wish {
-    bool is_plan;
-    bool keep_open;
-    bool is_new;
-    bool shared; /* planned.h: the open one of its key, begun if there is none */
-    const char *id;
-    char quota_name[FRONT_ID]; /* of its sandbox, as the broker tells it */
-};
-
-/* False: answered with what is wrong. */
+/* What the commands of front/exec ask of this room. */
+extern const struct exec_mode plan_exec_mode;
+/* Of its body. */
 bool plan_wish_read(struct call *call, struct plan_wish *ret);
 /* Its row, before its command is asked for. False: answered. */
 bool plan_wish_begin(struct call *call, const struct plan_wish *wish, const char *exec,
                      json_t *shown);
-/* The command could not be started. */
-void plan_wish_fail(struct call *call, const struct plan_wish *wish);
 /* Whether the workspace's policy keeps its tree as it is because a plan is open: answered. */
 bool plan_locks_base(struct call *call);
 /* Too many plans of the workspace wait: answered. */

@@ -17,9 +17,8 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "front/core/live.h"
-#include "front/core/planned.h"
-#include "front/exec/request.h"
 #include "front/files/servers.h"
+#include "front/plans/planned.h"
 #include "front/ports/routes.h"
 #include "http/forward.h"
 
@@ -46,7 +45,7 @@ struct proxy {
     unsigned port;
     char workspace[FRONT_ID];
     char sandbox[FRONT_ID]; /* as the broker names it: its own, or that of a plan */
-    struct exec_wish wish;
+    struct sandbox_wish wish;
     struct http_forward forward;
     char host[24];
     char prefix[40];
@@ -547,7 +546,7 @@ static void begin(struct call *call, const struct store_port *port, const struct
         call_error(call, 503, "unavailable", "out of memory");
         return;
     }
-    if (!exec_wish_wake(call, argv, &p->wish))
+    if (!boundary_wake(call, argv, &p->wish))
         return;
     p->wish.plan = *plan;
     p->wish.message.plan = plan->id;
@@ -563,7 +562,7 @@ static void begin(struct call *call, const struct store_port *port, const struct
     http_forward_request(&p->out, request, &p->forward);
     make_id('x', id);
     p->wish.message.exec = id;
-    const struct quota_wish whose = exec_wish_quota(call, &p->wish);
+    const struct quota_wish whose = boundary_quota(call, &p->wish);
     strncpy(p->sandbox, whose.workspace, sizeof(p->sandbox) - 1);
     p->connecting = files_begin(call->front, &whose, &m, &p->wish.message, &calls, p);
     call->piece = piece;

@@ -35,10 +35,9 @@ static struct cache_slot *slot_of(struct cache *cache, const char *name)
     return &cache->slots[(hash ^ (hash >> 16)) % CACHE_SLOTS];
 }
 
-bool cache_find(struct store *store, struct cache *cache, const char *name, struct arena *arena,
-                void *ret)
+bool cache_find(struct store *store, struct cache *cache, const struct cache_kind *kind,
+                const char *name, struct arena *arena, void *ret)
 {
-    const struct cache_kind *kind = cache->kind;
     const struct cache_slot *slot = slot_of(cache, name);
 
     if (slot->texts.n == 0 || slot->changes != sqlite3_total_changes64(store->durable) ||
@@ -72,9 +71,9 @@ static void own_texts(const struct cache_kind *kind, struct cache_slot *slot)
     }
 }
 
-void cache_keep(struct store *store, struct cache *cache, const void *row)
+void cache_keep(struct store *store, struct cache *cache, const struct cache_kind *kind,
+                const void *row)
 {
-    const struct cache_kind *kind = cache->kind;
     struct cache_slot *slot = slot_of(cache, text_at(row, kind->name));
 
     buf_clear(&slot->texts);

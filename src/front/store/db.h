@@ -127,7 +127,6 @@ struct cache_slot {
 };
 
 struct cache {
-    const struct cache_kind *kind;
     struct cache_slot slots[CACHE_SLOTS];
 };
 
@@ -139,13 +138,12 @@ struct store {
     struct cache workspaces;
 };
 
-extern const struct cache_kind cache_keys;       /* front/core/key_rows.c */
-extern const struct cache_kind cache_workspaces; /* front/core/workspace_rows.c */
 /* True and the row of that name, its texts copied; false: ask the database. */
-bool cache_find(struct store *store, struct cache *cache, const char *name, struct arena *arena,
-                void *ret);
+bool cache_find(struct store *store, struct cache *cache, const struct cache_kind *kind,
+                const char *name, struct arena *arena, void *ret);
 /* What the database has just said. */
-void cache_keep(struct store *store, struct cache *cache, const void *row);
+void cache_keep(struct store *store, struct cache *cache, const struct cache_kind *kind,
+                const void *row);
 void cache_clear(struct cache *cache);
 
 /* schema.c */

@@ -25,8 +25,6 @@ int store_open(struct store **ret, const char *path, struct err *err)
 
     if (!store)
         return err_set(err, ERR_LIMIT, ENOMEM, "open '%s'", path);
-    store->keys.kind = &cache_keys;
-    store->workspaces.kind = &cache_workspaces;
     if (db_open(&store->durable, path, "FULL", err) < 0) {
         store_close(store);
         return -1;

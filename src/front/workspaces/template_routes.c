@@ -137,39 +137,6 @@ void template_refuse_name(struct call *call, const char *name)
 
 /* --- what it says --- */
 
-bool template_env(struct call *call, const char *id, const char *const **ret)
-{
-    struct store_template t;
-    const char *name;
-    json_t *value;
-    struct err err;
-    size_t n = 0;
-    int found = store_template_get(call->front->store, &call->arena, id, &t, &err);
-
-    if (found < 1) {
-        if (found == 0)
-            err_set(&err, ERR_IO, 0, "the template of the workspace is gone");
-        call_fail(call, &err);
-        return false;
-    }
-    json_t *spec = json_parsed(t.spec);
-    json_t *env = json_object_get(spec, "env");
-    const char **list = arena_alloc(&call->arena, (json_object_size(env) + 1) * sizeof(*list));
-    json_object_foreach(env, name, value)
-    {
-        char *text =
-            list ? arena_printf(&call->arena, "%s=%s", name, json_string_value(value)) : NULL;
-        if (text)
-            list[n++] = text;
-    }
-    bool whole = list && n == json_object_size(env);
-    json_decref(spec);
-    if (!whole)
-        call_error(call, 413, "too_large", "the template's environment is too large");
-    *ret = list;
-    return whole;
-}
-
 /* NULL: nothing is started. */
 static const char *start_of(struct call *call, const char *id)
 {

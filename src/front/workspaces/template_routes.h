@@ -12,8 +12,6 @@ bool template_name_is_free(struct call *call, const char *name, const char *work
 bool template_name_take(struct call *call, const char *name, struct change *change);
 /* ... which is answered so. */
 void template_refuse_name(struct call *call, const char *name);
-/* "NAME=value" of what it says for all on it, in the call's arena. False: answered. */
-bool template_env(struct call *call, const char *id, const char *const **ret);
 /* Whether it says what is to be started in each sandbox. */
 bool template_starts(struct call *call, const char *id);
 /* The sandbox of a workspace lives: starts what its template says. */

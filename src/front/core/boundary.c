@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "front/core/boundary.h"
+
+#include <string.h>
+
+#include "front/core/links.h"
+#include "policy/policy.h"
+
+static const char *const *mounts_of(struct call *call, const struct policy *policy)
+{
+    const char **list = arena_alloc(&call->arena, (3 * policy->mount_count + 1) * sizeof(*list));
+
+    for (size_t i = 0; list && i < policy->mount_count; i++) {
+        const struct carrel_mount *mount = &policy->mounts[i];
+        list[3 * i] = mount->source;
+        list[3 * i + 1] = mount->target ? mount->target : mount->source;
+        list[3 * i + 2] = mount->writable ? "rw" : "ro";
+    }
+    return list;
+}
+
+/* "NAME=value" of what the template says for all that stand on it. False: answered. */
+static bool template_env(struct call *call, const char *id, const char *const **ret)
+{
+    struct store_template t;
+    const char *name;
+    json_t *value;
+    struct err err;
+    size_t n = 0;
+    int found = store_template_get(call->front->store, &call->arena, id, &t, &err);
+
+    if (found < 1) {
+        if (found == 0)
+            err_set(&err, ERR_IO, 0, "the template of the workspace is gone");
+        call_fail(call, &err);
+        return false;
+    }
+    json_t *spec = json_parsed(t.spec);
+    json_t *env = json_object_get(spec, "env");
+    const char **list = arena_alloc(&call->arena, (json_object_size(env) + 1) * sizeof(*list));
+    json_object_foreach(env, name, value)
+    {
+        char *text =
+            list ? arena_printf(&call->arena, "%s=%s", name, json_string_value(value)) : NULL;
+        if (text)
+            list[n++] = text;
+    }
+    bool whole = list && n == json_object_size(env);
+    json_decref(spec);
+    if (!whole)
+        call_error(call, 413, "too_large", "the template's environment is too large");
+    *ret = list;
+    return whole;
+}
+
+bool boundary_apply(struct call *call, struct carrel_spec *spec, struct sandbox_wish *wish)
+{
+    struct policy *policy = arena_alloc(&call->arena, sizeof(*policy));
+    struct exec_message *m = &wish->message;
+    struct carrel_limits own = spec->limits;
+    struct err err;
+
+    if (!policy) {
+        call_error(call, 413, "too_large", "the request is too large");
+        return false;
+    }
+    spec->env = m->env;
+    if (policy_parse(policy, &call->arena, call->workspace.policy, strlen(call->workspace.policy),
+                     &err) < 0 ||
+        policy_apply(policy, &call->arena, spec, &err) < 0) {
+        call_fail(call, &err);
+        return false;
+    }
+    bool as_root = policy->user == CARREL_USER_ROOT; /* decided when the sandbox is made */
+    if (as_root && spec->user == CARREL_USER_USER) {
+        call_bad_field(call, "user", "\"root\" here, as the workspace's policy says");
+        return false;
+    }
+    m->env = spec->env;
+    m->timeout_ms = spec->timeout_ms;
+    m->limits = own;
+    wish->output_bytes = spec->output_bytes;
+    m->boundary = (struct boundary_message){.level = CARREL_LEVEL_NS,
+                                            .net = policy->net,
+                                            .user = policy->user,
+                                            .limits = policy->limits,
+                                            .tmp_bytes = policy->tmp_bytes,
+                                            .tmp_exec = policy->tmp_exec,
+                                            .mounts = mounts_of(call, policy)};
+    m->boundary.template = call->workspace.template;
+    if (*call->workspace.template &&
+        !template_env(call, call->workspace.template, &m->boundary.env))
+        return false;
+    if (!links_apply(call, &m->boundary))
+        return false;
+    m->bucket = call->workspace.bucket;
+    m->workspace = call->workspace.id;
+    m->actor = call->actor.name;
+    m->request = call->id;
+    m->plan = "";
+    return true;
+}
+
+bool boundary_wake(struct call *call, const char *const *argv, struct sandbox_wish *ret)
+{
+    struct carrel_spec spec = {0};
+
+    *ret = (struct sandbox_wish){.message = {.cwd = "/", .argv = argv}};
+    ret->message.env = arena_alloc(&call->arena, sizeof(char *));
+    return boundary_apply(call, &spec, ret);
+}
+
+struct quota_wish boundary_quota(const struct call *call, const struct sandbox_wish *wish)
+{
+    const struct exec_message *m = &wish->message;
+
+    /* The sandbox of a plan is another one than the workspace's. */
+    const char *name = wish->plan.is_plan ? wish->plan.quota_name : m->workspace;
+
+    return (struct quota_wish){.workspace = name,
+                               .owner = call->workspace.owner,
+                               .memory_bytes = m->boundary.limits.memory_bytes,
+                               .pids = m->boundary.limits.pids,
+                               .starts_nothing = call->planned && !wish->plan.is_plan};
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What sandbox the commands, the calls on files and the ports of a call's workspace get: its
+ * policy, template and links, as the broker is told. */
+#pragma once
+
+#include "front/core/call.h"
+#include "front/core/quota.h"
+#include "protocol/broker.h"
+
+/* Where what is written goes: into the tree, or into a plan. */
+struct plan_wish {
+    bool is_plan;
+    bool keep_open;
+    bool is_new;
+    bool shared; /* plans/planned.h: the open one of its key, begun if there is none */
+    const char *id;
+    char quota_name[FRONT_ID]; /* of its sandbox, as the broker tells it */
+};
+
+struct sandbox_wish {
+    struct exec_message message; /* all but exec */
+    struct plan_wish plan;
+    uint64_t output_bytes; /* bound on the output of a command; 0: none */
+};
+
+/* Puts what is asked under the workspace's policy: nothing in it goes beyond. False: answered. It
+ * lives as long as the call. */
+bool boundary_apply(struct call *call, struct carrel_spec *spec, struct sandbox_wish *wish);
+/* For whoever needs no more than the sandbox: no command is run. False: answered. */
+bool boundary_wake(struct call *call, const char *const *argv, struct sandbox_wish *ret);
+/* What that sandbox counts for. */
+struct quota_wish boundary_quota(const struct call *call, const struct sandbox_wish *wish);
