@@ -331,6 +331,30 @@ class Keys(RolesTest):
         self.assertEqual(404, self.daemon.request("DELETE", f"/v1/keys/{agent['id']}", key=bob).status)
         self.assertEqual(204, self.daemon.request("DELETE", f"/v1/keys/{agent['id']}", key=self.owner).status)
 
+    def test_a_key_revokes_itself_and_those_it_could_make(self):
+        def made(*scopes, by=None, **more):
+            answer = self.daemon.post("/v1/keys", {"owner": "alice", "scopes": list(scopes), **more}, key=by)
+            self.assertEqual(201, answer.status, answer.bytes)
+            return answer.json
+
+        for who in ("user", "owner"):
+            key = made(who)
+            for scopes, more in ((("owner",), {}), (("user",), {}), (("approve",), {}), (("read",), {}), (("approve", "read"), {}),
+                                 (("agent",), {"workspaces": ["*"]}), (("read", "user"), {})):
+                with self.subTest(who=who, revokes=scopes):
+                    other = made(*scopes, **more)
+                    answer = self.daemon.request("DELETE", f"/v1/keys/{other['id']}", key=key["key"])
+                    may = who == "owner" and not {"owner", "user"} & set(scopes)
+                    self.assertEqual(204 if may else 403, answer.status, answer.bytes)
+                    if not may:
+                        self.assertIn("itself", answer.json["error"]["message"])
+                        self.assertEqual(200, self.daemon.get("/v1/plans", key=other["key"]).status, "it is no good any more")
+                        self.assertEqual(204, self.daemon.request("DELETE", f"/v1/keys/{other['id']}").status)
+            admin = made("admin")
+            self.assertEqual(404, self.daemon.request("DELETE", f"/v1/keys/{admin['id']}", key=key["key"]).status)
+            self.assertEqual(204, self.daemon.request("DELETE", f"/v1/keys/{key['id']}", key=key["key"]).status)
+            self.assertEqual(401, self.daemon.get("/v1/keys", key=key["key"]).status)
+
     def test_keys_outlive_the_one_that_made_them(self):
         reader = self.make_key(self.owner, "read")
         mine = [k["id"] for k in self.daemon.get("/v1/keys", key=self.owner).json["keys"] if k["scopes"] == ["owner"]][0]

@@ -35,6 +35,21 @@ TEST(an_agent_is_nothing_else_and_only_some_keys_are_for_some_workspaces)
     return 0;
 }
 
+TEST(who_makes_which)
+{
+    const unsigned lesser[] = {SCOPE_AGENT, SCOPE_APPROVE, SCOPE_READ, SCOPE_APPROVE | SCOPE_READ};
+    const unsigned greater[] = {SCOPE_OWNER, SCOPE_USER, SCOPE_ADMIN, SCOPE_READ | SCOPE_USER};
+    const unsigned nobody = SCOPE_USER | SCOPE_AGENT | SCOPE_APPROVE | SCOPE_READ;
+
+    for (size_t i = 0; i < LENGTH(lesser); i++)
+        CHECK(scopes_may_make(SCOPE_ADMIN, lesser[i]) && scopes_may_make(SCOPE_OWNER, lesser[i]) &&
+              !scopes_may_make(nobody, lesser[i]));
+    for (size_t i = 0; i < LENGTH(greater); i++)
+        CHECK(scopes_may_make(SCOPE_ADMIN, greater[i]) &&
+              !scopes_may_make(SCOPE_OWNER | nobody, greater[i]));
+    return 0;
+}
+
 TEST(what_is_lacking_is_named)
 {
     static const struct {

@@ -51,6 +51,13 @@ const char *scopes_refuse(unsigned bits, bool is_limited)
     return NULL;
 }
 
+bool scopes_may_make(unsigned maker, unsigned bits)
+{
+    const unsigned owners = SCOPE_AGENT | SCOPE_APPROVE | SCOPE_READ;
+
+    return (maker & SCOPE_ADMIN) || ((maker & SCOPE_OWNER) && !(bits & ~owners));
+}
+
 const char *scopes_wanted(unsigned any, char *text, size_t size)
 {
     size_t left = 0;

@@ -18,6 +18,8 @@ unsigned scope_by_name(const char *name);
 bool scope_at(size_t i, unsigned bits, const char **ret);
 /* NULL when a key may have these together and be limited to workspaces like that; else why not. */
 const char *scopes_refuse(unsigned bits, bool is_limited);
+/* Whether a key with the scopes `maker` makes keys with these, and so takes them away again. */
+bool scopes_may_make(unsigned maker, unsigned bits);
 /* What a key lacks that has none of these, in words: "'owner' or 'agent'". */
 const char *scopes_wanted(unsigned any, char *text, size_t size);
 

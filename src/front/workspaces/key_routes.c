@@ -89,9 +89,7 @@ static bool read_scopes(struct call *call, unsigned *ret)
 /* An owner's key makes keys under its own name, and none that could make others. */
 static bool read_owner(struct call *call, unsigned bits, const char **ret)
 {
-    bool is_admin = (call->actor.scopes & SCOPE_ADMIN) != 0;
-
-    *ret = is_admin ? NULL : call->actor.owner;
+    *ret = call->actor.scopes & SCOPE_ADMIN ? NULL : call->actor.owner;
     if (!field_text(call, call->body, "owner", PROTOCOL_ID, ret))
         return false;
     if (!*ret || !protocol_id_is_valid(*ret))
@@ -100,7 +98,7 @@ static bool read_owner(struct call *call, unsigned bits, const char **ret)
         call_error(call, 403, "forbidden",
                    "this key makes keys of '%s' only; an administrator makes those of others",
                    call->actor.owner);
-    else if (!is_admin && (bits & ~(unsigned)(SCOPE_AGENT | SCOPE_APPROVE | SCOPE_READ)))
+    else if (!scopes_may_make(call->actor.scopes, bits))
         call_error(call, 403, "forbidden",
                    "this key makes keys with the scopes 'agent', 'approve' and 'read'; an "
                    "administrator makes the others");
@@ -272,6 +270,14 @@ static void recorded_revoke(struct call *call, struct answer *answer)
     call_empty(call);
 }
 
+/* Itself, and those that it could make: who works with a key of less does not shut out who decides
+ * about that work. */
+static bool may_revoke(const struct call *call, const struct store_key *key)
+{
+    return strcmp(key->id, call->actor.key) == 0 ||
+           scopes_may_make(call->actor.scopes, key->scopes);
+}
+
 void keys_revoke(struct call *call)
 {
     struct store_key key;
@@ -283,6 +289,13 @@ void keys_revoke(struct call *call)
     else if (found == 0 || key.revoked_ms || !actor_is_of(&call->actor, key.owner) ||
              ((key.scopes & SCOPE_ADMIN) && !(call->actor.scopes & SCOPE_ADMIN)))
         call_error(call, 404, "not_found", "there is no key '%s'", call->params[0]);
+    else if (!may_revoke(call, &key))
+        call_error(call, 403, "forbidden",
+                   "this key revokes itself%s; an administrator revokes key '%s'",
+                   call->actor.scopes & SCOPE_OWNER
+                       ? " and keys with the scopes 'agent', 'approve' and 'read'"
+                       : " and no other",
+                   key.id);
     else
         call_record(call, "", "key.revoke", "ok", json_pack("{s:s}", "key", key.id),
                     recorded_revoke);
