@@ -390,14 +390,16 @@ class Decisions(RolesTest):
                   "another owner's key": self.daemon.key("alice", ("owner",))}
         for who, key in people.items():
             plan = self.plan(self.agent, who.replace(" ", "-"))
-            for no, other in (("itself", self.agent), ("another agent", second), ("reader", reader)):
+            self.assertEqual((404, "plan_not_found"), self.approve(plan, second), "another agent")
+            self.assertEqual((404, "plan_not_found"), self.ask(plan, "reject", second), "another agent")
+            for no, other in (("itself", self.agent), ("reader", reader)):
                 self.assertEqual((403, "approval_refused"), self.approve(plan, other), no)
                 self.assertEqual((403, "approval_refused"), self.ask(plan, "reject", other), no)
             self.assertEqual((403, "approval_required"), self.ask(plan, "apply", self.agent))
             self.assertEqual((200, "approved"), self.approve(plan, key), who)
             self.assertEqual((200, "applied"), self.ask(plan, "apply", self.agent), who)
         refused = [r for r in self.daemon.audit() if r["operation"] in ("plan.approve", "plan.reject") and r["result"] == "refused"]
-        self.assertEqual(6 * len(people), len(refused))
+        self.assertEqual(4 * len(people), len(refused))
 
     def test_nobody_approves_what_the_same_key_has_made_nor_by_a_key_of_its_making(self):
         plan = self.plan(self.owner)
@@ -405,6 +407,60 @@ class Decisions(RolesTest):
             self.assertEqual((403, "approval_refused"), self.approve(plan, key), who)
         self.assertEqual((404, "not_found"), self.approve(plan, self.daemon.key("bob", ("approve",))))
         self.assertEqual((200, "approved"), self.approve(plan, self.daemon.key("alice", ("approve",))))
+
+    def test_an_agent_sees_its_own_plans_and_of_others_not_whether_they_are_there(self):
+        second = self.make_key(self.owner, "agent", workspaces=["*"])
+        self.make("thread-1")
+        opened = self.daemon.execute("thread-1", "echo secret > owners", key=self.owner, mode="plan", keep_open=True)["plan"]["id"]
+        mine, theirs, owners = (self.plan(key, name) for key, name in ((self.agent, "mine"), (second, "theirs"), (self.owner, "owners")))
+        none = dict(mine, id="p" + "a" * 26)
+        for path in ("/v1/plans", "/v1/workspaces/thread-1/plans", "/v1/workspaces/thread-1/plans?state=closed", "/v1/plans?limit=1"):
+            self.assertEqual([mine["id"]], [p["id"] for p in self.daemon.get(path, key=self.agent).json["plans"]], path)
+        self.assertEqual([], self.daemon.get("/v1/plans?state=open", key=self.agent).json["plans"])
+        self.assertEqual({opened, mine["id"], theirs["id"], owners["id"]}, {p["id"] for p in self.daemon.get("/v1/plans", key=self.judge).json["plans"]})
+        calls = [("GET", "", None), ("GET", "?operations=1", None), ("GET", "/diff", None), ("GET", "/diff?path=a", None), ("DELETE", "", None)]
+        calls += [("POST", f"/{what}", {}) for what in "close verify apply undo cancel approve reject".split()]
+        calls += [("POST", "/verify", {"check": ["false"]})]
+        for method, path, body in calls:
+            answers = set()
+            for plan in (none["id"], opened, theirs["id"], owners["id"]):
+                answer = self.daemon.request(method, f"/v1/workspaces/thread-1/plans/{plan}{path}", body, key=self.agent)
+                answers.add((answer.status, answer.bytes.replace(plan.encode(), b"ID")))
+            with self.subTest(call=f"{method} {path}"):
+                self.assertEqual(1, len(answers), answers)
+                self.assertEqual(404, answers.pop()[0])
+        answers = set()
+        for plan in (none["id"], opened, theirs["id"]):
+            answer = self.daemon.post("/v1/workspaces/thread-1/exec", {"command": "cat owners", "mode": "plan", "plan": plan}, key=self.agent)
+            answers.add((answer.status, answer.bytes.replace(plan.encode(), b"ID")))
+        self.assertEqual([404], [status for status, _ in answers], answers)
+        for what in ("", "?operations=1", "/diff"):
+            self.assertEqual(200, self.daemon.get(f"/v1/workspaces/thread-1/plans/{mine['id']}{what}", key=self.agent).status)
+        self.assertEqual("closed", self.daemon.get(f"/v1/workspaces/thread-1/plans/{owners['id']}", key=self.owner).json["state"])
+
+    def test_no_key_takes_the_room_for_plans_of_the_others(self):
+        second, third = (self.make_key(self.owner, "agent", workspaces=["*"]) for _ in range(2))
+        self.make("thread-1")
+
+        def submit(key, expect):
+            answer = self.daemon.post("/v1/workspaces/thread-1/plans", [{"op": "create", "path": "a", "content": "x"}], key=key)
+            self.assertEqual((expect, "plan_limit" if expect == 413 else None),
+                             (answer.status, answer.code if expect == 413 else None), answer.bytes)
+        for _ in range(100):
+            submit(self.agent, 201)
+        submit(self.agent, 413)
+        run = {"command": "true", "mode": "plan"}
+        self.assertEqual(413, self.daemon.post("/v1/workspaces/thread-1/exec", run, key=self.agent).status)
+        for key in (second, third, self.owner, None):
+            for _ in range(10):
+                submit(key, 201)
+            submit(key, 413)
+        self.make("thread-2", policy={"plan": {"waiting_bytes": "80K"}})
+        big = {"command": "head -c 90000 /dev/zero > a", "mode": "plan"}
+        for key in (self.agent, second, self.owner):
+            for expect in (200, 413):
+                answer = self.daemon.post("/v1/workspaces/thread-2/exec", big, key=key)
+                self.assertEqual(expect, answer.status, answer.bytes)
 
     def test_an_agent_takes_nothing_back_that_a_person_approved(self):
         plan = self.plan(self.agent)
@@ -414,7 +470,7 @@ class Decisions(RolesTest):
         self.assertEqual((403, "forbidden"), self.ask(plan, "undo", self.agent, paths=["a"]))
         self.assertEqual((200, "undone"), self.ask(plan, "undo", self.owner))
         owners, own = self.plan(self.owner, "b"), self.plan(self.agent, "c")
-        for one, expected in ((owners, 403), (own, 200)):
+        for one, expected in ((owners, 404), (own, 200)):
             self.assertEqual(expected, self.daemon.request("DELETE", f"/v1/workspaces/thread-1/plans/{one['id']}", key=self.agent).status)
 
     def test_where_nobody_has_to_approve_an_agent_undoes(self):

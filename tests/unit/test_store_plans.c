@@ -120,6 +120,8 @@ enum {
     PLAN_DISK = 5000
 };
 
+static const char *plans_key = "k1";
+
 static int add_plan(const char *id, const char *workspace, const char *state, int64_t due_ms)
 {
     struct store_plan p = {.id = id,
@@ -127,7 +129,7 @@ static int add_plan(const char *id, const char *workspace, const char *state, in
                            .owner = "alice",
                            .state = state,
                            .origin = "run",
-                           .key = "k1",
+                           .key = plans_key,
                            .actor = "key:k1",
                            .principal = "alice",
                            .details = "{}",
@@ -235,16 +237,26 @@ TEST(of_the_plans_that_are_due_each_workspace_has_its_oldest)
 
 TEST(plans_are_counted_and_those_without_files_forgotten)
 {
-    uint64_t bytes = 0;
-    size_t n = 0;
+    struct store_undecided n;
 
     CHECK(new_store() == 0);
     CHECK(add_workspace("w1", "alice") == 0 && add_workspace("w2", "alice") == 0);
     CHECK(add_plan("p1", "w1", "applied", 0) == 0 && add_plan("p2", "w1", "discarded", 0) == 0);
     CHECK(add_plan("p3", "w1", "stale", 0) == 0 && add_plan("p4", "w1", "open", 0) == 0);
     CHECK(add_plan("p5", "w1", "queued", 1) == 0 && add_plan("p6", "w2", "open", 0) == 0);
-    CHECK(store_plans_count_undecided(store, "w1", &n, &bytes, &err) == 0 && n == 2);
-    CHECK(bytes == 2 * PLAN_DISK);
+    CHECK(store_plans_count_undecided(store, "w1", NULL, &n, &err) == 0);
+    CHECK(n.plans == 2 && n.bytes == 2 * PLAN_DISK);
+    plans_key = "";
+    CHECK(add_plan("p7", "w1", "pending", 0) == 0);
+    plans_key = "k1";
+    CHECK(store_plans_count_undecided(store, "w1", NULL, &n, &err) == 0);
+    CHECK(n.plans == 3 && n.bytes == 3 * PLAN_DISK);
+    CHECK(store_plans_count_undecided(store, "w1", "", &n, &err) == 0);
+    CHECK(n.plans == 1 && n.bytes == PLAN_DISK);
+    CHECK(store_plans_count_undecided(store, "w1", "k1", &n, &err) == 0 && n.plans == 2);
+    CHECK(store_plans_count_undecided(store, "w1", "k2", &n, &err) == 0);
+    CHECK(n.plans == 0 && n.bytes == 0);
+    CHECK(store_plan_remove(store, "p7", &err) == 0);
     CHECK(store_plan_drop(store, "p1", &err) == 0);
     plans_seen[0] = '\0';
     CHECK(store_plans_over(store, "w1", see_plan, NULL, &err) == 0);

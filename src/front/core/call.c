@@ -40,6 +40,11 @@ bool actor_may_see(const struct actor *actor, const char *owner, const char *wor
            (!actor_is_limited(actor) || scope_list_has(actor->workspaces, workspace));
 }
 
+bool actor_may_see_plan(const struct actor *actor, const char *key)
+{
+    return !actor_is_agent(actor) || strcmp(actor->key, key) == 0;
+}
+
 static void count(struct call *call, int status)
 {
     call->status = status;

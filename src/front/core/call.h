@@ -67,6 +67,9 @@ bool actor_is_of(const struct actor *actor, const char *owner);
 bool actor_is_limited(const struct actor *actor);
 /* Whether a model is behind the key, and no person: it never sets the boundary, nor decides. */
 bool actor_is_agent(const struct actor *actor);
+/* Whether it may know of a plan of a workspace that it sees, which the key of that id made: what is
+ * in one that is not applied yet is no agent's to read but its author's. */
+bool actor_may_see_plan(const struct actor *actor, const char *key);
 
 /* Answers; the call may be gone afterwards. */
 void call_json(struct call *call, int status, json_t *object);

@@ -55,14 +55,3 @@ bool planned_admits_exec(struct call *call, const struct store_exec *row)
                    "only on commands that it runs in its own plan");
     return own;
 }
-
-bool planned_admits_plan(struct call *call, const struct store_plan *row)
-{
-    bool own = strcmp(row->key, call->actor.key) == 0;
-
-    if (call->planned && !own)
-        call_error(call, 403, "forbidden",
-                   "the policy of this workspace says \"writes\": \"plan\", so an agent's key acts "
-                   "only on plans that it made");
-    return !call->planned || own;
-}

@@ -17,5 +17,3 @@ bool planned_is(const struct actor *actor, const struct store_workspace *w);
 bool planned_admits(struct call *call);
 /* Likewise a command that is to be written to, signalled, ended. */
 bool planned_admits_exec(struct call *call, const struct store_exec *row);
-/* Likewise a plan: that it is its own, and may be undone. */
-bool planned_admits_plan(struct call *call, const struct store_plan *row);

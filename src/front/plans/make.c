@@ -122,16 +122,22 @@ void plan_close(struct front *front, const struct plan_asked *asked)
 
 /* --- submitted --- */
 
-int plan_has_room(struct front *front, const char *workspace, const struct plan_policy *policy,
-                  struct err *err)
+static bool is_room(uint64_t all, uint64_t own, uint64_t most)
+{
+    return all < most || own < most / PLAN_SHARE;
+}
+
+int plan_has_room(struct front *front, const char *workspace, const char *key,
+                  const struct plan_policy *policy, struct err *err)
 {
     uint64_t most = policy->waiting_bytes ? policy->waiting_bytes : PLAN_POLICY_WAITING_BYTES;
-    uint64_t bytes = 0;
-    size_t count = 0;
+    struct store_undecided all;
+    struct store_undecided own;
 
-    if (store_plans_count_undecided(front->store, workspace, &count, &bytes, err) < 0)
+    if (store_plans_count_undecided(front->store, workspace, NULL, &all, err) < 0 ||
+        store_plans_count_undecided(front->store, workspace, key, &own, err) < 0)
         return -1;
-    return count < PLAN_UNDECIDED && bytes < most;
+    return is_room(all.plans, own.plans, PLAN_UNDECIDED) && is_room(all.bytes, own.bytes, most);
 }
 
 /* It is understood: into the store, unless others were quicker. */
@@ -164,7 +170,7 @@ static void submitted(void *owner, const struct plan_end *end)
     json_t *details = take_answer(w, answer);
     json_decref(answer);
     int room = work_policy(w, &policy, NULL, &err)
-                   ? plan_has_room(w->front, w->workspace, &policy, &err)
+                   ? plan_has_room(w->front, w->workspace, w->row.key, &policy, &err)
                    : -1;
     if (room == 1 && add_row(w, details, &err)) {
         finish(w, "plan.submit", details);

@@ -43,12 +43,14 @@ struct plan_asked {
 
 /* Ends its sandbox and reads off what was done. */
 void plan_close(struct front *front, const struct plan_asked *asked);
-/* Whether another one may wait in the workspace: 1, 0 too many do, -1. */
-int plan_has_room(struct front *front, const char *workspace, const struct plan_policy *policy,
-                  struct err *err);
+/* Whether another one of this key's may wait in the workspace: 1, 0 too many do, -1. A key that has
+ * less than a tenth of what may always may, so that none keeps the others out. */
+int plan_has_room(struct front *front, const char *workspace, const char *key,
+                  const struct plan_policy *policy, struct err *err);
 #define PLAN_NO_ROOM                                                                               \
     "too many plans of the workspace wait already, or too large ones (\"waiting_bytes\" in the "   \
-    "policy's \"plan\"); apply, reject or discard some of them"
+    "policy's \"plan\"), and of this key more than its share; apply, reject or discard some of "   \
+    "them"
 /* `text` is malloc'd and taken. The row is added when it is understood. */
 void plan_submit(struct front *front, const struct plan_asked *asked, const struct store_plan *row,
                  const char *bucket, char *text, size_t n);

@@ -126,7 +126,8 @@ static bool go_on(struct call *call, const struct plan_wish *w, const char *exec
         call_fail(call, &err);
         return false;
     }
-    if (found == 0 || strcmp(row.workspace, call->workspace.id) != 0) {
+    if (found == 0 || strcmp(row.workspace, call->workspace.id) != 0 ||
+        !actor_may_see_plan(&call->actor, row.key)) {
         call_error(call, 404, "plan_not_found", "there is no plan '%s' in this workspace", w->id);
         return false;
     }

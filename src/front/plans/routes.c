@@ -48,7 +48,8 @@ bool plan_find(struct call *call, struct store_plan *ret)
         call_fail(call, &err);
         return false;
     }
-    if (found == 1 && strcmp(ret->workspace, call->workspace.id) == 0)
+    if (found == 1 && strcmp(ret->workspace, call->workspace.id) == 0 &&
+        actor_may_see_plan(&call->actor, ret->key))
         return true;
     call_error(call, 404, "plan_not_found", "there is no plan '%s' in this workspace",
                call->params[1]);
@@ -140,7 +141,7 @@ bool plan_no_room(struct call *call)
     struct plan_policy policy;
     struct err err;
     int room = plan_policy_of(&call->workspace, &call->arena, &policy, NULL, &err)
-                   ? plan_has_room(call->front, call->workspace.id, &policy, &err)
+                   ? plan_has_room(call->front, call->workspace.id, call->actor.key, &policy, &err)
                    : -1;
 
     if (room < 0)
@@ -200,12 +201,14 @@ static bool list_one(void *context, const struct store_plan *row)
 {
     struct listing *l = context;
 
-    json_array_append_new(l->list, plan_short_json(l->call->front, row));
     strncpy(l->after, row->id, sizeof(l->after) - 1);
+    if (!actor_may_see_plan(&l->call->actor, row->key))
+        return ++l->seen < MOST_SEEN;
+    json_array_append_new(l->list, plan_short_json(l->call->front, row));
     return json_array_size(l->list) < l->limit;
 }
 
-/* Of all workspaces: only what this one may see. */
+/* Of all workspaces: only of those that this one may see. */
 static bool list_if_seen(void *context, const struct store_plan *row)
 {
     struct listing *l = context;
@@ -500,7 +503,7 @@ void plans_diff(struct call *call)
 /* False: answered. */
 static bool find_to_change(struct call *call, struct store_plan *ret)
 {
-    return !refuse_deleted(call) && plan_find(call, ret) && planned_admits_plan(call, ret);
+    return !refuse_deleted(call) && plan_find(call, ret);
 }
 
 void plans_close(struct call *call)
@@ -530,11 +533,7 @@ void plans_verify(struct call *call)
         has_too_many(call))
         return;
     if (json_object_get(call->body, "check")) {
-        /* A check that fails is in the way of applying the plan, whoever wants that. */
-        if (actor_is_agent(&call->actor) && strcmp(row.key, call->actor.key) != 0)
-            call_error(call, 403, "forbidden",
-                       "an agent's key checks only plans that it made; leave \"check\" out");
-        else if (has_files(call, &row))
+        if (has_files(call, &row))
             plan_check(call, &row, verify_checked);
         return;
     }
@@ -632,11 +631,6 @@ void plans_discard(struct call *call)
     struct store_plan row;
     struct plan_asked asked;
 
-    if (refuse_deleted(call) || !plan_find(call, &row))
-        return;
-    if (actor_is_agent(&call->actor) && strcmp(row.key, call->actor.key) != 0)
-        call_error(call, 403, "forbidden",
-                   "an agent's key discards only plans that it made; the owner discards others");
-    else if (wait_for(call, 200, &asked))
+    if (find_to_change(call, &row) && wait_for(call, 200, &asked))
         plan_discard(call->front, &asked);
 }

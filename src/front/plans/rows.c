@@ -299,19 +299,22 @@ int store_plan_undecided(struct store *store, struct arena *arena, const char *w
     return rc > 0 ? read_plan(&q, arena, ret, err) : rc;
 }
 
-int store_plans_count_undecided(struct store *store, const char *workspace, size_t *ret,
-                                uint64_t *ret_bytes, struct err *err)
+int store_plans_count_undecided(struct store *store, const char *workspace, const char *key,
+                                struct store_undecided *ret, struct err *err)
 {
     scoped_query struct query q =
         query_on(store, QUERY_PLANS_COUNT,
                  "SELECT count(*), total(max(bytes, disk_bytes)) FROM plans WHERE workspace = ?"
-                 " AND state IN " UNDECIDED);
+                 " AND (? = 0 OR key = ?) AND state IN " UNDECIDED);
 
+    *ret = (struct store_undecided){.plans = 0};
     query_text(&q, workspace);
+    query_number(&q, key != NULL);
+    query_text(&q, key ? key : "");
     int rc = query_step(&q, err);
     if (rc > 0) {
-        *ret = (size_t)query_column_number(&q, 0);
-        *ret_bytes = (uint64_t)query_column_number(&q, 1);
+        ret->plans = (size_t)query_column_number(&q, 0);
+        ret->bytes = (uint64_t)query_column_number(&q, 1);
     }
     return rc < 0 ? -1 : 0;
 }

@@ -10,6 +10,7 @@ enum {
     PLAN_TRIES = 20,      /* of one in the queue */
     PLAN_FINDINGS = 200,  /* of one verification that are recorded, and kept */
     PLAN_UNDECIDED = 100, /* of one workspace */
+    PLAN_SHARE = 10,      /* one part of so many each key has for itself */
 };
 
 /* Somebody who wants it out of the queue while it is at work, and hears what became of it. */

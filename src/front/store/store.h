@@ -253,9 +253,16 @@ int store_plans_forget(struct store *store, const char *workspace, size_t most, 
 int store_plans_over(struct store *store, const char *workspace,
                      bool (*each)(void *, const struct store_plan *), void *context,
                      struct err *err);
-/* How many of a workspace's plans are neither applied nor given up, and what they take. */
-int store_plans_count_undecided(struct store *store, const char *workspace, size_t *ret,
-                                uint64_t *ret_bytes, struct err *err);
+
+/* How many of a workspace's plans are neither applied nor given up, and what they take: those that
+ * this key made; NULL: all. */
+struct store_undecided {
+    size_t plans;
+    uint64_t bytes;
+};
+
+int store_plans_count_undecided(struct store *store, const char *workspace, const char *key,
+                                struct store_undecided *ret, struct err *err);
 /* Those that are due, the oldest of each workspace, oldest first. */
 int store_plans_due(struct store *store, int64_t now_ms,
                     bool (*each)(void *, const struct store_plan *), void *context,

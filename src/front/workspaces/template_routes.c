@@ -363,12 +363,11 @@ static void begin(struct call *call, struct answer *answer)
 static bool find_workspace(struct call *call, const char *id, struct store_workspace *w)
 {
     struct err err;
-    uint64_t bytes = 0;
-    size_t plans = 0;
+    struct store_undecided waiting = {.plans = 0};
     int found = store_workspace_get(call->front->store, &call->arena, id, w, &err);
 
     if (found < 0 ||
-        (found && store_plans_count_undecided(call->front->store, id, &plans, &bytes, &err) < 0))
+        (found && store_plans_count_undecided(call->front->store, id, NULL, &waiting, &err) < 0))
         call_fail(call, &err);
     else if (found == 0)
         call_error(call, 404, "not_found", "there is no workspace '%s'", id);
@@ -379,7 +378,7 @@ static bool find_workspace(struct call *call, const char *id, struct store_works
                    "the workspace '%s' is on a template itself; build the new one in a workspace "
                    "that is on none",
                    id);
-    else if (plans > 0)
+    else if (waiting.plans > 0)
         call_error(call, 409, "conflict",
                    "the workspace '%s' has plans that are neither applied nor discarded", id);
     else
