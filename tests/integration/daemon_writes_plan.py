@@ -79,6 +79,61 @@ class OnePlan(WritesPlanTest):
         self.assertEqual("ended", ended["state"])
         self.unchanged()
 
+    def test_what_comes_while_it_is_closed_is_done_or_told_so(self):
+        """Every change that was answered well is in a plan; of the others the answer says why not, and that it was the closing."""
+        self.planned()
+        ended, answers, done = threading.Event(), {}, set()
+
+        def write(number):
+            body = os.urandom(100000)
+            at = 0
+            while not ended.is_set():
+                at += 1
+                name = f"w{number}-{at}"
+                if number % 4 == 3:
+                    answer = self.call("POST", "/exec", {"command": f"echo x > {name}"})
+                    good = answer.status == 200 and answer.json["exit_code"] == 0
+                else:
+                    answer = self.call("PUT", f"/files/{name}", body)
+                    good = answer.status == 201
+                if good:
+                    done.add(name)
+                elif answer.status != 200:  # a command that was ended with its plan
+                    answers.setdefault((answer.status, answer.code), set()).add(answer.json["error"]["message"])
+        threads = [threading.Thread(target=write, args=(n,)) for n in range(8)]
+        for thread in threads:
+            thread.start()
+        closed = []
+        try:
+            for _ in range(25):
+                deadline = time.monotonic() + PATIENCE
+                while not (plans := self.open_plans()):
+                    self.assertLess(time.monotonic(), deadline)
+                time.sleep(0.02)
+                answer = self.call("POST", f"/plans/{plans[0]['id']}/close", {}, key=self.owner)
+                self.assertIn(answer.status, (200, 409), answer.bytes)
+                closed.append(plans[0]["id"])
+        finally:
+            ended.set()
+            for thread in threads:
+                thread.join()
+        closed += [p["id"] for p in self.open_plans()]
+        self.assertLessEqual(set(answers), {(409, "conflict")}, answers)
+        for said in answers.values():
+            for message in said:
+                self.assertRegex(message, "closed|ended")
+        if closed[-1] not in closed[:-1] and self.open_plans():
+            self.close(closed[-1])
+        made = set()
+        for plan in closed:
+            cursor = 0
+            while cursor is not None:
+                page = self.call("GET", f"/plans/{plan}?operations=1&limit=10000&cursor={cursor}", expect=200).json
+                made |= {item["path"] for item in page["items"]}
+                cursor = page["next"]
+        self.assertEqual(set(), done - made, "answered well, and in no plan")
+        self.unchanged()
+
     def test_modes_and_other_plans_are_refused(self):
         self.planned()
         refused = self.run_agent("id", mode="direct", expect=403)

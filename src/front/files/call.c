@@ -336,6 +336,23 @@ static void cut_short(struct call *call, const struct ending *ending)
     call_answer_ending(call, ending);
 }
 
+/* Whoever closes a plan ends its file server, also in the middle of a call. False: it is open. */
+static bool answer_plan_closed(struct file_call *f)
+{
+    struct call *call = f->call;
+    bool changes = f->operation != NULL;
+
+    if (planned_goes_on(call, &f->wish.plan))
+        return false;
+    end(f);
+    call_error(call, 409, "conflict",
+               "the plan that the call went into was closed in the middle of it%s",
+               changes ? "; see in the plan whether the change is part of it, or send it "
+                         "again, for the next one"
+                       : "; send it again");
+    return true;
+}
+
 static void collect(struct file_call *f)
 {
     struct call *call = f->call;
@@ -348,6 +365,8 @@ static void collect(struct file_call *f)
     if (n == -EAGAIN)
         return;
     if (n < 0 || f->small.failed) {
+        if (answer_plan_closed(f))
+            return;
         end(f);
         call_error(call, 500, "io_error", "the answer of the file server was cut off");
         return;
@@ -417,13 +436,15 @@ static void failed(void *owner, const struct err *err)
     struct file_call *f = owner;
     struct call *call = f->call;
 
-    count(f, 500);
+    count(f, planned_goes_on(call, &f->wish.plan) ? 500 : 409);
     if (f->operation) /* whether it was done nobody knows: that is on record, too */
         record(f, "failed: lost", no_matter);
     if (f->unrecorded) {
         answer_unrecorded(f, "whether the change was made is not known, and it is not on record");
         return;
     }
+    if (answer_plan_closed(f))
+        return;
     end(f);
     call_fail(call, err);
 }
