@@ -647,6 +647,35 @@ class Ports(WritesPlanTest):
         self.assertEqual(502, self.daemon.get(path, key=self.agent).status)
         self.unchanged()
 
+    def test_of_two_who_open_or_close_a_port_at_once_the_owner_has_it(self):
+        self.planned()
+        keys = {key["id"]: key["scopes"] for key in self.daemon.get("/v1/keys").json["keys"]}
+
+        def ask(barrier, method, key, status):
+            barrier.wait()
+            status[key] = self.call(method, "/ports/8000", {} if method == "POST" else None, key=key).status
+
+        def at_once(agents):
+            barrier, status = threading.Barrier(2), {}
+            threads = [threading.Thread(target=ask, args=(barrier, *who, status)) for who in ((agents, self.agent), ("POST", self.owner))]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            self.assertEqual(201, status[self.owner])
+            self.assertIn(status[self.agent], (201, 204, 403))
+            ports = self.call("GET", "/ports", key=self.owner, expect=200).json["ports"]
+            self.assertEqual([["owner"]], [keys[p["made_by"].removeprefix("key:")] for p in ports], agents)
+            return status[self.agent]
+        refused = 0
+        for _ in range(60):
+            refused += at_once("POST") == 403
+            self.call("DELETE", "/ports/8000", key=self.owner, expect=204)
+            self.port(self.agent)
+            at_once("DELETE")
+            self.call("DELETE", "/ports/8000", key=self.owner, expect=204)
+        print(f"the agent was refused {refused} of 60 times")
+
     def test_the_owners_server_is_not_the_agents_hand(self):
         self.planned()
         path = self.port(self.owner)["path"]

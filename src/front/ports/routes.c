@@ -5,6 +5,7 @@
 #include <arpa/inet.h>
 #include <string.h>
 
+#include "front/core/record.h"
 #include "policy/policy.h"
 
 #define PORTS "/v1/workspaces/{ws}/ports"
@@ -130,21 +131,6 @@ struct new_port {
     char hash[FRONT_HASH];
 };
 
-static void recorded_open(struct call *call, struct answer *answer)
-{
-    struct new_port *port = call->context;
-    struct err err;
-
-    if (answer_check(answer, &err) < 0 ||
-        store_port_put(call->front->store, &port->row, &err) < 0) {
-        call_fail(call, &err);
-        return;
-    }
-    port_cut(call->front, port->row.workspace, port->row.port); /* by an address of before */
-    if (call->x)
-        call_json(call, 201, port_json(call, &port->row, port->token));
-}
-
 /* An agent of planned writes has none of the ports that lead into the tree's own sandbox. */
 static bool is_anothers(struct call *call, const struct store_port *port)
 {
@@ -176,6 +162,45 @@ static bool has_room(struct call *call, unsigned port)
         return true;
     call_quota(call, "ports", "%d ports of this workspace are open already", n);
     return false;
+}
+
+/* Whether what is on record may still be done: while that was written the key may have been
+ * revoked, or the port become another's. False: answered, and on record. */
+static bool may_still(struct call *call, const char *operation, unsigned port,
+                      bool (*may)(struct call *, unsigned))
+{
+    const struct front_record r = {.actor = call->actor.name,
+                                   .request = call->id,
+                                   .workspace = call->workspace.id,
+                                   .operation = operation,
+                                   .result = "refused"};
+
+    if (!call_still_may(call))
+        call_no_more(call);
+    else if (may(call, port))
+        return true;
+    front_record(call->front, &r, json_pack("{s:i}", "port", (int)port), NULL, NULL);
+    return false;
+}
+
+static void recorded_open(struct call *call, struct answer *answer)
+{
+    struct new_port *port = call->context;
+    struct err err;
+
+    if (answer_check(answer, &err) < 0) {
+        call_fail(call, &err);
+        return;
+    }
+    if (!may_still(call, "port.open", port->row.port, has_room))
+        return;
+    if (store_port_put(call->front->store, &port->row, &err) < 0) {
+        call_fail(call, &err);
+        return;
+    }
+    port_cut(call->front, port->row.workspace, port->row.port); /* by an address of before */
+    if (call->x)
+        call_json(call, 201, port_json(call, &port->row, port->token));
 }
 
 static bool read_access(struct call *call, const char **ret)
@@ -244,22 +269,6 @@ void ports_list(struct call *call)
     call_json(call, 200, json_pack("{s:o, s:n}", "ports", list, "next"));
 }
 
-static void recorded_close(struct call *call, struct answer *answer)
-{
-    const unsigned *number = call->context;
-    struct err err;
-    int closed = answer_check(answer, &err) < 0
-                     ? -1
-                     : store_port_remove(call->front->store, call->workspace.id, *number, &err);
-
-    if (closed < 0) {
-        call_fail(call, &err);
-        return;
-    }
-    port_cut(call->front, call->workspace.id, *number);
-    call_empty(call);
-}
-
 static bool is_open(struct call *call, unsigned port)
 {
     struct store_port *open = arena_alloc(&call->arena, STORE_PORTS_MOST * sizeof(*open));
@@ -273,6 +282,25 @@ static bool is_open(struct call *call, unsigned port)
     }
     call_error(call, 404, "not_found", "port %u of this workspace is not open", port);
     return false;
+}
+
+static void recorded_close(struct call *call, struct answer *answer)
+{
+    const unsigned *number = call->context;
+    struct err err;
+
+    if (answer_check(answer, &err) < 0) {
+        call_fail(call, &err);
+        return;
+    }
+    if (!may_still(call, "port.close", *number, is_open))
+        return;
+    if (store_port_remove(call->front->store, call->workspace.id, *number, &err) < 0) {
+        call_fail(call, &err);
+        return;
+    }
+    port_cut(call->front, call->workspace.id, *number);
+    call_empty(call);
 }
 
 void ports_close(struct call *call)
