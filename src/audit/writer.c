@@ -29,12 +29,14 @@
 #include "base/fd.h"
 
 enum {
-    QUEUE_MAX = 8 << 20,         /* bytes that wait for the disk */
-    KEEP_ROOM = 1 << 20,         /* a larger buffer is given back after a rush */
-    STACK_BYTES = 256 << 10,     /* of the thread */
-    FAST_NS = 1000000,           /* a disk that is waited for by the caller */
-    RESERVE = 256 << 10,         /* bytes behind the end of the file ... */
-    LEAST_RESERVE = RESERVE / 2, /* ... and when there are to be more again */
+    QUEUE_MAX = 8 << 20,     /* bytes that wait for the disk */
+    KEEP_ROOM = 1 << 20,     /* a larger buffer is given back after a rush */
+    STACK_BYTES = 256 << 10, /* of the thread */
+    FAST_NS = 1000000,       /* a disk that is waited for by the caller */
+    RESERVE = 256 << 10,     /* bytes behind the end of the file ... */
+    /* ... and when there are to be more again: soon, so that of others' reserves on the same disk
+     * little is used before this one refuses what they would be used for. */
+    LEAST_RESERVE = RESERVE - (16 << 10),
 };
 
 struct audit {

@@ -335,7 +335,8 @@ bool journal_flush(struct broker *broker);
 int journal_errno(const struct broker *broker);
 /* Where the records are. */
 void journal_dir(const struct broker *broker, char *path, size_t size);
-/* Whether something that is asked for may be recorded: with the last room, only what makes more. */
+/* Whether something that is asked for may be recorded: with the last room, only what makes more,
+ * or takes a right away. */
 int journal_may_add(struct broker *b, const char *operation, struct err *err);
 /* A text as JSON, at most `most` bytes of it. */
 void journal_text(struct buf *b, const char *text, size_t most);

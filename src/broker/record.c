@@ -164,11 +164,26 @@ int journal_add(struct broker *b, const struct audit_record *record, struct wait
     return 0;
 }
 
+/* What gives room back, ends what takes it, or takes a right away: with the last room that has to
+ * work, or nobody could do anything about it. */
+static bool may_use_reserve(const char *operation)
+{
+    static const char *const known[] = {
+        "file.delete",     "file.write",      "workspace.delete", "workspace.purge",
+        "workspace.sleep", "template.delete", "plan.discard",     "plan.reject",
+        "exec.kill",       "port.close",      "key.revoke",
+    };
+
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+        if (strcmp(operation, known[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
 int journal_may_add(struct broker *b, const char *operation, struct err *err)
 {
-    bool makes_room = strcmp(operation, "file.delete") == 0 || strcmp(operation, "file.write") == 0;
-
-    if (!b->audit || makes_room || !audit_is_low(b->audit))
+    if (!b->audit || may_use_reserve(operation) || !audit_is_low(b->audit))
         return 0;
     return err_set(err, ERR_IO, ENOSPC,
                    "the audit has no more room but for what makes some, and without it nothing is "

@@ -5,6 +5,7 @@
 """limits.disk of a workspace, where nothing but counting keeps it: calls on files and commands have one count, calls are
 refused before they write, and what frees room works when there is none."""
 import concurrent.futures
+import contextlib
 import io
 import os
 import subprocess
@@ -152,18 +153,26 @@ class Full(DiskTest):
         umount(self.small, lazily=True)
         super().tearDown()
 
+    def fill(self):
+        for piece in (MIB, 4096, 512):
+            with open(f"{self.small}/fill", "ab", buffering=0) as file, contextlib.suppress(OSError):
+                while True:
+                    file.write(b"x" * piece)
+
     def test_what_frees_room_works_and_is_on_record(self):
         for ws, policy in (("plain", {}), ("limited", {"limits": {"disk": "5M"}})):
             self.assertEqual(201, self.full.post("/v1/workspaces", {"id": ws, "policy": policy}).status)
             for name in "abc":
                 self.assertEqual(201, self.full.request("PUT", f"/v1/workspaces/{ws}/files/{name}", b"x" * MIB).status)
             self.full.post(f"/v1/workspaces/{ws}/sleep")
-        with open(f"{self.small}/fill", "wb", buffering=0) as file, self.assertRaises(OSError):
-            while True:
-                file.write(b"x" * MIB)
-        with open(f"{self.small}/fill", "ab", buffering=0) as file, self.assertRaises(OSError):
-            while True:
-                file.write(b"x" * 512)
+        key = self.full.post("/v1/keys", {"owner": "alice", "scopes": ["user"]}).json
+        for ws in ("busy", "base"):
+            self.assertEqual(201, self.full.post("/v1/workspaces", {"id": ws}).status)
+        self.assertEqual(201, self.full.post("/v1/templates", {"name": "old", "workspace": "base"}).status)
+        running = self.full.post("/v1/workspaces/busy/exec", {"command": "sleep 1000", "background": True}).json["exec_id"]
+        self.assertEqual(201, self.full.post("/v1/workspaces/plain/ports/8000", {}).status)
+        plan = self.full.post("/v1/workspaces/plain/plans", [{"op": "create", "path": "p", "content": "x"}]).json["id"]
+        self.fill()
         self.assertEqual(0, os.statvfs(self.small).f_bavail)
         for ws in ("plain", "limited"):
             at = f"/v1/workspaces/{ws}/files"
@@ -174,9 +183,25 @@ class Full(DiskTest):
                 self.assertEqual(200, answer.status, answer.bytes)
                 answer = self.full.request("DELETE", f"{at}/b")
                 self.assertEqual(204, answer.status, answer.bytes)
-                with open(f"{self.small}/fill", "ab", buffering=0) as file, self.assertRaises(OSError):
-                    while True:
-                        file.write(b"x" * 4096)
+                self.fill()
+        for _ in range(1000):  # until nothing is left but what is kept for these
+            answer = self.full.post("/v1/keys", {"owner": "alice", "scopes": ["user"]})
+            if answer.status != 201:
+                break
+        self.assertIn("the audit has no more room but for", answer.json["error"]["message"])
+        # No right is given and nothing begun; a right is taken away, and what takes room ends and goes.
+        for path, body in (("/v1/keys", {"owner": "alice", "scopes": ["user"]}), ("/v1/workspaces", {"id": "third"}),
+                           ("/v1/workspaces/plain/ports/8001", {}), ("/v1/workspaces/plain/exec", {"command": "true"})):
+            answer = self.full.post(path, body)
+            self.assertEqual((507, "disk_full"), (answer.status, answer.code), (path, answer.bytes))
+        for method, path in (("POST", f"/v1/workspaces/busy/exec/{running}/kill"), ("DELETE", f"/v1/keys/{key['id']}"),
+                             ("DELETE", "/v1/workspaces/plain/ports/8000"), ("DELETE", f"/v1/workspaces/plain/plans/{plan}"),
+                             ("POST", "/v1/workspaces/busy/sleep"), ("DELETE", "/v1/workspaces/limited"),
+                             ("DELETE", "/v1/workspaces/busy?purge=1"), ("DELETE", "/v1/templates/old")):
+            self.fill()
+            answer = self.full.request(method, path)
+            self.assertIn(answer.status, (200, 202, 204), (method, path, answer.bytes))
+        self.assertEqual(401, self.full.get("/v1/workspaces", key=key["key"]).status)
         os.unlink(f"{self.small}/fill")
         deadline = time.monotonic() + PATIENCE
         while self.full.post("/v1/workspaces", {"id": "again"}).status != 201:

@@ -8,6 +8,7 @@
  */
 #pragma once
 
+#include <limits.h>
 #include <sqlite3.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -136,6 +137,10 @@ struct store {
     sqlite3_stmt *queries[QUERY_COUNT_];
     struct cache keys; /* by hash; never a revoked one */
     struct cache workspaces;
+    char log_path[PATH_MAX]; /* of SQLite's write-ahead log */
+    int log;                 /* -1: it was not there yet */
+    int64_t log_end;
+    int64_t log_reserved; /* up to there it has room */
 };
 
 /* True and the row of that name, its texts copied; false: ask the database. */
