@@ -384,9 +384,20 @@ class OnATemplate(EnvTest):
         watch.keep.close()
 
     def test_a_kill_at_any_instant_leaves_the_old_one_or_the_new_one(self):
-        seen = set()
-        for turn, delay in enumerate((0.1, 0.4, 0.8, 5)):
-            ws = f"k{turn}"
+        seen, turn = set(), 0
+
+        def after(delay):
+            return lambda ws, thread: thread.join(delay)
+
+        def while_it_is_made(ws, thread):
+            tree = f"{self.daemon.state}/main/threads/{ws}"
+            while thread.is_alive() and ".venv.carrel-new" not in os.listdir(tree):
+                time.sleep(0.001)
+        # Some by chance; one that comes after the change for certain; and as many as it takes for one before it.
+        instants = [after(0.4), after(0.8), after(None)]
+        while instants or "old" not in seen:
+            self.assertLess(turn, 20, "none came before the change")
+            ws, turn = f"k{turn}", turn + 1
             self.workspace(id=ws, template="base")
             self.run_inside("touch /.venv/mine", ws)
 
@@ -397,7 +408,7 @@ class OnATemplate(EnvTest):
                     pass  # it was killed
             thread = threading.Thread(target=clear)
             thread.start()
-            thread.join(delay)
+            (instants.pop() if instants else while_it_is_made)(ws, thread)
             self.daemon.stop(signal.SIGKILL)
             thread.join()
             self.daemon.start()

@@ -209,6 +209,32 @@ class OnePlan(WritesPlanTest):
         refused = self.daemon.post("/v1/workspaces", {"id": "desk-env", "python": True}, key=self.agent)
         self.assertEqual(403, refused.status, refused.bytes)
 
+    def test_mount_points_that_were_taken_away_come_back_and_nothing_else(self):
+        """They are names that Carrel reserves, and no part of the tree: whoever wakes it has them made, also by reading."""
+        self.planned()
+        self.sleep()
+        points = {name for name in os.listdir(self.root()) if not os.path.islink(f"{self.root()}/{name}")
+                  and os.path.isdir(f"{self.root()}/{name}")} - {"dir", "empty"}
+        self.assertLessEqual({"usr", "proc", "tmp"}, points)
+        kept = self.facts()
+        for name in points:
+            os.rmdir(f"{self.root()}/{name}")
+        self.before = self.facts()
+        self.call("POST", "/files-glob", {"pattern": "/usr/*"}, expect=200)  # wakes it
+        self.run_agent("echo x > x")
+        now = self.facts()
+        self.assertEqual(points, set(now) - set(self.before))
+        for name in points:
+            self.assertEqual((kept[name][0], kept[name][3], kept[name][4]), (now[name][0], now[name][3], now[name][4]), name)
+            self.assertEqual([], os.listdir(f"{self.root()}/{name}"))
+            del now[name]
+        for found in (self.before, now):
+            mode, inode, _, uid, gid, _, _, content, marks = found["."]
+            found["."] = mode, inode, uid, gid, content, marks
+        self.assertEqual(self.before, now)
+        self.assertEqual(["x"], [item["path"] for item in self.call(
+            "GET", f"/plans/{self.close()['id']}?operations=1", expect=200).json["items"]])
+
     def test_on_the_record_is_who_and_which_plan(self):
         self.planned()
         self.run_agent("echo x > x")
