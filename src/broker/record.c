@@ -187,7 +187,8 @@ int journal_may_add(struct broker *b, const char *operation, struct err *err)
         return 0;
     return err_set(err, ERR_IO, ENOSPC,
                    "the audit has no more room but for what makes some, and without it nothing is "
-                   "done: delete something");
+                   "done: delete files by calls (carrel rm, or DELETE .../files/PATH), not by a "
+                   "command, or make room on the host");
 }
 
 bool journal_is_late(const struct broker *b)

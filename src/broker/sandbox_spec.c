@@ -578,7 +578,8 @@ static int check_disk(const struct broker *b, struct err *err)
         return 0;
     return err_set(err, ERR_LIMIT, ENOSPC,
                    "less disk space is free than the setting disk_floor keeps, so nothing is "
-                   "started");
+                   "started, not even rm: delete files by calls, which go on (carrel rm, or DELETE "
+                   ".../files/PATH), or make room on the host");
 }
 
 int boundary_check_room(struct broker *b, uint32_t kind, const struct exec_message *m,
