@@ -352,7 +352,7 @@ static int add_python(struct run *run, struct err *err)
     return 0;
 }
 
-static int add_etc_cover(void *context, const char *path, mode_t mode)
+static int add_etc_cover(void *context, const char *path, const struct stat *st)
 {
     struct run *run = context;
     struct op *op = add(run, OP_MASK, "", arena_copy(&run->arena, path, strlen(path)));
@@ -360,12 +360,12 @@ static int add_etc_cover(void *context, const char *path, mode_t mode)
     if (!op)
         return -ENOMEM;
     op->attrs = MOUNT_RDONLY | MOUNT_NOSUID | MOUNT_NODEV | MOUNT_NOEXEC;
-    op->mode = S_ISDIR(mode) ? S_IFDIR : S_IFREG;
+    op->mode = S_ISDIR(st->st_mode) ? S_IFDIR : S_IFREG;
     return 0;
 }
 
-/* One directory of the host's, with covers over what not everybody may read; a whole cover where
- * that cannot be said of all it holds. */
+/* One directory of the host's, with covers over what must not be seen; a whole cover where that
+ * cannot be said of all it holds. */
 static int add_etc_linked(struct run *run, const char *name, struct err *err)
 {
     char path[NAME_MAX + 8];
@@ -376,10 +376,11 @@ static int add_etc_linked(struct run *run, const char *name, struct err *err)
     const char *target = arena_copy(&run->arena, path + 1, strlen(path + 1));
     if (add_bind(run, path, target, attrs, OP_RECURSIVE, err) < 0)
         return -1;
-    int r = etc_linked_closed(name, add_etc_cover, run);
+    /* A leased uid is nobody's on the host; where there is none, see live_use_owner_directly. */
+    int r = etc_linked_closed(name, run->host.can_lease, add_etc_cover, run);
     if (r == -E2BIG) {
         run->setup.op_count = before + 1;
-        r = add_etc_cover(run, target, S_IFDIR);
+        r = add_etc_cover(run, target, &(struct stat){.st_mode = S_IFDIR});
     }
     return r < 0 ? full(err) : 0;
 }

@@ -24,6 +24,7 @@
 
 #include "base/fd.h"
 #include "base/weak.h"
+#include "sandbox/etc_linked.h"
 #include "sandbox/overlay.h"
 #include "sandbox/pool.h"
 #include "sandbox/wire.h"
@@ -39,7 +40,8 @@
 enum {
     FIRST_FREE_FD = 10,
     CHILD_STACK_BYTES = 64 * 1024,
-    ENDING_MS = 200
+    ENDING_MS = 200,
+    PATH_SHOWN = 100,
 };
 
 struct child_start {
@@ -270,6 +272,8 @@ static int clone_init(struct live *live, struct run *run, struct err *err)
 /* Without idmapped mounts the user inside stands for the tree's owner directly: never for root. */
 int live_use_owner_directly(struct run *run, struct err *err)
 {
+    char path[PATH_SHOWN];
+
     if (run->owner_uid == 0 || run->owner_gid == 0)
         return err_set(err, ERR_KERNEL, 0,
                        "'%s' belongs to root and its filesystem has no idmapped mounts: give it to "
@@ -280,6 +284,11 @@ int live_use_owner_directly(struct run *run, struct err *err)
         run->misfit = true;
         return err_set(err, ERR_CONFLICT, 0, "the prepared sandbox has other id maps");
     }
+    if (etc_linked_show_to(run->owner_uid, run->owner_gid, path, sizeof(path)) != 0)
+        return err_set(err, ERR_KERNEL, 0,
+                       "'%s' would be shown to the owner of '%s', whose filesystem has no idmapped "
+                       "mounts, and not everybody may read it: let everybody, or the owner not",
+                       path, run->workspace_path);
     identity_forget_owners(&run->identity); /* their maps lead to somebody else */
     run->identity.direct = true;
     run->identity.direct_uid = run->owner_uid;

@@ -3,6 +3,7 @@
 """A workspace on a file system without idmapped mounts (overlay is one): owned by an ordinary user it works
 and files stay his; owned by root it is refused, because root outside must not be the user inside."""
 import os
+import shutil
 import subprocess
 import sys
 import unittest
@@ -49,6 +50,29 @@ class NoIdmappedMounts(CarrelTest):
                                   f"ls -A {self.ws}; exit $s")
         self.one_line(done, "idmap")
         self.assertEqual("", done.stdout, "nothing was made in it")
+
+    def test_settings_that_the_owner_may_read_and_not_everybody_are_not_shown(self):
+        """Attack: he is somebody on the host here, so that modes of files in /etc do not keep him out as they do elsewhere."""
+        if not ROOT:
+            return  # then they are covered: etc_shows_what_links_lead_to.py
+        prepare = ("cp -r /etc/passwd /etc/group /etc/ld.so.c* /etc/alternatives {old} && mount -t tmpfs none /etc && cp -r {old}/* /etc && "
+                   "mkdir -p /etc/maven/conf && echo secret >/etc/maven/conf/settings.xml && cd /etc/maven && ").format(old=self.path("old"))
+        os.mkdir(self.path("old"))
+        run = f" && {CARREL} run --workspace {self.ws} -c 'cat /etc/maven/conf/settings.xml; echo ran'"
+        for closed, change in [(True, f"chmod 600 conf/settings.xml && chown {OWNER} conf/settings.xml"),
+                               (True, f"chmod 640 conf/settings.xml && chown 0:{OWNER} conf/settings.xml"),
+                               (True, f"chmod 750 conf && chown 0:{OWNER} conf"),
+                               (True, f"chmod 600 conf/settings.xml && setfacl -m u:{OWNER}:r conf/settings.xml"),
+                               (False, "chmod 640 conf/settings.xml"), (False, "chmod 700 conf")]:
+            if "setfacl" in change and not shutil.which("setfacl"):
+                continue
+            with self.subTest(change):
+                done = self.on_overlay(OWNER, prepare + change + run)
+                if closed:
+                    self.one_line(done, "/etc/maven/conf", "idmapped")
+                    self.assertEqual("", done.stdout)
+                else:
+                    self.assertEqual("ran\n", done.stdout, done.stderr)
 
     def test_a_plan_is_refused_in_words_where_no_layer_can_be(self):
         for owner in (OWNER, 0) if ROOT else (OWNER,):

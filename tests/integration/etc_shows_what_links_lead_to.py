@@ -54,9 +54,10 @@ class EtcLinked(CarrelTest):
         done = subprocess.run(["unshare", "-m" if ROOT else "-rm", "bash", "-c", command], cwd=self.dir, text=True,
                               capture_output=True, check=False, timeout=60)
         self.assertEqual(0, done.returncode, done.stderr)
-        for name in ("etc/java-99-openjdk/management.password", "etc/java-99-openjdk/security/closed", "etc/texmf",
-                     "etc/maven/settings.xml"):
-            self.assertIn(name, done.stdout)
+        for name in ("texmf", "java-99-openjdk/pipe"):
+            self.assertIn(f"mask    ro  /etc/{name}", done.stdout)
+        for name in ("java-99-openjdk/management.password", "java-99-openjdk/security/closed", "maven/settings.xml"):
+            self.assertEqual(not ROOT, f"mask    ro  /etc/{name}" in done.stdout, "as root modes do that, for nobody inside is somebody")
         self.assertNotIn("etc/secrets", done.stdout)
 
 
