@@ -24,6 +24,7 @@ struct box {
     int frame;     /* where the frame is built */
     int root;      /* the new root; before it is there, the frame */
     int prepared;  /* the file system that holds our /etc, /dev and /proc files */
+    int leaver;    /* the child that takes the host's root away, or not above 0 */
     uint64_t mount_ids[SETUP_MAX_OPS];
 };
 
@@ -38,6 +39,7 @@ int stage_cgroup_root(struct box *box, struct err *err);
 int stage_build_frame(struct box *box, struct err *err);
 int stage_build_root(struct box *box, struct err *err);
 int stage_enter_root(struct box *box, struct err *err);
+int stage_left_root(struct box *box, struct err *err);
 int stage_verify_mounts(struct box *box, struct err *err);
 int stage_limits(struct box *box, struct err *err);
 int stage_close_files(struct box *box, struct err *err);

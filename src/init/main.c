@@ -68,7 +68,8 @@ static const struct stage root_stages[] = {
     {"dumpable", stage_undumpable},            /* after the ids, which would reset it */
     {"landlock", stage_scopes},                /* needs no-new-privs */
     {"parent-death", stage_die_with_parent},   /* after the ids, which would clear it */
-    {"seccomp", stage_filter},                 /* last: it forbids most of the above */
+    {"seccomp", stage_filter},                 /* it forbids most of the above */
+    {"left-root", stage_left_root},            /* last: what enter-root began has time until here */
 };
 
 static struct setup setup;

@@ -10,12 +10,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -23,6 +25,10 @@
 #include "init/box.h"
 #include "sys/mount.h"
 #include "sys/path.h"
+
+enum {
+    LEAVER_STACK = 16384
+};
 
 static int fail(struct err *err, int negative_errno, const struct op *op, const char *what)
 {
@@ -477,6 +483,23 @@ static bool root_is_the_end(void)
            r.st_dev == a.st_dev && r.st_ino == a.st_ino && mount_id(root) == mount_id(above);
 }
 
+static int detach_here(void *context)
+{
+    (void)context;
+    return umount2(".", MNT_DETACH) < 0 ? errno : 0;
+}
+
+/* The old root lies on top of the new one, and here is it. It is gone at once, but who takes it
+ * away waits for all processors of the host, up to milliseconds: a child does, while we go on. Its
+ * memory is ours, and where such a child cannot be (before Linux 6.2, or at a limit) we wait. */
+static int begin_to_leave(struct box *box)
+{
+    static char stack[LEAVER_STACK] __attribute__((aligned(16)));
+
+    box->leaver = clone(detach_here, stack + sizeof(stack), CLONE_VM | SIGCHLD, NULL);
+    return box->leaver < 0 && detach_here(NULL) != 0 ? -1 : 0;
+}
+
 int stage_enter_root(struct box *box, struct err *err)
 {
     char cwd[8];
@@ -487,11 +510,29 @@ int stage_enter_root(struct box *box, struct err *err)
         return chroot(".");
     if (syscall(SYS_pivot_root, ".", ".") < 0)
         return err_set(err, ERR_IO, errno, "make the workspace the root");
-    /* The old root now lies on top of the new one. */
-    if (umount2(".", MNT_DETACH) < 0 || chdir("/") < 0)
+    if (begin_to_leave(box) < 0 || chdir("/") < 0)
         return err_set(err, ERR_IO, errno, "leave the host's root");
     /* CVE-2024-21626: a working directory outside the root would show here. */
-    if (syscall(SYS_getcwd, cwd, sizeof(cwd)) < 0 || strcmp(cwd, "/") != 0 || !root_is_the_end())
+    if (syscall(SYS_getcwd, cwd, sizeof(cwd)) < 0 || strcmp(cwd, "/") != 0)
+        return err_set(err, ERR_CONFLICT, 0, "the new root is not where it should be");
+    return 0;
+}
+
+/* Situation: everything is done, and nothing was started yet. */
+int stage_left_root(struct box *box, struct err *err)
+{
+    int status = 0;
+
+    if (weak("pivot"))
+        return 0;
+    while (box->leaver > 0 && waitpid(box->leaver, &status, 0) < 0) {
+        if (errno != EINTR)
+            return err_set(err, ERR_IO, errno, "wait until the host's root has gone");
+    }
+    if (status != 0)
+        return err_set(err, ERR_IO, WIFEXITED(status) ? WEXITSTATUS(status) : 0,
+                       "leave the host's root");
+    if (!root_is_the_end())
         return err_set(err, ERR_CONFLICT, 0, "the new root is not where it should be");
     return 0;
 }
