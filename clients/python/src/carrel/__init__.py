@@ -14,12 +14,13 @@ from ._sync.client import Carrel
 from ._sync.exec import Command
 from ._sync.plans import Plan
 from ._sync.workspace import Workspace
-from .errors import (CarrelError, CommandFailed, Conflict, ConnectionFailed, FileNotFound, Forbidden, InvalidRequest, LimitReached, NotFound,
-                     PlanRefused, Unauthorized, Unavailable)
+from .errors import (CarrelError, CommandFailed, Conflict, ConnectionFailed, EnvFailed, FileNotFound, Forbidden, InvalidRequest, LimitReached, NotFound,
+                     OldDaemon, PlanRefused, TimedOut, Unauthorized, Unavailable, Unsupported, WrongServer)
 from .local import Local
-from .models import Change, Entry, Match, Output, Page, Result
+from .models import Change, Diff, Entry, Match, Operations, Output, Page, Result
 
 __version__ = "0.1.0"
 __all__ = ["AsyncCarrel", "AsyncCommand", "AsyncPlan", "AsyncWorkspace", "Carrel", "CarrelError", "Change", "Command", "CommandFailed", "Conflict",
-           "ConnectionFailed", "Entry", "FileNotFound", "Forbidden", "InvalidRequest", "LimitReached", "Local", "Match", "NotFound", "Output",
-           "Page", "Plan", "PlanRefused", "Result", "Unauthorized", "Unavailable", "Workspace"]
+           "ConnectionFailed", "Diff", "Entry", "EnvFailed", "FileNotFound", "Forbidden", "InvalidRequest", "LimitReached", "Local", "Match",
+           "NotFound", "OldDaemon", "Operations", "Output", "Page", "Plan", "PlanRefused", "Result", "TimedOut", "Unauthorized", "Unavailable",
+           "Unsupported", "Workspace", "WrongServer"]

@@ -24,6 +24,18 @@ class ConnectionFailed(CarrelError):
     """The daemon cannot be reached, or the connection broke and did not come back."""
 
 
+class TimedOut(ConnectionFailed):
+    """The daemon did not answer in time."""
+
+
+class WrongServer(CarrelError):
+    """What answers at this address is no Carrel daemon."""
+
+
+class OldDaemon(CarrelError):
+    """The daemon and this client are of versions that do not understand each other."""
+
+
 class InvalidRequest(CarrelError):
     """The request itself is wrong; the text says which field."""
 
@@ -63,6 +75,14 @@ class Unavailable(CarrelError):
     """The daemon starts, stops or is overloaded; try again."""
 
 
+class Unsupported(CarrelError):
+    """This host cannot do what was asked for; the text says how to change that."""
+
+
+class EnvFailed(CarrelError):
+    """An environment was not made; all is as it was."""
+
+
 class CommandFailed(CarrelError):
     """A command ended with another status than 0, and check=True asked for an error."""
 
@@ -79,6 +99,13 @@ BY_CODE: dict[str, type[CarrelError]] = {
     "permission_denied": Forbidden, "read_only": Forbidden, "reserved": Forbidden, "not_found": NotFound, "gone": NotFound,
     "plan_not_found": NotFound, "file_not_found": FileNotFound, "quota_exceeded": LimitReached, "too_large": LimitReached,
     "disk_full": LimitReached, "too_many": LimitReached, "too_many_watches": LimitReached, "plan_limit": LimitReached,
+    "incomplete_body": InvalidRequest, "invalid_archive": InvalidRequest, "method_not_allowed": InvalidRequest,
+    "not_recorded": CarrelError, "io_error": CarrelError, "unsupported": Unsupported, "port_timeout": Unavailable, "port_closed": Unavailable,
+    "port_unreachable": Unavailable, "port_bad_answer": Unavailable, "version_missing": NotFound, "env_failed": EnvFailed, "env_exists": Conflict,
+    "env_broken": EnvFailed, "tools_missing": EnvFailed, "workspace_busy": Conflict, "conflict": Conflict, "already_exists": Conflict,
+    "is_directory": Conflict, "not_a_directory": Conflict, "not_a_file": Conflict, "not_empty": Conflict, "busy": Conflict, "changed": Conflict,
+    "cross_device": Conflict, "too_many_links": Conflict, "string_not_found": Conflict, "multiple_occurrences": Conflict,
+    "not_a_text_file": Conflict, "precondition_failed": Conflict, "locked": Conflict,
     "plan_stale": PlanRefused, "plan_conflict": PlanRefused, "plan_refused": PlanRefused, "plan_open": PlanRefused,
     "approval_required": PlanRefused, "approval_refused": PlanRefused, "unavailable": Unavailable,
 }
@@ -87,11 +114,30 @@ BY_STATUS: dict[int, type[CarrelError]] = {400: InvalidRequest, 401: Unauthorize
                                            503: Unavailable, 507: LimitReached}
 
 
+API = 1  # of the daemon's interface, which this client was written for
+
+
+def version_fits(at: str, status: int, body: Any) -> str:
+    """What a daemon says of itself at /v1/version: its version, or the error that it is not one for us."""
+    if status == 200 and isinstance(body, dict) and isinstance(body.get("api"), int) and isinstance(body.get("api_oldest"), int):
+        if not body["api_oldest"] <= API <= body["api"]:
+            older = body["api"] < API
+            raise OldDaemon(f"the daemon at {at} is too {'old' if older else 'new'} for this client (it has version {body['api_oldest']} to {body['api']} "
+                            f"of the interface, this is of {API}): upgrade {'the daemon' if older else 'the client'}", code="old_daemon")
+        return str(body.get("version"))
+    if status in (401, 404) and isinstance(body, dict) and isinstance(body.get("error"), dict):
+        raise OldDaemon(f"the daemon at {at} is older than this client, it has no /v1/version: upgrade the daemon", code="old_daemon")
+    if status >= 400 and isinstance(body, dict) and isinstance(body.get("error"), dict):
+        raise from_answer(status, body)
+    raise WrongServer(f"the server at {at} answered {status}, not as Carrel does; is the address right?", code="wrong_server", status=status)
+
+
 def from_answer(status: int, body: Any, request_id: str = "") -> CarrelError:
     """The error that an answer of the daemon holds."""
     error = body.get("error") if isinstance(body, dict) else None
     if not isinstance(error, dict):
-        return BY_STATUS.get(status, CarrelError)(f"the daemon answered {status}, not as Carrel does; is the address right?", status=status)
+        kind = Unavailable if status in (502, 503, 504) else WrongServer
+        return kind(f"the server answered {status}, not as Carrel does; is the address right?", status=status, code="wrong_server")
     code = str(error.get("code", ""))
     kind = BY_CODE.get(code) or BY_STATUS.get(status, CarrelError)
     return kind(str(error.get("message", code)), code=code, status=status, details=error.get("details"), request_id=request_id)

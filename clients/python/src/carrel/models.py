@@ -39,6 +39,11 @@ def absolute(path: str | bytes | os.PathLike[str]) -> str:
     return "/" + "/".join(part for part in os.fsdecode(path).split("/") if part not in ("", "."))
 
 
+def given(**members: Any) -> dict[str, Any]:
+    """Those that are not None."""
+    return {name: value for name, value in members.items() if value is not None}
+
+
 def path_url(path: str | bytes | os.PathLike[str]) -> str:
     return quote(os.fsencode(absolute(path)), safe="/")
 
@@ -102,10 +107,7 @@ class Output:
     stream: str  # "stdout", "stderr", "pty"
     data: bytes
     offset: int
-
-    @property
-    def text(self) -> str:
-        return self.data.decode(errors="replace")
+    text: str  # what of it is whole: a letter that is cut comes with the next piece
 
 
 @dataclass(frozen=True)
@@ -174,3 +176,45 @@ class Change:
     def of(cls, item: dict[str, Any]) -> Change:
         to = text_or_bytes(item, "to")
         return cls(name_of(item), item["event"], item["is_dir"], None if to is None else os.fsdecode(to))
+
+
+class Shown(str):
+    """A text for a person, which a notebook shows as it is laid out."""
+
+    def _repr_html_(self) -> str:
+        return f"<pre style='margin:0'>{html.escape(self)}</pre>"
+
+
+class Diff(str):
+    """What would change, as `diff -u` says it."""
+
+    COLOURS = {"+": "#0a7d28", "-": "#b00020", "@": "#5b5bd6"}
+
+    def _repr_html_(self) -> str:
+        lines = []
+        for line in self.splitlines():
+            colour = self.COLOURS.get(line[:1])
+            lines.append(f"<span style='color:{colour}'>{html.escape(line)}</span>" if colour else html.escape(line))
+        return "<pre style='margin:0'>" + "\n".join(lines) + "</pre>"
+
+
+class Operations(list[dict[str, Any]]):
+    """What a plan would do."""
+
+    @staticmethod
+    def line(item: dict[str, Any]) -> str:
+        source = f"{name_of(item, 'from')} -> " if "from" in item or "from_b64" in item else ""
+        return f"{item.get('op', '?'):8} {source}{name_of(item)}"
+
+    def __str__(self) -> str:
+        return "\n".join(self.line(item) for item in self)
+
+    def _repr_html_(self) -> str:
+        rows = "".join(f"<tr><td>{html.escape(str(item.get('op', '?')))}</td><td style='text-align:left'>{html.escape(printable(self.line(item)[9:]))}</td></tr>"
+                       for item in self)
+        return f"<table>{rows}</table>"
+
+
+def printable(text: str) -> str:
+    """Without the surrogates that stand for bytes which are no UTF-8."""
+    return text.encode(errors="backslashreplace").decode()

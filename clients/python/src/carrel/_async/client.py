@@ -3,31 +3,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import quote
 
-import httpx
-
-from .._find import find
-from ..errors import ConnectionFailed, NotFound, Conflict, from_answer, stream_item
+from ..errors import Conflict, NotFound, stream_item
+from ..models import given
+from .connection import AsyncConnection
 from .plans import AsyncPlan
 from .workspace import AsyncWorkspace
 
-NO_TIMEOUT = httpx.Timeout(None, connect=10.0)
 
-
-class AsyncCarrel:
+class AsyncCarrel(AsyncConnection):
     """A connection to the daemon. url: an address such as http://127.0.0.1:7070, or the path of its Unix socket; left out,
-    CARREL_URL, CARREL_SOCKET and CARREL_KEY say, as on the command line, else the socket below the default state directory."""
+    CARREL_URL, CARREL_SOCKET and CARREL_KEY say, as on the command line, else the socket below the default state directory.
+    timeout: seconds for a call that is quick by its nature; commands and transfers take as long as they take."""
 
     def __init__(self, url: str | None = None, key: str | None = None, *, timeout: float = 90.0) -> None:
-        self.where = find(url, key)
-        headers = {"Authorization": f"Bearer {self.where.key}"} if self.where.key else {}
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=32)
-        transport = httpx.AsyncHTTPTransport(uds=self.where.socket, limits=limits) if self.where.socket else httpx.AsyncHTTPTransport(limits=limits)
-        self.http = httpx.AsyncClient(base_url=self.where.url, headers=headers, transport=transport,
-                                      timeout=httpx.Timeout(timeout, connect=10.0))
+        super().__init__(url, key, timeout)
 
     async def __aenter__(self) -> AsyncCarrel:
         return self
@@ -35,82 +27,41 @@ class AsyncCarrel:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def close(self) -> None:
-        await self.http.aclose()
+    def __repr__(self) -> str:
+        return f"<carrel at {self.at}>"
 
-    # --- how every call is made ---
+    # --- the daemon ---
 
-    def unreachable(self, error: Exception) -> ConnectionFailed:
-        at = self.where.socket or self.where.url
-        return ConnectionFailed(f"the daemon at {at} cannot be reached ({str(error) or type(error).__name__}); is `carrel serve` running there?",
-                                code="connection_failed")
+    async def version(self) -> str:
+        return str((await self.call("GET", "/v1/version"))["version"])
 
-    async def send(self, method: str, path: str, *, params: dict[str, Any] | None = None, body: Any = None, content: Any = None,
-                   headers: dict[str, str] | None = None, wait: bool = False) -> httpx.Response:
-        """One request. wait: the answer may take as long as it likes."""
-        extra: dict[str, Any] = {"timeout": NO_TIMEOUT} if wait else {}
-        try:
-            answer = await self.http.request(method, path, params=params, json=body, content=content, headers=headers, **extra)
-        except httpx.TransportError as error:
-            raise self.unreachable(error) from error
-        if answer.status_code >= 400:
-            raise failure(answer)
-        return answer
+    async def health(self) -> dict[str, Any]:
+        return await self.call("GET", "/healthz")
 
-    async def call(self, method: str, path: str, **how: Any) -> dict[str, Any]:
-        """One request whose answer is a JSON object, or nothing."""
-        answer = await self.send(method, path, **how)
-        if answer.status_code == 204 or not answer.content:
-            return {}
-        return dict(answer.json())
+    async def ready(self) -> dict[str, Any]:
+        """Unavailable is raised while it starts or stops."""
+        return await self.call("GET", "/readyz")
 
-    @asynccontextmanager
-    async def stream(self, method: str, path: str, *, params: dict[str, Any] | None = None, body: Any = None,
-                     headers: dict[str, str] | None = None) -> AsyncIterator[httpx.Response]:
-        """One request whose answer is read as it comes."""
-        try:
-            async with self.http.stream(method, path, params=params, json=body, headers=headers, timeout=NO_TIMEOUT) as answer:
-                if answer.status_code >= 400:
-                    await answer.aread()
-                    raise failure(answer)
-                yield answer
-        except httpx.TransportError as error:
-            raise self.unreachable(error) from error
+    async def host(self) -> dict[str, Any]:
+        """What runs, and the bounds; for an administrator's key."""
+        return await self.call("GET", "/v1/host")
 
-    async def lines(self, path: str, *, method: str = "GET", params: dict[str, Any] | None = None, body: Any = None) -> AsyncIterator[dict[str, Any]]:
-        """JSON objects, one a line, as they come."""
-        async with self.stream(method, path, params=params, body=body) as answer:
-            rest = b""
-            async for piece in answer.aiter_bytes():
-                *lines, rest = (rest + piece).split(b"\n")
-                for line in lines:
-                    if line.strip():
-                        yield stream_item(json.loads(line))
-
-    async def pages(self, path: str, member: str, **params: Any) -> AsyncIterator[dict[str, Any]]:
-        """The items of a list that comes in pages."""
-        wanted = {name: value for name, value in params.items() if value is not None}
-        while True:
-            answer = await self.call("GET", path, params=wanted)
-            for item in answer[member]:
-                yield item
-            if not answer.get("next"):
-                return
-            wanted["cursor"] = answer["next"]
+    async def metrics(self) -> str:
+        """Numbers as Prometheus reads them; for an administrator's key."""
+        return (await self.send("GET", "/metrics")).text
 
     # --- workspaces ---
 
     async def workspace(self, id: str, *, create: bool = True, **how: Any) -> AsyncWorkspace:
-        """The workspace of that id, made when it is missing. how: policy, template, labels, owner, python, node."""
+        """The workspace of that id, made when it is missing. how: policy, template, labels, links, owner, python, node."""
         path = f"/v1/workspaces/{quote(id, safe='')}"
         try:
             return AsyncWorkspace(self, await self.call("GET", path))
         except NotFound:
             if not create:
                 raise
-        wanted = {name: value for name, value in how.items() if value is not None}
         try:
-            return AsyncWorkspace(self, await self.call("POST", "/v1/workspaces", body={"id": id, **wanted}, wait=True))
+            return await self.create_workspace(id, **how)
         except Conflict:  # another client was faster; if it is somebody else's, this says that it is not ours
             try:
                 return AsyncWorkspace(self, await self.call("GET", path))
@@ -118,11 +69,23 @@ class AsyncCarrel:
                 pass
             raise
 
+    async def create_workspace(self, id: str | None = None, **how: Any) -> AsyncWorkspace:
+        """A new one; left out, the daemon chooses the id. how: as for workspace()."""
+        return AsyncWorkspace(self, await self.call("POST", "/v1/workspaces", body=given(id=id, **how), wait=True))
+
     async def workspaces(self, *, owner: str | None = None, deleted: bool = False) -> list[AsyncWorkspace]:
         found = self.pages("/v1/workspaces", "workspaces", owner=owner, deleted=1 if deleted else None)
         return [AsyncWorkspace(self, item) async for item in found]
 
-    # --- plans of all workspaces, keys, templates, the record ---
+    async def undelete(self, id: str) -> AsyncWorkspace:
+        """Out of the trash, with its tree as it was."""
+        return AsyncWorkspace(self, await self.call("POST", f"/v1/workspaces/{quote(id, safe='')}/undelete", wait=True))
+
+    async def adopt(self, path: str | None = None, *, owner: str | None = None, dry_run: bool = False) -> dict[str, Any]:
+        """Directories that lie in a bucket already become workspaces, where they are; for an administrator's key."""
+        return await self.call("POST", "/v1/adopt", body=given(path=path, owner=owner, dry_run=dry_run), wait=True)
+
+    # --- plans of all workspaces, keys, templates ---
 
     async def plans(self, *, state: str | None = None) -> list[AsyncPlan]:
         """Plans of all workspaces that this key may see, newest first; state="pending": those that wait for a person."""
@@ -132,10 +95,10 @@ class AsyncCarrel:
         return [item async for item in self.pages("/v1/keys", "keys")]
 
     async def create_key(self, *, scopes: list[str], owner: str | None = None, workspaces: list[str] | None = None, name: str | None = None,
-                         **more: Any) -> dict[str, Any]:
+                         template: str | None = None, policy: dict[str, Any] | None = None) -> dict[str, Any]:
         """A new key; its secret is in the member "key", once."""
-        wanted = {"scopes": scopes, "owner": owner, "workspaces": workspaces, "name": name, **more}
-        return await self.call("POST", "/v1/keys", body={name: value for name, value in wanted.items() if value is not None})
+        return await self.call("POST", "/v1/keys", body=given(scopes=scopes, owner=owner, workspaces=workspaces, name=name, template=template,
+                                                              policy=policy))
 
     async def revoke_key(self, id: str) -> None:
         await self.call("DELETE", f"/v1/keys/{quote(id, safe='')}")
@@ -143,9 +106,22 @@ class AsyncCarrel:
     async def templates(self) -> list[dict[str, Any]]:
         return [item async for item in self.pages("/v1/templates", "templates")]
 
+    async def template(self, name: str) -> dict[str, Any]:
+        return await self.call("GET", f"/v1/templates/{quote(name, safe='')}")
+
+    async def create_template(self, name: str, workspace: str, *, share_cache: bool | None = None, spec: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Of a workspace that becomes it; its state is "freezing" until it can be used."""
+        body = given(name=name, workspace=workspace, share_cache=share_cache, spec=spec)
+        return await self.call("POST", "/v1/templates", body=body, wait=True)
+
+    async def delete_template(self, name: str) -> None:
+        await self.call("DELETE", f"/v1/templates/{quote(name, safe='')}", wait=True)
+
+    # --- the record, and what happens ---
+
     async def audit(self, *, follow: bool = False, **filters: Any) -> AsyncIterator[dict[str, Any]]:
-        """Records, oldest first; follow=True: also those that come. filters: workspace, operation, actor, result, after."""
-        wanted = {name: value for name, value in filters.items() if value is not None}
+        """Records, oldest first; follow=True: also those that come. filters: workspace, operation, actor, result, after, to, until."""
+        wanted = given(**filters)
         if follow:
             async for record in self.lines("/v1/audit", params={**wanted, "follow": 1}):
                 yield record
@@ -154,27 +130,12 @@ class AsyncCarrel:
             answer = await self.call("GET", "/v1/audit", params=wanted)
             for record in answer["records"]:
                 yield record
-            if answer.get("next") is None or not answer["records"]:
+            if answer.get("next") is None:
                 return
             wanted["after"] = answer["next"]
 
     async def events(self, workspace: str | None = None) -> AsyncIterator[dict[str, Any]]:
         """What happens, as it happens."""
-        async with self.stream("GET", "/v1/events", params={"workspace": workspace} if workspace else None) as answer:
-            rest = b""
-            async for piece in answer.aiter_bytes():
-                *lines, rest = (rest + piece).split(b"\n")
-                for line in lines:
-                    if line.startswith(b"data:"):
-                        yield stream_item(json.loads(line[5:]))
-
-    async def version(self) -> str:
-        return str((await self.call("GET", "/healthz"))["version"])
-
-
-def failure(answer: httpx.Response) -> Exception:
-    try:
-        body = answer.json()
-    except ValueError:
-        body = None
-    return from_answer(answer.status_code, body, answer.headers.get("x-request-id", ""))
+        async for line in self.text_lines("GET", "/v1/events", params=given(workspace=workspace)):
+            if line.startswith(b"data:"):
+                yield stream_item(json.loads(line[5:]))

@@ -2,8 +2,10 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import time
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConnectionFailed, Unavailable
@@ -28,6 +30,7 @@ class AsyncCommand:
         self._offset = 0
         self._out = bytearray()
         self._err = bytearray()
+        self._texts = {name: codecs.getincrementaldecoder("utf-8")("replace") for name in ("stdout", "stderr", "pty")}
 
     @property
     def _path(self) -> str:
@@ -40,11 +43,11 @@ class AsyncCommand:
         alone_since: float | None = None
         while self.result is None:
             try:
-                async for event in self._events():
-                    alone_since = None
-                    output = self._take(event)
-                    if output:
-                        yield output
+                async with aclosing(self._events()) as events:
+                    async for event in events:
+                        alone_since = None
+                        for output in self._take(event):
+                            yield output
                 if self.result is None:
                     raise ConnectionFailed("the stream ended before the command", code="connection_failed")
             except (ConnectionFailed, Unavailable):
@@ -63,20 +66,22 @@ class AsyncCommand:
             return self._client.lines(f"/v1/workspaces/{self._workspace}/exec", method="POST", body={**body, "stream": "ndjson"})
         return self._client.lines(f"{self._path}/output", params={"from": self._offset, "follow": 1, "format": "ndjson"})
 
-    def _take(self, event: dict[str, Any]) -> Output | None:
+    def _take(self, event: dict[str, Any]) -> list[Output]:
         kind = event.get("type")
         if kind == "start":
             self.id = event["exec_id"]
         elif kind == "end":
             self.result = Result.of(event, bytes(self._out), bytes(self._err))
+            cut = {name: text.decode(b"", True) for name, text in self._texts.items()}  # the last letter, where it was never finished
+            return [Output(name, b"", self._offset, text) for name, text in cut.items() if text]
         elif kind in ("stdout", "stderr", "pty"):
             data, at = text_or_bytes(event, "data") or b"", event["offset"]
             data = data[max(0, self._offset - at):]
             if data:
                 self._offset = max(at, self._offset) + len(data)
                 (self._err if kind == "stderr" else self._out).extend(data)
-                return Output(kind, data, self._offset - len(data))
-        return None
+                return [Output(kind, data, self._offset - len(data), self._texts[kind].decode(data))]
+        return []
 
     async def wait(self) -> Result:
         """Its end, with all of its output."""

@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import asyncio
 import html
+import os
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from ..errors import CarrelError
-from ..models import Result, name_of
+from ..errors import CarrelError, TimedOut
+from ..models import Diff, Operations, Result, Shown, given, printable
 
 if TYPE_CHECKING:
     from .client import AsyncCarrel
@@ -45,20 +48,17 @@ class AsyncPlan:
         """Ends what still runs in it; what was done so far is the plan."""
         return await self._ask("close")
 
-    async def operations(self) -> list[dict[str, Any]]:
+    async def operations(self) -> Operations:
         """What it would do, one object an operation."""
-        return [item async for item in self.client.pages(self._path, "items", operations=1)]
+        return Operations([item async for item in self.client.pages(self._path, "items", operations=1, limit=10000)])
 
-    async def diff(self, path: str | None = None) -> str:
-        return (await self.client.send("GET", f"{self._path}/diff", params={"path": path} if path else None, wait=True)).text
+    async def diff(self, path: str | None = None) -> Diff:
+        return Diff((await self.client.send("GET", f"{self._path}/diff{f'?path={quote(os.fsencode(path))}' if path else ''}", wait=True)).text)
 
-    async def show(self) -> str:
+    async def show(self) -> Shown:
         """For a person: its state and every operation."""
-        lines = [f"plan {self.id} of {self.workspace}: {self.state}"]
-        for item in await self.operations():
-            source = f"{name_of(item, 'from')} -> " if "from" in item or "from_b64" in item else ""
-            lines.append(f"  {item.get('op', '?'):8} {source}{name_of(item)}")
-        return "\n".join(lines)
+        lines = [f"plan {self.id} of {self.workspace}: {self.state}", *(f"  {Operations.line(item)}" for item in await self.operations())]
+        return Shown(printable("\n".join(lines)))
 
     async def verify(self, check: Sequence[str] | None = None) -> AsyncPlan:
         return await self._ask("verify", {"check": list(check)} if check else {})
@@ -70,15 +70,28 @@ class AsyncPlan:
     async def reject(self, comment: str | None = None) -> AsyncPlan:
         return await self._ask("reject", {"hash": self.hash, **({"comment": comment} if comment else {})})
 
-    async def apply(self, *, keep_going: bool = False) -> AsyncPlan:
-        """All of it or nothing; keep_going=True: what can be done."""
-        return await self._ask("apply", {"hash": self.hash, "keep_going": keep_going})
+    async def apply(self, *, keep_going: bool = False, background: bool = False) -> AsyncPlan:
+        """All of it or nothing; keep_going=True: what can be done. background=True: it is queued, and wait() waits for it."""
+        return await self._ask("apply", given(hash=self.hash, keep_going=keep_going, **{"async": background or None}))
 
     async def undo(self, paths: Sequence[str] | None = None, *, force: bool = False) -> AsyncPlan:
         return await self._ask("undo", {**({"paths": list(paths)} if paths else {}), "force": force})
 
+    async def cancel(self) -> AsyncPlan:
+        """Out of the queue of those that are to be applied."""
+        return await self._ask("cancel")
+
     async def discard(self) -> None:
         self.info = await self.client.call("DELETE", self._path)
+
+    async def wait(self, *, seconds: float = 600.0) -> AsyncPlan:
+        """Until it is neither queued, applied nor undone any more."""
+        until = time.monotonic() + seconds
+        while (await self.refresh()).state in ("queued", "applying", "undoing"):
+            if time.monotonic() > until:
+                raise TimedOut(f"plan {self.id} is still {self.state} after {seconds:g} s", code="timed_out")
+            await asyncio.sleep(0.1)
+        return self
 
     def __repr__(self) -> str:
         count = self.info.get("operations")
@@ -122,10 +135,10 @@ class AsyncOpenPlan:
             raise CarrelError("no command has run in this plan yet", code="plan_not_found")
         return self.plan
 
-    async def show(self) -> str:
+    async def show(self) -> Shown:
         return await self._made().show()
 
-    async def diff(self, path: str | None = None) -> str:
+    async def diff(self, path: str | None = None) -> Diff:
         return await self._made().diff(path)
 
     async def apply(self, **how: Any) -> AsyncPlan:
@@ -136,3 +149,9 @@ class AsyncOpenPlan:
 
     async def discard(self) -> None:
         await self._made().discard()
+
+    def __repr__(self) -> str:
+        return repr(self.plan) if self.plan else f"<open plan of {self._workspace.id}, empty>"
+
+    def _repr_html_(self) -> str:
+        return self.plan._repr_html_() if self.plan else html.escape(repr(self))

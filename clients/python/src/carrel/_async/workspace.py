@@ -2,13 +2,16 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Sequence
+import html
+import os
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from ..models import Output, Result, absolute
+from ..models import Output, Result, absolute, text_or_bytes
+from .env import AsyncEnv
 from .exec import AsyncCommand
-from .files import AsyncFiles
+from .files import AsyncFiles, chunks
 from .plans import AsyncOpenPlan, AsyncPlan
 
 if TYPE_CHECKING:
@@ -48,9 +51,13 @@ class AsyncWorkspace:
         self.id: str = info["id"]
         self.path = f"/v1/workspaces/{quote(self.id, safe='')}"
         self.files = AsyncFiles(client, self.path)
+        self.env = AsyncEnv(client, self.path)
 
     def __repr__(self) -> str:
         return f"<workspace {self.id}>"
+
+    def _repr_html_(self) -> str:
+        return f"<b>workspace {html.escape(self.id)}</b> of {html.escape(str(self.info.get('owner')))}: <i>{html.escape(str(self.info.get('state')))}</i>"
 
     # --- commands ---
 
@@ -97,18 +104,7 @@ class AsyncWorkspace:
         """A plan that is written, not run: {"moves": [...], "deletions": [...], "creations": [...], "validations": [...]}."""
         return AsyncPlan(self.client, await self.client.call("POST", f"{self.path}/plans", body=operations, wait=True))
 
-    # --- environments and ports ---
-
-    async def environments(self) -> dict[str, Any]:
-        return await self.client.call("GET", f"{self.path}/env")
-
-    async def make_python(self, *, version: str | None = None, clear: bool = False) -> dict[str, Any]:
-        """A Python environment of its own, at /.venv."""
-        wanted = {name: value for name, value in (("version", version), ("clear", clear or None)) if value is not None}
-        return await self.client.call("POST", f"{self.path}/env/python", body=wanted, wait=True)
-
-    async def make_node(self) -> dict[str, Any]:
-        return await self.client.call("POST", f"{self.path}/env/node", body={}, wait=True)
+    # --- ports ---
 
     async def open_port(self, port: int, *, access: str = "key") -> dict[str, Any]:
         """An address under which a server inside is reached; access="token": by whoever has the address."""
@@ -136,5 +132,35 @@ class AsyncWorkspace:
         await self.client.call("POST", f"{self.path}/sleep", wait=True)
 
     async def delete(self, *, purge: bool = False) -> None:
-        """Into the trash; purge=True: for good."""
+        """Into the trash, out of which Carrel.undelete() takes it; purge=True: for good."""
         await self.client.call("DELETE", self.path, params={"purge": 1} if purge else None, wait=True)
+
+    async def backup(self, local: str | os.PathLike[str]) -> None:
+        """Its whole tree, as a tar archive, into that file; which is not there when it breaks off."""
+        part = f"{os.fspath(local)}.part"
+        try:
+            with open(part, "wb") as file:
+                async with self.client.stream("GET", f"{self.path}/backup") as answer:
+                    async for piece in answer.aiter_bytes():
+                        file.write(piece)
+            os.replace(part, local)
+        finally:
+            if os.path.exists(part):
+                os.unlink(part)
+
+    async def restore(self, local: str | os.PathLike[str]) -> Result:
+        """What backup() wrote, over what is there; .ok says whether all of it was."""
+        with open(local, "rb") as file:
+            answer = await self.client.call("POST", f"{self.path}/restore", content=chunks(file), headers={"Content-Type": "application/x-tar"},
+                                            wait=True)
+        return Result.of(answer, text_or_bytes(answer, "stdout") or b"", text_or_bytes(answer, "stderr") or b"")
+
+    async def events(self) -> AsyncIterator[dict[str, Any]]:
+        """What happens in it, as it happens."""
+        async for event in self.client.events(self.id):
+            yield event
+
+    async def audit(self, **how: Any) -> AsyncIterator[dict[str, Any]]:
+        """Its records, oldest first; how: as Carrel.audit()."""
+        async for record in self.client.audit(workspace=self.id, **how):
+            yield record

@@ -7,18 +7,19 @@ import io
 import os
 import tarfile
 import tempfile
-from collections.abc import Iterator, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Iterable, Iterator, Mapping
+from typing import IO, TYPE_CHECKING, Any
 
 from .._archive import pack, unpack
-from ..errors import CarrelError, NotFound, from_answer
-from ..models import Change, Entry, Match, Page, name_of, path_field, path_url, text_or_bytes
+from ..errors import CarrelError, ConnectionFailed, NotFound, Unauthorized, from_answer
+from ..models import Change, Entry, Match, Page, given, name_of, path_field, path_url, text_or_bytes
 
 if TYPE_CHECKING:
     from .client import Carrel
 
 Path = str | bytes | os.PathLike[str]
 CHUNK = 1 << 20
+BATCH = 16 << 20  # bytes of content in one call for many files; larger files go one by one
 
 
 class Files:
@@ -34,6 +35,9 @@ class Files:
     def _act(self, action: str, body: dict[str, Any], **how: Any) -> dict[str, Any]:
         return self._client.call("POST", f"{self._path}/files-{action}", body=body, **how)
 
+    def _look(self, action: str, body: dict[str, Any]) -> dict[str, Any]:
+        return self._act(action, body, wait=True, again=True)
+
     # --- content ---
 
     def read(self, path: Path) -> str:
@@ -46,6 +50,12 @@ class Files:
         ranged = start is not None or end is not None
         headers = {"Range": f"bytes={start or 0}-{'' if end is None else end - 1}"} if ranged else None
         return (self._client.send("GET", self._at(path), headers=headers, wait=True)).content
+
+    def pieces(self, path: Path) -> Iterator[bytes]:
+        """All of it, piece by piece: for what is larger than one wants in memory."""
+        with self._client.stream("GET", self._at(path)) as answer:
+            for piece in answer.iter_bytes(CHUNK):
+                yield piece
 
     def lines(self, path: Path, *, offset: int = 0, limit: int = 2000) -> Page:
         """A page of lines; .next_offset is where the next one begins."""
@@ -70,8 +80,16 @@ class Files:
 
     def read_many(self, paths: Iterable[Path]) -> list[bytes | CarrelError]:
         """In the order of the paths: the content, or the error."""
-        answer = self._act("read", {"paths": [path_field(path) for path in paths]}, wait=True)
-        return [from_answer(404, {"error": item["error"]}) if "error" in item else text_or_bytes(item, "content") or b"" for item in answer["results"]]
+        paths = list(paths)
+        answer = self._look("read", {"paths": [path_field(path) for path in paths]})
+        found = [from_answer(404, {"error": item["error"]}) if "error" in item else text_or_bytes(item, "content") or b"" for item in answer["results"]]
+        for at, (path, item) in enumerate(zip(paths, found, strict=True)):
+            if isinstance(item, CarrelError) and item.code == "too_large":  # for one call: it comes by itself
+                try:
+                    found[at] = self.read_bytes(path)
+                except CarrelError as error:
+                    found[at] = error
+        return found
 
     def write_many(self, files: Mapping[str, str | bytes]) -> list[CarrelError | None]:
         """In the order of the files: None, or the error."""
@@ -79,10 +97,25 @@ class Files:
 
     def write_list(self, files: Iterable[tuple[Path, str | bytes]]) -> list[CarrelError | None]:
         """As write_many, of pairs."""
-        items = [{**path_field(path), **({"content": data} if isinstance(data, str) else {"content_b64": base64.b64encode(data).decode()})}
-                 for path, data in files]
-        answer = self._act("write", {"files": items}, wait=True)
-        return [from_answer(409, {"error": item["error"]}) if "error" in item else None for item in answer["results"]]
+        done: list[CarrelError | None] = []
+        for some in batches(files, BATCH):
+            if len(some) == 1:
+                done.append(self._write_one(*some[0]))
+                continue
+            items = [{**path_field(path), **({"content": data} if isinstance(data, str) else {"content_b64": base64.b64encode(data).decode()})}
+                     for path, data in some]
+            answer = self._act("write", {"files": items}, wait=True)
+            done += [from_answer(409, {"error": item["error"]}) if "error" in item else None for item in answer["results"]]
+        return done
+
+    def _write_one(self, path: Path, data: str | bytes) -> CarrelError | None:
+        try:
+            self.write(path, data)
+        except (ConnectionFailed, Unauthorized):  # of the call, not of the file
+            raise
+        except CarrelError as error:
+            return error
+        return None
 
     # --- what there is ---
 
@@ -110,9 +143,14 @@ class Files:
             raise
         return True
 
-    def glob(self, pattern: str, path: Path = "/", *, limit: int = 10000) -> list[str]:
-        answer = self._act("glob", {"pattern": pattern, "limit": limit, **path_field(path)}, wait=True)
-        return [name_of(item) if isinstance(item, dict) else str(item) for item in answer["matches"]]
+    def glob(self, pattern: str, path: Path = "/", *, directories: bool = False, limit: int = 10000) -> list[str]:
+        """Paths of files, with directories=True also of directories, that match; a pattern without a slash does so at any depth."""
+        return [entry.path for entry in self.find(pattern, path, directories=directories, limit=limit)]
+
+    def find(self, pattern: str, path: Path = "/", *, directories: bool = False, limit: int = 10000) -> list[Entry]:
+        """As glob, with all facts."""
+        wanted = given(pattern=pattern, limit=limit, directories=directories or None, **path_field(path))
+        return [Entry.of(item) for item in (self._look("glob", wanted))["matches"]]
 
     def grep(self, pattern: str, path: Path = "/", *, regex: bool = False, ignore_case: bool = False, globs: list[str] | None = None,
                    limit: int | None = None) -> list[Match]:
@@ -121,12 +159,21 @@ class Files:
             wanted["globs"] = globs
         if limit is not None:
             wanted["limit"] = limit
-        answer = self._act("grep", wanted, wait=True)
+        answer = self._look("grep", wanted)
         return [Match(name_of(item), item["line"], (text_or_bytes(item, "text") or b"").decode(errors="replace")) for item in answer["matches"]]
+
+    def inventory(self, path: Path = "/", *, hash: bool = True) -> Iterator[dict[str, Any]]:
+        """The whole tree below it, with a hash of each file; the last item is {"summary": …}, without which it is not whole."""
+        summary = None
+        for item in self._client.lines(f"{self._path}/files-inventory", method="POST", body={**path_field(path), "hash": hash}):
+            summary = item.get("summary", summary)
+            yield item
+        if summary is None:
+            raise ConnectionFailed("the inventory broke off before its end", code="connection_failed")
 
     def watch(self, path: Path = "/", *, recursive: bool = True) -> Iterator[Change]:
         """Changes as they happen; the first has the event "ready": nothing is missed from there on."""
-        for item in self._client.lines(f"{self._path}/files-watch", params={"path": os.fsdecode(path), "recursive": int(recursive)}):
+        for item in self._client.lines(f"{self._path}/files-watch?path={path_url(path)}&recursive={int(recursive)}"):
             yield Change.of(item)
 
     # --- changes ---
@@ -150,30 +197,41 @@ class Files:
     def symlink(self, path: Path, target: str, *, replace: bool = False) -> None:
         self._act("symlink", {**path_field(path), "target": target, "replace": replace, "parents": True})
 
+    def repair(self, path: Path = "/") -> dict[str, Any]:
+        """Makes what is below it the owner's again, to read, write and search."""
+        return self._act("repair", path_field(path), wait=True)
+
     # --- trees ---
 
     def upload(self, local: str | os.PathLike[str], path: Path) -> None:
         """A file to that path, or what is in a directory into that one."""
         if not os.path.isdir(local):
             with open(local, "rb") as file:
-                self.write(path, file.read(), mode=os.stat(local).st_mode & 0o777)
+                facts = os.fstat(file.fileno())
+                self._client.call("PUT", self._at(path), params={"parents": 1, "mode": f"{facts.st_mode & 0o777:04o}"}, content=chunks(file),
+                                        headers={"Content-Length": str(facts.st_size)}, wait=True)
             return
         self.mkdir(path)
         with tempfile.TemporaryFile() as archive:
             pack(local, archive)
-            self._client.send("POST", f"{self._path}/files-unpack", params={"path": os.fsdecode(path), "format": "tar"},
-                                    content=chunks(archive), headers={"Content-Type": "application/x-tar"}, wait=True)
+            self.unpack(archive, path)
+
+    def unpack(self, archive: IO[bytes] | bytes, path: Path = "/", *, format: str = "tar") -> dict[str, Any]:
+        """An archive, tar or zip, below that directory; the answer says what was left out."""
+        return self._client.call("POST", f"{self._path}/files-unpack?path={path_url(path)}&format={format}",
+                                       content=archive if isinstance(archive, bytes) else chunks(archive),
+                                       headers={"Content-Type": f"application/{'zip' if format == 'zip' else 'x-tar'}"}, wait=True)
 
     def download(self, path: Path, local: str | os.PathLike[str]) -> None:
         """The other way; nothing is written outside of `local`, whatever the workspace holds."""
         if not (self.stat(path, follow=True)).is_dir:
-            data = self.read_bytes(path)
             with open(local, "wb") as file:
-                file.write(data)
+                for piece in self.pieces(path):
+                    file.write(piece)
             return
         with tempfile.TemporaryFile() as archive:
             with self._client.stream("GET", self._at(path), params={"archive": "tar"}) as answer:
-                for piece in answer.iter_bytes():
+                for piece in answer.iter_bytes(CHUNK):
                     archive.write(piece)
             archive.seek(0)
             unpack(archive, local)
@@ -182,6 +240,20 @@ class Files:
         """The tree below it, opened for reading."""
         answer = self._client.send("GET", self._at(path), params={"archive": "tar"}, wait=True)
         return tarfile.open(fileobj=io.BytesIO(answer.content))
+
+
+def batches(files: Iterable[tuple[Path, str | bytes]], most: int) -> Iterator[list[tuple[Path, str | bytes]]]:
+    """In their order, so many at a time that their content is not more than that."""
+    some: list[tuple[Path, str | bytes]] = []
+    size = 0
+    for path, data in files:
+        if some and (size + len(data) > most or len(some) == 10000):
+            yield some
+            some, size = [], 0
+        some.append((path, data))
+        size += len(data)
+    if some:
+        yield some
 
 
 def chunks(file: Any) -> Iterator[bytes]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import html
+import os
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from ..errors import CarrelError
-from ..models import Result, name_of
+from ..errors import CarrelError, TimedOut
+from ..models import Diff, Operations, Result, Shown, given, printable
 
 if TYPE_CHECKING:
     from .client import Carrel
@@ -46,20 +48,17 @@ class Plan:
         """Ends what still runs in it; what was done so far is the plan."""
         return self._ask("close")
 
-    def operations(self) -> list[dict[str, Any]]:
+    def operations(self) -> Operations:
         """What it would do, one object an operation."""
-        return [item for item in self.client.pages(self._path, "items", operations=1)]
+        return Operations([item for item in self.client.pages(self._path, "items", operations=1, limit=10000)])
 
-    def diff(self, path: str | None = None) -> str:
-        return (self.client.send("GET", f"{self._path}/diff", params={"path": path} if path else None, wait=True)).text
+    def diff(self, path: str | None = None) -> Diff:
+        return Diff((self.client.send("GET", f"{self._path}/diff{f'?path={quote(os.fsencode(path))}' if path else ''}", wait=True)).text)
 
-    def show(self) -> str:
+    def show(self) -> Shown:
         """For a person: its state and every operation."""
-        lines = [f"plan {self.id} of {self.workspace}: {self.state}"]
-        for item in self.operations():
-            source = f"{name_of(item, 'from')} -> " if "from" in item or "from_b64" in item else ""
-            lines.append(f"  {item.get('op', '?'):8} {source}{name_of(item)}")
-        return "\n".join(lines)
+        lines = [f"plan {self.id} of {self.workspace}: {self.state}", *(f"  {Operations.line(item)}" for item in self.operations())]
+        return Shown(printable("\n".join(lines)))
 
     def verify(self, check: Sequence[str] | None = None) -> Plan:
         return self._ask("verify", {"check": list(check)} if check else {})
@@ -71,15 +70,28 @@ class Plan:
     def reject(self, comment: str | None = None) -> Plan:
         return self._ask("reject", {"hash": self.hash, **({"comment": comment} if comment else {})})
 
-    def apply(self, *, keep_going: bool = False) -> Plan:
-        """All of it or nothing; keep_going=True: what can be done."""
-        return self._ask("apply", {"hash": self.hash, "keep_going": keep_going})
+    def apply(self, *, keep_going: bool = False, background: bool = False) -> Plan:
+        """All of it or nothing; keep_going=True: what can be done. background=True: it is queued, and wait() waits for it."""
+        return self._ask("apply", given(hash=self.hash, keep_going=keep_going, **{"async": background or None}))
 
     def undo(self, paths: Sequence[str] | None = None, *, force: bool = False) -> Plan:
         return self._ask("undo", {**({"paths": list(paths)} if paths else {}), "force": force})
 
+    def cancel(self) -> Plan:
+        """Out of the queue of those that are to be applied."""
+        return self._ask("cancel")
+
     def discard(self) -> None:
         self.info = self.client.call("DELETE", self._path)
+
+    def wait(self, *, seconds: float = 600.0) -> Plan:
+        """Until it is neither queued, applied nor undone any more."""
+        until = time.monotonic() + seconds
+        while (self.refresh()).state in ("queued", "applying", "undoing"):
+            if time.monotonic() > until:
+                raise TimedOut(f"plan {self.id} is still {self.state} after {seconds:g} s", code="timed_out")
+            time.sleep(0.1)
+        return self
 
     def __repr__(self) -> str:
         count = self.info.get("operations")
@@ -123,10 +135,10 @@ class OpenPlan:
             raise CarrelError("no command has run in this plan yet", code="plan_not_found")
         return self.plan
 
-    def show(self) -> str:
+    def show(self) -> Shown:
         return self._made().show()
 
-    def diff(self, path: str | None = None) -> str:
+    def diff(self, path: str | None = None) -> Diff:
         return self._made().diff(path)
 
     def apply(self, **how: Any) -> Plan:
@@ -137,3 +149,9 @@ class OpenPlan:
 
     def discard(self) -> None:
         self._made().discard()
+
+    def __repr__(self) -> str:
+        return repr(self.plan) if self.plan else f"<open plan of {self._workspace.id}, empty>"
+
+    def _repr_html_(self) -> str:
+        return self.plan._repr_html_() if self.plan else html.escape(repr(self))

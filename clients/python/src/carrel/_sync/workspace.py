@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Sequence
+import html
+import os
+from collections.abc import Iterator, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from ..models import Output, Result, absolute
+from ..models import Output, Result, absolute, text_or_bytes
+from .env import Env
 from .exec import Command
-from .files import Files
+from .files import Files, chunks
 from .plans import OpenPlan, Plan
 
 if TYPE_CHECKING:
@@ -49,9 +52,13 @@ class Workspace:
         self.id: str = info["id"]
         self.path = f"/v1/workspaces/{quote(self.id, safe='')}"
         self.files = Files(client, self.path)
+        self.env = Env(client, self.path)
 
     def __repr__(self) -> str:
         return f"<workspace {self.id}>"
+
+    def _repr_html_(self) -> str:
+        return f"<b>workspace {html.escape(self.id)}</b> of {html.escape(str(self.info.get('owner')))}: <i>{html.escape(str(self.info.get('state')))}</i>"
 
     # --- commands ---
 
@@ -98,18 +105,7 @@ class Workspace:
         """A plan that is written, not run: {"moves": [...], "deletions": [...], "creations": [...], "validations": [...]}."""
         return Plan(self.client, self.client.call("POST", f"{self.path}/plans", body=operations, wait=True))
 
-    # --- environments and ports ---
-
-    def environments(self) -> dict[str, Any]:
-        return self.client.call("GET", f"{self.path}/env")
-
-    def make_python(self, *, version: str | None = None, clear: bool = False) -> dict[str, Any]:
-        """A Python environment of its own, at /.venv."""
-        wanted = {name: value for name, value in (("version", version), ("clear", clear or None)) if value is not None}
-        return self.client.call("POST", f"{self.path}/env/python", body=wanted, wait=True)
-
-    def make_node(self) -> dict[str, Any]:
-        return self.client.call("POST", f"{self.path}/env/node", body={}, wait=True)
+    # --- ports ---
 
     def open_port(self, port: int, *, access: str = "key") -> dict[str, Any]:
         """An address under which a server inside is reached; access="token": by whoever has the address."""
@@ -137,5 +133,35 @@ class Workspace:
         self.client.call("POST", f"{self.path}/sleep", wait=True)
 
     def delete(self, *, purge: bool = False) -> None:
-        """Into the trash; purge=True: for good."""
+        """Into the trash, out of which Carrel.undelete() takes it; purge=True: for good."""
         self.client.call("DELETE", self.path, params={"purge": 1} if purge else None, wait=True)
+
+    def backup(self, local: str | os.PathLike[str]) -> None:
+        """Its whole tree, as a tar archive, into that file; which is not there when it breaks off."""
+        part = f"{os.fspath(local)}.part"
+        try:
+            with open(part, "wb") as file:
+                with self.client.stream("GET", f"{self.path}/backup") as answer:
+                    for piece in answer.iter_bytes():
+                        file.write(piece)
+            os.replace(part, local)
+        finally:
+            if os.path.exists(part):
+                os.unlink(part)
+
+    def restore(self, local: str | os.PathLike[str]) -> Result:
+        """What backup() wrote, over what is there; .ok says whether all of it was."""
+        with open(local, "rb") as file:
+            answer = self.client.call("POST", f"{self.path}/restore", content=chunks(file), headers={"Content-Type": "application/x-tar"},
+                                            wait=True)
+        return Result.of(answer, text_or_bytes(answer, "stdout") or b"", text_or_bytes(answer, "stderr") or b"")
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        """What happens in it, as it happens."""
+        for event in self.client.events(self.id):
+            yield event
+
+    def audit(self, **how: Any) -> Iterator[dict[str, Any]]:
+        """Its records, oldest first; how: as Carrel.audit()."""
+        for record in self.client.audit(workspace=self.id, **how):
+            yield record

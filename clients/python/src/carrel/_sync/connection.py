@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+# Made by tools/make_sync.py of carrel/_async: change it there.
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+
+from .._find import KEEP_ALIVE, find, options
+from ..errors import ConnectionFailed, InvalidRequest, TimedOut, WrongServer, from_answer, stream_item, version_fits
+
+NO_TIMEOUT = httpx.Timeout(None, connect=10.0)
+HELLO_TIMEOUT = httpx.Timeout(10.0)
+
+
+class Connection:
+    """How every call to the daemon is made. What it raises is a CarrelError, with the daemon's own sentence where there is one."""
+
+    def __init__(self, url: str | None, key: str | None, timeout: float) -> None:
+        self.where = find(url, key)
+        self.timeout = timeout
+        headers = {"Authorization": f"Bearer {self.where.key}"} if self.where.key else {}
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=32)
+        transport = httpx.HTTPTransport(limits=limits, **options(self.where, KEEP_ALIVE))
+        self.http = httpx.Client(base_url=self.where.url, headers=headers, transport=transport,
+                                      timeout=httpx.Timeout(timeout, connect=10.0))
+        self.server_version: str | None = None  # None: not asked yet
+
+    def close(self) -> None:
+        self.http.close()
+
+    @property
+    def at(self) -> str:
+        return self.where.socket or self.where.url
+
+    def unreachable(self, error: Exception) -> ConnectionFailed:
+        why = str(error) or type(error).__name__
+        if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.UnsupportedProtocol):
+            return ConnectionFailed(f"the daemon at {self.at} cannot be reached ({why}); is `carrel serve` running there?", code="connection_failed")
+        if isinstance(error, httpx.TimeoutException):
+            return TimedOut(f"the daemon at {self.at} has not answered within {self.timeout:g} s; what was asked for may still be done",
+                            code="timed_out")
+        return ConnectionFailed(f"the connection to the daemon at {self.at} broke before the answer ({why}); what was asked for may be done or not",
+                                code="connection_failed")
+
+    def greet(self) -> None:
+        """Once, before the first call: whether this is a daemon that this client can talk to."""
+        if self.server_version is not None:
+            return
+        try:
+            answer = self.http.get("/v1/version", timeout=HELLO_TIMEOUT)
+        except httpx.TransportError as error:
+            raise self.unreachable(error) from error
+        self.server_version = version_fits(self.at, answer.status_code, body_of(answer))
+
+    def send(self, method: str, path: str, *, params: dict[str, Any] | None = None, body: Any = None, content: Any = None,
+                   headers: dict[str, str] | None = None, wait: bool = False, again: bool = False) -> httpx.Response:
+        """One request. wait: the answer may take as long as it likes. again: it only looks, so it is made a second time when its connection
+        breaks, as it does when the daemon is restarted."""
+        self.greet()
+        extra: dict[str, Any] = {"timeout": NO_TIMEOUT} if wait else {}
+        tries = 2 if again or method == "GET" else 1
+        while True:
+            tries -= 1
+            try:
+                answer = self.http.request(method, path, params=params, json=body, content=content, headers=headers, **extra)
+                break
+            except UnicodeEncodeError as error:
+                raise InvalidRequest(f"{error.object!r} is no UTF-8; only paths of files, input and content may be anything else",
+                                     code="invalid_request") from error
+            except httpx.TransportError as error:
+                if not tries or isinstance(error, httpx.TimeoutException):
+                    raise self.unreachable(error) from error
+        if answer.status_code >= 400:
+            raise from_answer(answer.status_code, body_of(answer), answer.headers.get("x-request-id", ""))
+        return answer
+
+    def call(self, method: str, path: str, **how: Any) -> dict[str, Any]:
+        """One request whose answer is a JSON object, or nothing."""
+        answer = self.send(method, path, **how)
+        if answer.status_code == 204 or not answer.content:
+            return {}
+        body = body_of(answer)
+        if not isinstance(body, dict):
+            raise WrongServer(f"the server at {self.at} answered {method} {path} not as Carrel does; is the address right?", code="wrong_server")
+        return body
+
+    @contextmanager
+    def stream(self, method: str, path: str, *, params: dict[str, Any] | None = None, body: Any = None, content: Any = None,
+                     headers: dict[str, str] | None = None) -> Iterator[httpx.Response]:
+        """One request whose answer is read as it comes."""
+        self.greet()
+        try:
+            with self.http.stream(method, path, params=params, json=body, content=content, headers=headers, timeout=NO_TIMEOUT) as answer:
+                if answer.status_code >= 400:
+                    answer.read()
+                    raise from_answer(answer.status_code, body_of(answer), answer.headers.get("x-request-id", ""))
+                yield answer
+        except UnicodeEncodeError as error:
+            raise InvalidRequest(f"{error.object!r} is no UTF-8; only paths of files, input and content may be anything else",
+                                 code="invalid_request") from error
+        except httpx.TransportError as error:
+            raise self.unreachable(error) from error
+
+    def text_lines(self, method: str, path: str, **how: Any) -> Iterator[bytes]:
+        """The lines of an answer, as they come."""
+        with self.stream(method, path, **how) as answer:
+            rest = b""
+            for piece in answer.iter_bytes():
+                *lines, rest = (rest + piece).split(b"\n")
+                for line in lines:
+                    yield line
+
+    def lines(self, path: str, *, method: str = "GET", **how: Any) -> Iterator[dict[str, Any]]:
+        """JSON objects, one a line, as they come."""
+        for line in self.text_lines(method, path, **how):
+            if line.strip():
+                yield stream_item(json.loads(line))
+
+    def pages(self, path: str, member: str, **params: Any) -> Iterator[dict[str, Any]]:
+        """The items of a list that comes in pages."""
+        wanted = {name: value for name, value in params.items() if value is not None}
+        while True:
+            answer = self.call("GET", path, params=wanted)
+            for item in answer[member]:
+                yield item
+            if not answer.get("next"):
+                return
+            wanted["cursor"] = answer["next"]
+
+
+def body_of(answer: httpx.Response) -> Any:
+    """The JSON that it holds; None: it holds none."""
+    try:
+        return answer.json()
+    except ValueError:
+        return None

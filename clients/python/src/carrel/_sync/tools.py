@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+# Made by tools/make_sync.py of carrel/_async: change it there.
+from __future__ import annotations
+
+from .workspace import Workspace
+
+MOST = 1000  # names or lines in one answer
+
+
+class Tools:
+    """What each tool of a model does, and says."""
+
+    @staticmethod
+    def execute(workspace: Workspace, command: str, timeout: int | None = None) -> str:
+        return str(workspace.run(command, timeout=timeout)) or "(no output)"
+
+    @staticmethod
+    def read_file(workspace: Workspace, file_path: str, offset: int = 0, limit: int = 2000) -> str:
+        page = workspace.files.lines(file_path, offset=offset, limit=limit)
+        if page.binary:
+            return f"{file_path} is no text"
+        if page.start_line is None:
+            return f"{file_path} has {page.total_lines or 0} lines"
+        more = f"\n[go on with offset {page.next_offset}]" if page.next_offset is not None else ""
+        return page.content + more
+
+    @staticmethod
+    def write_file(workspace: Workspace, file_path: str, content: str) -> str:
+        workspace.files.write(file_path, content)
+        return f"wrote {file_path}"
+
+    @staticmethod
+    def edit_file(workspace: Workspace, file_path: str, old_string: str, new_string: str, replace_all: bool = False) -> str:
+        count = workspace.files.edit(file_path, old_string, new_string, all=replace_all)
+        return f"replaced {count} in {file_path}"
+
+    @staticmethod
+    def delete(workspace: Workspace, file_path: str) -> str:
+        workspace.files.rm(file_path, recursive=True)
+        return f"deleted {file_path}"
+
+    @staticmethod
+    def ls(workspace: Workspace, path: str = "/") -> str:
+        return listed([f"{entry.path}/" if entry.is_dir else entry.path for entry in workspace.files.ls(path)])
+
+    @staticmethod
+    def glob(workspace: Workspace, pattern: str, path: str = "/") -> str:
+        return listed(workspace.files.glob(pattern, path, limit=MOST + 1))
+
+    @staticmethod
+    def grep(workspace: Workspace, pattern: str, path: str = "/", glob: str | None = None) -> str:
+        found = workspace.files.grep(pattern, path, globs=[glob] if glob else None, limit=MOST + 1)
+        return listed([f"{match.path}:{match.line}:{match.text}" for match in found])
+
+
+def listed(lines: list[str]) -> str:
+    more = "\n[there are more]" if len(lines) > MOST else ""
+    return ("\n".join(lines[:MOST]) or "(nothing)").encode(errors="replace").decode() + more
