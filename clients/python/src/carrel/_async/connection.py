@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -27,8 +28,13 @@ class AsyncConnection:
         self.http = httpx.AsyncClient(base_url=self.where.url, headers=headers, transport=transport,
                                       timeout=httpx.Timeout(timeout, connect=10.0))
         self.server_version: str | None = None  # None: not asked yet
+        self.streams = 0  # that are open
 
     async def close(self) -> None:
+        for _ in range(50):  # streams that were left in the middle are closed by the event loop, which has to have its turn
+            if not self.streams:
+                break
+            await asyncio.sleep(0.002)
         await self.http.aclose()
 
     @property
@@ -68,8 +74,7 @@ class AsyncConnection:
                 answer = await self.http.request(method, path, params=params, json=body, content=content, headers=headers, **extra)
                 break
             except UnicodeEncodeError as error:
-                raise InvalidRequest(f"{error.object!r} is no UTF-8; only paths of files, input and content may be anything else",
-                                     code="invalid_request") from error
+                raise no_text(error) from error
             except httpx.TransportError as error:
                 if not tries or isinstance(error, httpx.TimeoutException):
                     raise self.unreachable(error) from error
@@ -92,6 +97,7 @@ class AsyncConnection:
                      headers: dict[str, str] | None = None) -> AsyncIterator[httpx.Response]:
         """One request whose answer is read as it comes."""
         await self.greet()
+        self.streams += 1
         try:
             async with self.http.stream(method, path, params=params, json=body, content=content, headers=headers, timeout=NO_TIMEOUT) as answer:
                 if answer.status_code >= 400:
@@ -99,10 +105,11 @@ class AsyncConnection:
                     raise from_answer(answer.status_code, body_of(answer), answer.headers.get("x-request-id", ""))
                 yield answer
         except UnicodeEncodeError as error:
-            raise InvalidRequest(f"{error.object!r} is no UTF-8; only paths of files, input and content may be anything else",
-                                 code="invalid_request") from error
+            raise no_text(error) from error
         except httpx.TransportError as error:
             raise self.unreachable(error) from error
+        finally:
+            self.streams -= 1
 
     async def text_lines(self, method: str, path: str, **how: Any) -> AsyncIterator[bytes]:
         """The lines of an answer, as they come."""
@@ -129,6 +136,10 @@ class AsyncConnection:
             if not answer.get("next"):
                 return
             wanted["cursor"] = answer["next"]
+
+
+def no_text(error: UnicodeEncodeError) -> InvalidRequest:
+    return InvalidRequest(f"{error.object!r} is no UTF-8; only paths of files, input and content may be anything else", code="invalid_request")
 
 
 def body_of(answer: httpx.Response) -> Any:

@@ -2,6 +2,7 @@
 # Made by tools/make_sync.py of carrel/_async: change it there.
 from __future__ import annotations
 
+import time
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,8 +29,13 @@ class Connection:
         self.http = httpx.Client(base_url=self.where.url, headers=headers, transport=transport,
                                       timeout=httpx.Timeout(timeout, connect=10.0))
         self.server_version: str | None = None  # None: not asked yet
+        self.streams = 0  # that are open
 
     def close(self) -> None:
+        for _ in range(50):  # streams that were left in the middle are closed by the event loop, which has to have its turn
+            if not self.streams:
+                break
+            time.sleep(0.002)
         self.http.close()
 
     @property
@@ -69,8 +75,7 @@ class Connection:
                 answer = self.http.request(method, path, params=params, json=body, content=content, headers=headers, **extra)
                 break
             except UnicodeEncodeError as error:
-                raise InvalidRequest(f"{error.object!r} is no UTF-8; only paths of files, input and content may be anything else",
-                                     code="invalid_request") from error
+                raise no_text(error) from error
             except httpx.TransportError as error:
                 if not tries or isinstance(error, httpx.TimeoutException):
                     raise self.unreachable(error) from error
@@ -93,6 +98,7 @@ class Connection:
                      headers: dict[str, str] | None = None) -> Iterator[httpx.Response]:
         """One request whose answer is read as it comes."""
         self.greet()
+        self.streams += 1
         try:
             with self.http.stream(method, path, params=params, json=body, content=content, headers=headers, timeout=NO_TIMEOUT) as answer:
                 if answer.status_code >= 400:
@@ -100,10 +106,11 @@ class Connection:
                     raise from_answer(answer.status_code, body_of(answer), answer.headers.get("x-request-id", ""))
                 yield answer
         except UnicodeEncodeError as error:
-            raise InvalidRequest(f"{error.object!r} is no UTF-8; only paths of files, input and content may be anything else",
-                                 code="invalid_request") from error
+            raise no_text(error) from error
         except httpx.TransportError as error:
             raise self.unreachable(error) from error
+        finally:
+            self.streams -= 1
 
     def text_lines(self, method: str, path: str, **how: Any) -> Iterator[bytes]:
         """The lines of an answer, as they come."""
@@ -130,6 +137,10 @@ class Connection:
             if not answer.get("next"):
                 return
             wanted["cursor"] = answer["next"]
+
+
+def no_text(error: UnicodeEncodeError) -> InvalidRequest:
+    return InvalidRequest(f"{error.object!r} is no UTF-8; only paths of files, input and content may be anything else", code="invalid_request")
 
 
 def body_of(answer: httpx.Response) -> Any:
