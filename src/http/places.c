@@ -13,8 +13,8 @@
  *
  * Where all places are taken, the account with the most connections gives one up, for one that has
  * fewer: also a stream, and at last a request that is being handled. So no owner, and no number of
- * them, keeps another out. Without a key the oldest goes always, also within one address: who has
- * not said who it is waits for nobody, and holds nobody up.
+ * them, keeps another out. Without a key a client that does not read its answer gives up its place,
+ * also within one address: who has not said who it is waits for nobody, and holds nobody up.
  *
  * What has to go is counted no longer, and has a second to hear why. */
 #include <errno.h>
@@ -391,11 +391,21 @@ static bool is_own(const struct connection *c)
     return c->peer_uid == 0 || (c->peer_uid > 0 && c->peer_uid == c->server->options.own_uid);
 }
 
+/* The oldest that has more to say than its client reads. */
+static struct connection *unread_of(const struct account *a)
+{
+    for (struct connection *c = a->places[PLACE_BUSY].first; c; c = c->next) {
+        if (c->state == STATE_REPLY && c->blocked && !c->busy)
+            return c;
+    }
+    return NULL;
+}
+
 /* Without a key nothing is asked for that could not be asked for again: a client that reads a long
  * answer slowly, or only a little of it now and then, holds no place against one that comes. */
 static bool evict_of(const struct account *peer, enum http_limit limit)
 {
-    return evict(unused_of(peer), limit) || evict(any_of(peer), limit);
+    return evict(unused_of(peer), limit) || evict(unread_of(peer), limit);
 }
 
 static enum http_limit room_for_peer(const struct connection *c, const struct account *a)
