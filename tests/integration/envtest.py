@@ -253,9 +253,14 @@ class EnvTest(DaemonTest):
                               env={**os.environ, "CARREL_SOCKET": self.daemon.socket}, **kwargs)
 
     def kill(self, ws, started):
-        """A command in the background."""
-        answer = self.daemon.post(f"/v1/workspaces/{ws}/exec/{started.json['exec_id']}/kill")
+        """A command in the background; what it had locked is free then."""
+        at = f"/v1/workspaces/{ws}/exec/{started.json['exec_id']}"
+        answer = self.daemon.post(f"{at}/kill")
         self.assertLess(answer.status, 300, answer.bytes)
+        deadline = time.monotonic() + PATIENCE
+        while self.daemon.get(at).json["state"] != "ended":
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.01)
 
     def await_name(self, name, ws="desk"):
         """In the root."""
