@@ -10,7 +10,7 @@ import threading
 import time
 import unittest
 
-from carreltest import CARREL, PATIENCE, TMP
+from carreltest import CARREL, PATIENCE, ROOT, TMP
 from writesplantest import WritesPlanTest
 
 
@@ -299,6 +299,33 @@ class OnePlan(WritesPlanTest):
         self.call("POST", f"/plans/{made['id']}/apply", {"hash": made["hash"]}, expect=200)
         self.assertEqual((b"theirs\nmine\n", b"theirs\n", None, b"first\n"),
                          tuple(self.read(path) for path in ("in/edit", "moved", "in/gone", "first.txt")))
+
+    @unittest.skipUnless(ROOT, "rootless the kernel does not say which file a copy was made of")
+    def test_what_the_owner_has_replaced_since_the_agent_read_it_is_stale(self):
+        """By another file of that name, older than the agent's copy: the agent changes what it had read."""
+        self.planned()
+        names = ("edit", "mode", "moved", "same", "twin", "in/deep")
+        self.daemon.execute(self.ws, f"mkdir in over; for f in {' '.join(names)} over/a over/b other target; do echo first $f > $f; done",
+                            key=self.owner)
+        self.run_agent(f"cat {' '.join(names)} over/a other target >/dev/null; sleep 0.1")
+        self.daemon.execute(self.ws, "for f in edit mode moved in/deep; do echo THEIR $f > next; mv $f $f.bak; mv next $f; done; "
+                                     "rm mode.bak moved.bak; sleep 0.2", key=self.owner)
+        # What it moves over others is not taken for replaced, wherever it was.
+        self.run_agent("echo mine >> edit; chmod 600 mode; mv moved elsewhere; echo mine >> in/deep; echo mine >> same; "
+                       "echo mine >> other; mv other target; echo mine >> over/a; mv over/a twin; rm -r over")
+        seen = self.run_agent("cat edit")["stdout"]
+        made = self.close()
+        answer = self.call("POST", f"/plans/{made['id']}/verify", {}, expect=200).json
+        stale = {f["path"] for f in answer["findings"] if f["rule"] == "stale"}
+        if seen == "first edit\nmine\n":  # else the kernel showed it the new one, and it is no conflict
+            self.assertEqual({"edit", "mode", "elsewhere", "in/deep"}, stale, answer["findings"])
+            answer = self.call("POST", f"/plans/{made['id']}/apply", {})
+            self.assertEqual((409, "plan_stale"), (answer.status, answer.code))
+            self.assertEqual(b"THEIR edit\n", self.read("edit"))
+        else:
+            self.assertEqual("THEIR edit\nmine\n", seen)
+            self.assertNotIn("edit", stale)
+        self.assertFalse(stale & {"same", "target", "twin", "over"}, answer)
 
     def test_a_locked_base(self):
         self.planned({"base": "locked"})

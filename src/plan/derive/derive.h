@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Between the parts of the derivation: derive.c, hardlinks.c, match.c, changed.c. */
+/* Between the parts of the derivation: derive.c, hardlinks.c, match.c, changed.c, origin.c. */
 #pragma once
 
 #include "plan/core/plan.h"
@@ -54,6 +54,22 @@ const char *derive_keep(struct deriving *d, const char *text, struct err *err);
  * for PLAN_MAX_PATH + 1 bytes. */
 bool derive_follow(const struct deriving *d, const char *base, char *ret);
 
+enum {
+    ORIGIN_MOST = 128,
+};
+
+/* A base file as the kernel names it, where no path of it is known any more. */
+struct origin {
+    unsigned char bytes[ORIGIN_MOST];
+    size_t n; /* 0: none is known */
+    int type;
+    bool is_absent; /* there is no mark: it had no name any more, several, or is no copy */
+};
+
+/* origin.c: what a file of the layer was copied from, by its mark; whether that is what the base
+ * has at this path. */
+void derive_origin(int root, const char *path, struct origin *ret);
+bool derive_is_origin(const struct deriving *d, const char *path, const struct origin *origin);
 /* hardlinks.c: names of one file become links of one of them; names that the layer has no entry
  * for. */
 int derive_links(struct deriving *d, struct err *err);

@@ -142,16 +142,6 @@ static int join_names(struct deriving *d, struct group *group, struct err *err)
 enum {
     NO_LEADER = INT32_MAX,
     MOST_NAMELESS = 64, /* each is compared with every file that has several names */
-    MOST_HANDLE = 128,
-    ORIGIN_HEAD = 21, /* of the mark "origin": what it is, and the file system; then the handle */
-    ORIGIN_TYPE = 4,  /* where in the head the handle's type is */
-};
-
-/* A base file as the kernel names it, where no path of it is known any more. */
-struct handle {
-    unsigned char bytes[MOST_HANDLE];
-    size_t n; /* 0: there is none */
-    int type;
 };
 
 struct missing {
@@ -161,7 +151,7 @@ struct missing {
 };
 
 struct nameless {
-    struct handle handle;
+    struct origin origin;
     uint32_t leader;   /* NO_LEADER: the layer has no name of it at all */
     uint32_t mode;     /* then: as the layer has it, */
     bool written;      /* whether it has data of its own, */
@@ -177,39 +167,6 @@ struct scan {
     int index;
     uint64_t dev;
 };
-
-/* The handle that a file of the layer keeps of the one it was copied from. */
-static void read_origin(int root, const char *path, struct handle *ret)
-{
-    unsigned char mark[ORIGIN_HEAD + MOST_HANDLE];
-    char file[40];
-    scoped_fd int fd = path_open_beneath(root, path, O_PATH, 1);
-
-    *ret = (struct handle){0};
-    snprintf(file, sizeof(file), "/proc/self/fd/%d", fd);
-    ssize_t n = fd < 0 ? -1 : getxattr(file, "trusted.overlay.origin", mark, sizeof(mark));
-    if (n <= ORIGIN_HEAD)
-        return;
-    ret->type = mark[ORIGIN_TYPE];
-    ret->n = (size_t)n - ORIGIN_HEAD;
-    memcpy(ret->bytes, mark + ORIGIN_HEAD, ret->n);
-}
-
-static bool has_handle(const struct deriving *d, const char *path, const struct handle *wanted)
-{
-    union {
-        struct file_handle handle;
-        unsigned char room[sizeof(struct file_handle) + MOST_HANDLE];
-    } its = {.handle = {.handle_bytes = MOST_HANDLE}};
-
-    scoped_fd int fd = path_open_beneath(d->how->tree, path, O_PATH, 1);
-    int mount = 0;
-
-    if (fd < 0 || name_to_handle_at(fd, "", &its.handle, &mount, AT_EMPTY_PATH) < 0)
-        return false;
-    return its.handle.handle_bytes == wanted->n && its.handle.handle_type == wanted->type &&
-           memcmp(its.handle.f_handle, wanted->bytes, wanted->n) == 0;
-}
 
 static struct nameless *add_nameless(struct scan *scan, struct err *err)
 {
@@ -232,8 +189,8 @@ static int note_nameless(struct scan *scan, const struct group *group, struct er
     if (!added)
         return -1;
     added->leader = group->leader;
-    read_origin(scan->d->layer.upper, leader->path, &added->handle);
-    if (added->handle.n == 0 || scan->nameless_count == MOST_NAMELESS)
+    derive_origin(scan->d->layer.upper, leader->path, &added->origin);
+    if (added->origin.n == 0 || scan->nameless_count == MOST_NAMELESS)
         return plan_add_flaw(scan->d->plan, PLAN_FLAW_LOST, leader->path, err);
     scan->nameless_count++;
     return 0;
@@ -262,8 +219,8 @@ static int visit_index(void *context, struct plan_entry *entry, struct err *err)
     if (!added->index)
         return err_set(err, ERR_LIMIT, ENOMEM, "read the layer's index");
     added->written = lgetxattr(file, "trusted.overlay.metacopy", NULL, 0) < 0;
-    read_origin(scan->index, entry->path, &added->handle);
-    scan->nameless_count += added->handle.n > 0;
+    derive_origin(scan->index, entry->path, &added->origin);
+    scan->nameless_count += added->origin.n > 0;
     return 0;
 }
 
@@ -284,16 +241,16 @@ static int note_missing(struct scan *scan, const struct group *group, struct err
 {
     struct deriving *d = scan->d;
     const struct layer_entry *leader = &d->layer.entries[group->leader];
-    struct handle origin;
+    struct origin origin;
 
     if (d->outcomes[group->leader].fate != FATE_NEW || leader->names <= (int64_t)group->count)
         return 0;
-    read_origin(d->layer.upper, leader->path, &origin);
+    derive_origin(d->layer.upper, leader->path, &origin);
     for (size_t i = 0; i < group->count; i++) {
         const struct plan_operation *o =
             &d->plan->operations[d->outcomes[group->entries[i]].operation];
         /* What it writes over may be another file than the one that it is. */
-        if (!o->has_base || (origin.n > 0 && !has_handle(d, plan_base_path(o), &origin)))
+        if (!o->has_base || (origin.n > 0 && !derive_is_origin(d, plan_base_path(o), &origin)))
             continue;
         if (scan->count % 64 == 0) {
             struct missing *files =
@@ -338,7 +295,7 @@ static int64_t find_leader(const struct scan *scan, const struct plan_entry *ent
         return found->leader;
     for (size_t i = 0; i < scan->nameless_count; i++) {
         const struct nameless *nameless = &scan->nameless[i];
-        if (!has_handle(scan->d, entry->path, &nameless->handle))
+        if (!derive_is_origin(scan->d, entry->path, &nameless->origin))
             continue;
         return is_unchanged(scan->d, nameless, entry) ? -1 : (int64_t)nameless->leader;
     }
