@@ -491,13 +491,15 @@ static int detach_here(void *context)
 
 /* The old root lies on top of the new one, and here is it. It is gone at once, but who takes it
  * away waits for all processors of the host, up to milliseconds: a child does, while we go on. Its
- * memory is ours, and where such a child cannot be (before Linux 6.2, or at a limit) we wait. */
+ * memory is ours; before Linux 6.2 there can be no such child, and we wait. */
 static int begin_to_leave(struct box *box)
 {
     static char stack[LEAVER_STACK] __attribute__((aligned(16)));
 
     box->leaver = clone(detach_here, stack + sizeof(stack), CLONE_VM | SIGCHLD, NULL);
-    return box->leaver < 0 && detach_here(NULL) != 0 ? -1 : 0;
+    if (box->leaver < 0 && errno == EINVAL)
+        return detach_here(NULL) == 0 ? 0 : -1;
+    return box->leaver < 0 ? -1 : 0;
 }
 
 int stage_enter_root(struct box *box, struct err *err)
