@@ -491,13 +491,14 @@ static int detach_here(void *context)
 
 /* The old root lies on top of the new one, and here is it. It is gone at once, but who takes it
  * away waits for all processors of the host, up to milliseconds: a child does, while we go on. Its
- * memory is ours; before Linux 6.2 there can be no such child, and we wait. */
+ * memory is ours. Before Linux 6.2 there can be no such child, and none where a limit is reached,
+ * by some who were just killed, maybe: then we wait. */
 static int begin_to_leave(struct box *box)
 {
     static char stack[LEAVER_STACK] __attribute__((aligned(16)));
 
     box->leaver = clone(detach_here, stack + sizeof(stack), CLONE_VM | SIGCHLD, NULL);
-    if (box->leaver < 0 && errno == EINVAL)
+    if (box->leaver < 0 && (errno == EINVAL || errno == EAGAIN))
         return detach_here(NULL) == 0 ? 0 : -1;
     return box->leaver < 0 ? -1 : 0;
 }

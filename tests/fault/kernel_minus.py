@@ -3,6 +3,7 @@
 # TIMEOUT: 120
 """A kernel or host that lacks something: refused in words, or done another way with the same confinement."""
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.environ["SRC"], "tests", "integration"))
 from carreltest import (CARREL, CLONE_NEWUSER, PATIENCE, PYTHON, ROOT, TMP, CarrelTest, carrel, check, deny,  # noqa: E402
-                        confinement, deny_user_namespaces, host_state, libc, read, tree, write)
+                        confinement, deny_clone, deny_user_namespaces, host_state, libc, read, tree, write)
 
 # A host without these cannot give the boundary: a start is refused, and the line says that the kernel lacks something.
 NEEDED = ["openat2", "open_tree", "move_mount", "mount", "mount_setattr", "pivot_root", "seccomp", "close_range",
@@ -67,6 +68,15 @@ class KernelMinus(CarrelTest):
         for name in DISPENSABLE:
             with self.subTest(call=name):
                 self.assertTrue(self.same_on(deny("ENOSYS", name)), "refused, though it can do without")
+
+    def test_where_no_child_can_take_the_hosts_root_away_pid_1_does(self):
+        """EINVAL: before Linux 6.2. EAGAIN: a limit. Anything else: not understood, and refused."""
+        for error, starts in (("EINVAL", True), ("EAGAIN", True), ("EPERM", False)):
+            with self.subTest(error=error):
+                minus = deny_clone(0x100 | signal.SIGCHLD, error)  # CLONE_VM
+                self.assertEqual(starts, self.same_on(minus))
+                if starts:
+                    self.assertEqual("2\n", self.ok("-c", "echo $$", preexec_fn=minus), "there was such a child")
 
     def test_without_landlock_nothing_is_promised_that_is_not_kept(self):
         minus = deny("ENOSYS", *LANDLOCK)

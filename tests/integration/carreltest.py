@@ -103,8 +103,8 @@ def write(path, data=""):
 
 
 def confinement(marker):
-    """What tests/fault/confined.c wrote, without the ids of this run's lease."""
-    return re.sub(r"\b(uid|gid)=\d{4,}", r"\1=LEASED", read(marker))
+    """What tests/fault/confined.c wrote, without the ids of this run's lease, and whether pid 1 had a child before."""
+    return re.sub(r"\bpid ([23]) session \1\b", "pid FIRST session FIRST", re.sub(r"\b(uid|gid)=\d{4,}", r"\1=LEASED", read(marker)))
 
 
 def tree(top):
@@ -184,6 +184,13 @@ def deny_user_namespaces():
         (BPF_LD, 0, 0, CLONE_ARG_FLAGS),
         (BPF_JSET, 0, 1, CLONE_NEWUSER), (BPF_RET, 0, 0, RET_ERRNO | errno.EPERM),
         (BPF_RET, 0, 0, RET_ALLOW)])
+
+
+def deny_clone(flags, error):
+    """A preexec_fn: clone with exactly these flags fails with that error."""
+    return lambda: seccomp([
+        (BPF_LD, 0, 0, 0), (BPF_JEQ, 0, 3, CALLS["clone"]), (BPF_LD, 0, 0, 16), (BPF_JEQ, 0, 1, flags),
+        (BPF_RET, 0, 0, RET_ERRNO | getattr(errno, error)), (BPF_RET, 0, 0, RET_ALLOW)])
 
 
 class Insn(ctypes.Structure):
