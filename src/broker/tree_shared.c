@@ -12,7 +12,7 @@
 #include "base/pack.h"
 #include "broker/broker.h"
 #include "broker/oldlinks.h"
-#include "sandbox/session/session.h"
+#include "sandbox/rootfs.h"
 #include "sys/path.h"
 
 enum {

@@ -40,16 +40,6 @@ void identity_forget_owners(struct identity *id)
     id->owner_count = 0;
 }
 
-uid_t identity_outside_uid(const struct identity *id)
-{
-    return id->direct ? id->direct_uid : id->base + id->inside_uid;
-}
-
-gid_t identity_outside_gid(const struct identity *id)
-{
-    return id->direct ? id->direct_gid : id->base + id->inside_gid;
-}
-
 static int open_lease_file(void)
 {
     if (mkdir(LEASE_DIR, 0700) < 0 && errno != EEXIST)

@@ -60,8 +60,17 @@ int identity_layer_idmap(struct identity *id, uid_t uid, gid_t gid, int *ret_use
                          struct err *err);
 /* One such map, as text: `disk` is shown as `shown`. */
 void identity_layer_map(unsigned disk, unsigned shown, char *text, size_t size);
+
 /* Who the user inside is on the host, where a range is leased. */
-uid_t identity_outside_uid(const struct identity *id);
-gid_t identity_outside_gid(const struct identity *id);
+static inline uid_t identity_outside_uid(const struct identity *id)
+{
+    return id->direct ? id->direct_uid : id->base + id->inside_uid;
+}
+
+static inline gid_t identity_outside_gid(const struct identity *id)
+{
+    return id->direct ? id->direct_gid : id->base + id->inside_gid;
+}
+
 /* Writes the maps of the new process. */
 int identity_write_maps(const struct identity *id, pid_t pid, struct err *err);

@@ -24,6 +24,7 @@
 #include "base/fd.h"
 #include "policy/units.h"
 #include "sandbox/identity.h"
+#include "sandbox/image.h"
 #include "sandbox/limits/disk.h"
 #include "sandbox/run.h"
 #include "sys/loop.h"

@@ -17,8 +17,8 @@
 #include "sandbox/limits/limits.h"
 #include "sandbox/overlay.h"
 #include "sandbox/procfiles.h"
+#include "sandbox/rootfs.h"
 #include "sandbox/run.h"
-#include "sandbox/session/session.h"
 #include "sys/mount.h"
 #include "sys/path.h"
 

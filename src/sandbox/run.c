@@ -53,7 +53,7 @@ static int decide(struct run *run, struct err *err)
             err, ERR_INVALID, 0,
             "a workspace in an image cannot be planned for: what a plan holds has to lie "
             "on the workspace's own file system; give --disk a size without 'image:'");
-    return limits_check(run, err);
+    return limits_check(spec, run->level, err);
 }
 
 /* As root the inner user has a uid of a leased range outside; otherwise it is the caller. */
@@ -141,6 +141,22 @@ void run_clear(struct run *run)
     cgroup_clear(&run->cgroup);
     identity_clear(&run->identity);
     arena_clear(&run->arena);
+}
+
+struct run_view run_view_of(struct run *run)
+{
+    return (struct run_view){.spec = run->spec,
+                             .level = run->level,
+                             .net = run->net,
+                             .stays = run->stays,
+                             .setup = &run->setup,
+                             .identity = &run->identity,
+                             .cgroup = &run->cgroup,
+                             .layers = run->layers,
+                             .layer_count = run->layer_count,
+                             .plan = run->plan,
+                             .workspace = run->workspace,
+                             .workspace_path = run->workspace_path};
 }
 
 int run_report(const struct err *err, struct carrel_error *error)

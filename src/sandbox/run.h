@@ -12,21 +12,12 @@
 #include "sandbox/identity.h"
 #include "sandbox/limits/cgroup.h"
 #include "sandbox/setup.h"
+#include "sandbox/view.h"
 
 struct live;
 
 enum {
     RUN_MAX_MADE = 512
-};
-
-/* A directory that takes what is changed of a tree (overlay.c). */
-struct layer {
-    const char *name; /* as the caller wrote it */
-    uint32_t flags;   /* OP_PLAN, OP_SHOWN */
-    int dir;          /* has upper/ and work/; locked, unless it is only shown; dry: -1 */
-    int upper;
-    int lower;   /* the tree */
-    uint32_t op; /* the operation that mounts it */
 };
 
 struct run {
@@ -68,6 +59,8 @@ struct run {
 int run_prepare(struct run *run, const struct carrel_spec *spec, bool dry, struct live *early,
                 struct err *err);
 void run_clear(struct run *run);
+/* For limits/ and denial/, once it is prepared; what it points to is the run's. */
+struct run_view run_view_of(struct run *run);
 /* Turns an error into the public one; returns -1. */
 int run_report(const struct err *err, struct carrel_error *error);
 

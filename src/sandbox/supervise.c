@@ -252,7 +252,7 @@ static void look_before_the_kill(struct watch *w)
 {
     ignore(census_take(w->live.pid, KILLED_AT_MOST, &w->at_kill) == 0); /* then it is less */
     if (!w->exited)
-        w->refusals = refusals_of(w->run, w->live.pid);
+        w->refusals = refusals_of(&w->denials.run, w->live.pid);
 }
 
 static void kill_for(struct watch *w, enum carrel_reason reason)
@@ -745,7 +745,7 @@ static int start_and_watch(struct watch *w, struct carrel_result *ret, struct er
         return -1;
     w->oom_before = limits_oom_kills(); /* while pid 1 builds */
     w->may_leave = may_leave(w->run);
-    if (limits_watch_begin(&w->limits, w->run, &w->denials, w->live.pid, err) < 0)
+    if (limits_watch_begin(&w->limits, run_view_of(w->run), w->live.pid, err) < 0)
         return -1;
     give_command_fds(w);
     if (live_command(&w->live, w->run, w->command_fds, err) < 0)
@@ -767,9 +767,8 @@ static void watch_init(struct watch *w, struct run *run, struct live *early)
 {
     w->run = run;
     w->stdin_pipe = -1;
-    denials_init(&w->denials, run);
-    w->limits.run = run;
-    w->limits.denials = &w->denials;
+    denials_init(&w->denials, run_view_of(run));
+    limits_watch_init(&w->limits, run_view_of(run), denials_add_limit, &w->denials);
     w->live = *early;
     live_init(early);
     for (int i = 0; i < STREAMS; i++)

@@ -14,7 +14,7 @@
 
 #include "base/fd.h"
 #include "base/weak.h"
-#include "sandbox/limits/disk.h"
+#include "sandbox/image.h"
 #include "sandbox/overlay.h"
 #include "sandbox/run.h"
 #include "sys/path.h"

@@ -47,7 +47,7 @@ static void fuzz_call(const uint8_t *data, size_t size)
     check(&one);
 }
 
-static void fuzz_output(struct run *run, const uint8_t *data, size_t size)
+static void fuzz_output(struct run_view run, const uint8_t *data, size_t size)
 {
     struct denials d;
     struct carrel_result result = {0};
@@ -85,6 +85,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (data[0] & 1)
         fuzz_call(data + 1, size - 1);
     else
-        fuzz_output(&run, data + 1, size - 1);
+        fuzz_output(run_view_of(&run), data + 1, size - 1);
     return 0;
 }

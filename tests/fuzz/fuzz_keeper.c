@@ -280,7 +280,7 @@ static void open_scene(uint8_t choice)
     s.session.first_process = (struct source){.kind = SOURCE_FIRST_PROCESS, .fd = -1};
     s.session.end = s.session.denial = s.session.limit = s.session.groups =
         (struct source){.kind = SOURCE_GROUPS, .fd = -1};
-    denials_init(&s.session.denials, &s.run);
+    denials_init(&s.session.denials, run_view_of(&s.run));
     MUST(source_set(&s.session, &s.session.first_process, pair[0], EPOLLIN));
     keepers_dispatch(&s.session);
 }

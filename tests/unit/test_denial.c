@@ -30,6 +30,7 @@
 
 static struct carrel_spec spec;
 static struct run run;
+static struct run_view view;
 
 static void make_run(void)
 {
@@ -114,7 +115,7 @@ static int begin(struct child *c, int (*act)(void))
     int pair[2];
 
     make_run();
-    denials_init(&c->denials, &run);
+    denials_init(&c->denials, run_view_of(&run));
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
         return -1;
     c->pid = fork();
@@ -312,7 +313,7 @@ TEST(what_the_kernel_counted_takes_the_place_of_what_was_inferred)
     struct carrel_result r = {0};
 
     make_run();
-    denials_init(&d, &run);
+    denials_init(&d, run_view_of(&run));
     denials_scan(&d, "touch: cannot touch '/usr/x': Read-only file system\n", 52);
     denials_scan(&d, "connect: Network is unreachable\n", 32);
     denials_add_refusals(&d, 0);
@@ -410,7 +411,7 @@ TEST(nothing_waiting_blocks_nothing)
 {
     struct denials d;
 
-    denials_init(&d, &run);
+    denials_init(&d, run_view_of(&run));
     CHECK(denials_fd(&d) == -1);
     denials_serve(&d);
     denials_clear(&d);
@@ -469,6 +470,7 @@ static void mount_something(void)
     make_run();
     spec.mounts = mounts;
     spec.mount_count = LENGTH(mounts);
+    view = run_view_of(&run);
 }
 
 TEST(lines_of_error_output_are_understood)
@@ -476,7 +478,7 @@ TEST(lines_of_error_output_are_understood)
     mount_something();
     for (size_t i = 0; i < LENGTH(lines); i++) {
         struct carrel_denial one = {0};
-        bool found = denied_line(&run, lines[i].line, strlen(lines[i].line), &one);
+        bool found = denied_line(&view, lines[i].line, strlen(lines[i].line), &one);
         CHECK_FOR(lines[i].line, found == (lines[i].what != NULL));
         if (!found)
             continue;
@@ -498,7 +500,7 @@ TEST(pieces_of_any_size_are_read_alike)
         struct denials d;
         struct carrel_result r = {0};
         make_run();
-        denials_init(&d, &run);
+        denials_init(&d, run_view_of(&run));
         for (size_t at = 0; at < sizeof(text) - 1; at += piece) {
             size_t left = sizeof(text) - 1 - at;
             denials_scan(&d, text + at, left < piece ? left : piece);
@@ -521,7 +523,7 @@ TEST(the_end_of_very_long_output_is_read)
 
     make_run();
     memset(filler, 'x', sizeof(filler));
-    denials_init(&d, &run);
+    denials_init(&d, run_view_of(&run));
     for (int i = 0; i < 64; i++)
         denials_scan(&d, filler, sizeof(filler) - (size_t)i);
     denials_scan(&d, last, sizeof(last) - 1);
@@ -539,7 +541,7 @@ TEST(what_the_kernel_told_is_not_inferred_again)
     struct carrel_result r = {0};
 
     make_run();
-    denials_init(&d, &run);
+    denials_init(&d, run_view_of(&run));
     denials_add(&d, "connect 192.0.2.1:80", DENIED_BY_NETWORK, "fix", CARREL_SOURCE_KERNEL);
     denials_scan(&d, "connect: Network is unreachable\n", 32);
     denials_add(&d, "a\nb\x7f", "rule", "fix", CARREL_SOURCE_KERNEL);
@@ -557,10 +559,11 @@ TEST(sizes_are_printed_as_they_are_written)
 
     make_run();
     spec.tmp_bytes = 1536UL << 20;
-    CHECK(denied_line(&run, line, sizeof(line) - 1, &one) &&
+    view = run_view_of(&run);
+    CHECK(denied_line(&view, line, sizeof(line) - 1, &one) &&
           strcmp(one.rule, "tmp size 1536M") == 0);
     spec.tmp_bytes = 5000;
-    CHECK(denied_line(&run, line, sizeof(line) - 1, &one) &&
+    CHECK(denied_line(&view, line, sizeof(line) - 1, &one) &&
           strcmp(one.rule, "tmp size 5000") == 0);
     return 0;
 }

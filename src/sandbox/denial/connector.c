@@ -16,7 +16,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/weak.h"
-#include "sandbox/run.h"
+#include "sandbox/view.h"
 #include "sys/path.h"
 #include "sys/uapi.h"
 
@@ -198,7 +198,8 @@ static int connect_for(struct connector *c, struct pending_connection *p, int *f
 }
 
 /* Datagrams are not connections: what matters is where they are sent to, which is not looked at. */
-static int judge(const struct run *run, const struct pending_connection *p, enum outbound *ret_why)
+static int judge(const struct run_view *run, const struct pending_connection *p,
+                 enum outbound *ret_why)
 {
     if (option_of(p->fd, SO_TYPE) == SOCK_DGRAM)
         return 0;
@@ -206,7 +207,7 @@ static int judge(const struct run *run, const struct pending_connection *p, enum
     return *ret_why == OUTBOUND_FREE ? 0 : -EACCES;
 }
 
-int connector_take(struct connector *c, const struct run *run, int listener,
+int connector_take(struct connector *c, const struct run_view *run, int listener,
                    const struct seccomp_notif *ask, enum outbound *ret_why,
                    struct sockaddr_storage *ret_address)
 {
@@ -223,7 +224,7 @@ int connector_take(struct connector *c, const struct run *run, int listener,
     if (family < 0)
         return family;
     if (family != AF_INET && family != AF_INET6)
-        return (run->setup.flags & walled) == walled ? CONNECTOR_GO_ON : -EACCES;
+        return (run->setup->flags & walled) == walled ? CONNECTOR_GO_ON : -EACCES;
     struct pending_connection p = {.id = ask->id, .fd = -1};
     int r = copy_address(thread, &ask->data, &p.address, &p.n);
     if (r < 0)

@@ -19,7 +19,7 @@
 #include "carrel.h"
 #include "sandbox/denial/outbound.h"
 
-struct run;
+struct run_view;
 struct pending_connection;
 
 enum {
@@ -42,7 +42,7 @@ enum {
 
 /* What to answer to a connect(2): one of the two above, or 0, or -errno. Never blocks for long.
  * *ret_why and `address` say why it was refused. */
-int connector_take(struct connector *c, const struct run *run, int listener,
+int connector_take(struct connector *c, const struct run_view *run, int listener,
                    const struct seccomp_notif *ask, enum outbound *ret_why,
                    struct sockaddr_storage *ret_address);
 /* To wait for: fills c->count entries. */

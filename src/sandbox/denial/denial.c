@@ -25,7 +25,6 @@
 #include "base/fd.h"
 #include "sandbox/denial/denied.h"
 #include "sandbox/denial/setid.h"
-#include "sandbox/run.h"
 #include "sys/refusals.h"
 #include "sys/uapi.h"
 
@@ -73,7 +72,7 @@ bool host_can_notify(void)
 
 /* --- the list --- */
 
-void denials_init(struct denials *d, const struct run *run)
+void denials_init(struct denials *d, struct run_view run)
 {
     memset(d, 0, sizeof(*d));
     d->run = run;
@@ -143,9 +142,15 @@ void denials_add(struct denials *d, const char *what, const char *rule, const ch
     record(d, &one);
 }
 
+void denials_add_limit(void *denials, const char *what, const char *rule, const char *fix,
+                       enum carrel_source source)
+{
+    denials_add(denials, what, rule, fix, source);
+}
+
 /* --- what the kernel counts --- */
 
-uint64_t refusals_of(const struct run *run, pid_t pid)
+uint64_t refusals_of(const struct run_view *run, pid_t pid)
 {
     char net[32];
 
@@ -228,7 +233,7 @@ static bool has_rested(struct denials *d)
 
 static bool has_spent_cpu(const struct denials *d)
 {
-    double most = d->run->setup.flags & SETUP_GUARD ? WINDOW_CONNECT_CPU_MS : WINDOW_CPU_MS;
+    double most = d->run.setup->flags & SETUP_GUARD ? WINDOW_CONNECT_CPU_MS : WINDOW_CPU_MS;
 
     return cpu_ms() - d->window_cpu_ms > most;
 }
@@ -266,7 +271,7 @@ static int serve_connection(struct denials *d, const struct seccomp_notif *ask)
 
     spend(d, 1);
     if (d->can_wait)
-        result = connector_take(&d->connector, d->run, d->listener, ask, &why, &address);
+        result = connector_take(&d->connector, &d->run, d->listener, ask, &why, &address);
     if (result == CONNECTOR_WAIT)
         return 0;
     if (why != OUTBOUND_FREE) {
@@ -303,7 +308,7 @@ static int serve_one(struct denials *d)
         spend(d, 1);
         return 0;
     }
-    if (got.ask.data.nr == __NR_connect && d->run->setup.flags & SETUP_GUARD)
+    if (got.ask.data.nr == __NR_connect && d->run.setup->flags & SETUP_GUARD)
         return serve_connection(d, &got.ask);
     if (d->is_caller && setid_is_chmod(&got.ask.data, &mode))
         return serve_chmod(d, &got.ask, mode);
@@ -353,7 +358,7 @@ static void *answer_all(void *argument)
 {
     struct denials *d = argument;
 
-    d->is_caller = setid_become_caller(d->run) == 0;
+    d->is_caller = setid_become_caller(d->run.identity) == 0;
     for (;;) {
         struct pollfd fds[2 + CONNECTOR_MAX] = {{.fd = d->stop, .events = POLLIN},
                                                 {.fd = ready_fd(d), .events = POLLIN}};
@@ -449,7 +454,7 @@ static void end_line(struct denials *d)
 {
     struct carrel_denial one;
 
-    if (d->line_n > 0 && denied_line(d->run, d->line, d->line_n, &one)) {
+    if (d->line_n > 0 && denied_line(&d->run, d->line, d->line_n, &one)) {
         pthread_mutex_lock(&d->lock);
         bool told = strcmp(one.rule, DENIED_BY_NETWORK) == 0 && count_of_rule(d, one.rule) > 0;
         pthread_mutex_unlock(&d->lock);

@@ -14,8 +14,7 @@
 
 #include "carrel.h"
 #include "sandbox/denial/connector.h"
-
-struct run;
+#include "sandbox/view.h"
 
 enum {
     DENIALS_LINE = 512, /* of error output that is looked at */
@@ -30,7 +29,7 @@ struct denials {
     int alarm;            /* eventfd: the thread could not go on, see failure */
     int failure;          /* -errno */
     double window_cpu_ms; /* cpu time of whoever answers, at the begin of the window */
-    const struct run *run;
+    struct run_view run;
     struct connector connector; /* connections under way, with the host's network */
     bool can_wait;              /* there is a thread for them */
     bool is_caller;             /* ... which has the rights of those inside (setid.h) */
@@ -53,7 +52,7 @@ struct denials {
 /* Whether this kernel can hand refused calls to the engine and let connections go on. */
 bool host_can_notify(void);
 
-void denials_init(struct denials *d, const struct run *run);
+void denials_init(struct denials *d, struct run_view run);
 /* Takes the descriptor. */
 void denials_listen(struct denials *d, int listener);
 /* To poll for input before each denials_attend, or -1. Not always the same: ask before each poll.
@@ -69,10 +68,13 @@ int denials_serve(struct denials *d);
 /* One denial; the same one again is counted. */
 void denials_add(struct denials *d, const char *what, const char *rule, const char *fix,
                  enum carrel_source source);
+/* The same, as limits are told of (limits.h); `denials` is a struct denials. */
+void denials_add_limit(void *denials, const char *what, const char *rule, const char *fix,
+                       enum carrel_source source);
 /* What the kernel refused because it leads out of a network of the sandbox's own: it counts that
  * itself (sys/refusals.h), so that nothing that may go is held up to be looked at. All so far, of
  * the sandbox whose pid 1 is `pid`; 0 where the network is the host's. */
-uint64_t refusals_of(const struct run *run, pid_t pid);
+uint64_t refusals_of(const struct run_view *run, pid_t pid);
 /* One denial for so many of them, in place of what was inferred of it. */
 void denials_add_refusals(struct denials *d, uint64_t n);
 /* The command's error output, as it passes by. */

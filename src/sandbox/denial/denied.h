@@ -9,7 +9,7 @@
 #include "carrel.h"
 #include "sandbox/denial/outbound.h"
 
-struct run;
+struct run_view;
 
 /* "network none": denials of it that the kernel told are not inferred a second time. */
 #define DENIED_BY_NETWORK "network none"
@@ -28,7 +28,7 @@ void denied_bits(uint32_t mode, struct carrel_denial *ret);
 /* A connection that was refused with the host's network. */
 void denied_connection(enum outbound why, const void *address, size_t n, struct carrel_denial *ret);
 /* The same for a line of error output; false when there is nothing to tell. */
-bool denied_line(const struct run *run, const char *line, size_t n, struct carrel_denial *ret);
+bool denied_line(const struct run_view *run, const char *line, size_t n, struct carrel_denial *ret);
 /* Appends `n` bytes to the text in `to`, which has room for `size` with its end: other than
  * printable ASCII is escaped, what does not fit left out. */
 void denied_append(char *to, size_t size, const char *bytes, size_t n);

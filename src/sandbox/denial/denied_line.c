@@ -8,7 +8,7 @@
 #include "policy/units.h"
 #include "sandbox/denial/denied.h"
 #include "sandbox/limits/limits.h"
-#include "sandbox/run.h"
+#include "sandbox/view.h"
 
 struct str {
     const char *p;
@@ -19,7 +19,7 @@ struct str {
  * tell. Without the first letter, which some programs print large and some small. */
 struct sign {
     const char *text;
-    bool (*tell)(const struct run *, struct str line, size_t at, struct carrel_denial *);
+    bool (*tell)(const struct run_view *, struct str line, size_t at, struct carrel_denial *);
 };
 
 void denied_append(char *to, size_t size, const char *bytes, size_t n)
@@ -108,7 +108,7 @@ static void tell(struct carrel_denial *ret, const char *verb, struct str path, c
 static const char *const system_places[] = {"/usr",   "/bin",    "/sbin", "/lib",  "/lib32",
                                             "/lib64", "/libx32", "/etc",  "/proc", "/dev"};
 
-static bool in_system(const struct run *run, struct str path, struct carrel_denial *ret)
+static bool in_system(const struct run_view *run, struct str path, struct carrel_denial *ret)
 {
     for (size_t i = 0; i < sizeof(system_places) / sizeof(system_places[0]); i++) {
         if (!is_below(path, system_places[i]))
@@ -126,7 +126,7 @@ static bool in_system(const struct run *run, struct str path, struct carrel_deni
     return false;
 }
 
-static const char *writable_instead(const struct run *run, const struct carrel_mount *mount)
+static const char *writable_instead(const struct run_view *run, const struct carrel_mount *mount)
 {
     if (!mount->layer)
         return "--rw instead of --ro for that mount (in a policy: \"writable\": true)";
@@ -134,7 +134,7 @@ static const char *writable_instead(const struct run *run, const struct carrel_m
                            : "--layer instead of --layer-ro for that mount";
 }
 
-static bool in_mount(const struct run *run, struct str path, struct carrel_denial *ret)
+static bool in_mount(const struct run_view *run, struct str path, struct carrel_denial *ret)
 {
     for (size_t i = 0; i < run->spec->mount_count; i++) {
         const struct carrel_mount *mount = &run->spec->mounts[i];
@@ -149,7 +149,7 @@ static bool in_mount(const struct run *run, struct str path, struct carrel_denia
     return false;
 }
 
-static bool tell_read_only(const struct run *run, struct str line, size_t at,
+static bool tell_read_only(const struct run_view *run, struct str line, size_t at,
                            struct carrel_denial *ret)
 {
     struct str path = path_of(line, at);
@@ -176,7 +176,7 @@ static bool speaks_of_writing(struct str line)
     return false;
 }
 
-static bool tell_no_permission(const struct run *run, struct str line, size_t at,
+static bool tell_no_permission(const struct run_view *run, struct str line, size_t at,
                                struct carrel_denial *ret)
 {
     struct str nothing = {NULL, 0};
@@ -191,10 +191,10 @@ static bool tell_no_permission(const struct run *run, struct str line, size_t at
            !is_below(path, "/dev") && in_system(run, path, ret);
 }
 
-static uint64_t tmp_bytes(const struct run *run)
+static uint64_t tmp_bytes(const struct run_view *run)
 {
-    for (uint32_t i = 0; i < run->setup.op_count; i++) {
-        const struct op *op = &run->setup.ops[i];
+    for (uint32_t i = 0; i < run->setup->op_count; i++) {
+        const struct op *op = &run->setup->ops[i];
         if (op->kind == OP_TMPFS && strcmp(op->target, "tmp") == 0)
             return op->bytes;
     }
@@ -208,7 +208,7 @@ static void print_size(char *to, size_t size, const char *name, uint64_t bytes)
     snprintf(to, size, "%s %s", name, units_text(UNITS_SIZE, bytes, text));
 }
 
-static void tell_disk(const struct run *run, struct str path, struct carrel_denial *ret)
+static void tell_disk(const struct run_view *run, struct str path, struct carrel_denial *ret)
 {
     const struct carrel_limits *limits = &run->spec->limits;
     char text[LIMITS_IMAGE_TEXT];
@@ -222,7 +222,7 @@ static void tell_disk(const struct run *run, struct str path, struct carrel_deni
     tell(ret, "write", path, "--disk with a larger size");
 }
 
-static bool tell_no_space(const struct run *run, struct str line, size_t at,
+static bool tell_no_space(const struct run_view *run, struct str line, size_t at,
                           struct carrel_denial *ret)
 {
     static const char *const ours[] = {"/tmp", "/.cache", "/dev/shm"};
@@ -248,7 +248,7 @@ static bool tell_no_space(const struct run *run, struct str line, size_t at,
     return true;
 }
 
-static bool tell_too_large(const struct run *run, struct str line, size_t at,
+static bool tell_too_large(const struct run_view *run, struct str line, size_t at,
                            struct carrel_denial *ret)
 {
     if (!run->spec->limits.disk_bytes)
@@ -257,7 +257,7 @@ static bool tell_too_large(const struct run *run, struct str line, size_t at,
     return true;
 }
 
-static bool tell_network(const struct run *run, struct str line, size_t at,
+static bool tell_network(const struct run_view *run, struct str line, size_t at,
                          struct carrel_denial *ret)
 {
     struct str nothing = {NULL, 0};
@@ -271,7 +271,8 @@ static bool tell_network(const struct run *run, struct str line, size_t at,
     return true;
 }
 
-static bool tell_files(const struct run *run, struct str line, size_t at, struct carrel_denial *ret)
+static bool tell_files(const struct run_view *run, struct str line, size_t at,
+                       struct carrel_denial *ret)
 {
     struct str nothing = {NULL, 0};
 
@@ -285,7 +286,8 @@ static bool tell_files(const struct run *run, struct str line, size_t at, struct
     return true;
 }
 
-static bool tell_owner(const struct run *run, struct str line, size_t at, struct carrel_denial *ret)
+static bool tell_owner(const struct run_view *run, struct str line, size_t at,
+                       struct carrel_denial *ret)
 {
     struct str nothing = {NULL, 0};
 
@@ -299,7 +301,7 @@ static bool tell_owner(const struct run *run, struct str line, size_t at, struct
     return true;
 }
 
-static bool tell_privileges(const struct run *run, struct str line, size_t at,
+static bool tell_privileges(const struct run_view *run, struct str line, size_t at,
                             struct carrel_denial *ret)
 {
     struct str nothing = {NULL, 0};
@@ -356,7 +358,8 @@ static void fill_set(uint64_t set[SET_WORDS])
 }
 
 /* What the sign that begins at `at` tells, if one does. */
-static bool tell_sign(const struct run *run, struct str line, size_t at, struct carrel_denial *ret)
+static bool tell_sign(const struct run_view *run, struct str line, size_t at,
+                      struct carrel_denial *ret)
 {
     for (size_t i = 0; i < sizeof(signs) / sizeof(signs[0]); i++) {
         size_t n = strlen(signs[i].text);
@@ -370,7 +373,7 @@ static bool tell_sign(const struct run *run, struct str line, size_t at, struct 
     return false;
 }
 
-bool denied_line(const struct run *run, const char *line, size_t n, struct carrel_denial *ret)
+bool denied_line(const struct run_view *run, const char *line, size_t n, struct carrel_denial *ret)
 {
     uint64_t set[SET_WORDS] = {0};
     uint32_t word = 0;

@@ -19,7 +19,7 @@
 
 #include "base/fd.h"
 #include "base/weak.h"
-#include "sandbox/run.h"
+#include "sandbox/view.h"
 #include "sys/path.h"
 #include "sys/process.h"
 
@@ -49,15 +49,15 @@ static int drop_file_capabilities(void)
 }
 
 /* Ids are a thread's own to the kernel. Rootless they are the caller's already. */
-int setid_become_caller(const struct run *run)
+int setid_become_caller(const struct identity *id)
 {
     struct process_marks marks;
     int r = 0;
 
     process_keep_marks(&marks);
-    if (run->identity.range) {
-        uid_t uid = identity_outside_uid(&run->identity);
-        gid_t gid = identity_outside_gid(&run->identity);
+    if (id->range) {
+        uid_t uid = identity_outside_uid(id);
+        gid_t gid = identity_outside_gid(id);
         if (syscall(SYS_setgroups, 0, NULL) < 0)
             r = -errno;
         (void)setfsgid(gid);

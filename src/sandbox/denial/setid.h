@@ -10,11 +10,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct run;
+struct identity;
 
 /* Makes this thread one that reaches as far into files as the user inside. -errno: it must not do
  * their calls. */
-int setid_become_caller(const struct run *run);
+int setid_become_caller(const struct identity *id);
 /* Whether it is one of these calls; *ret_mode: what it asks for. */
 bool setid_is_chmod(const struct seccomp_data *call, uint32_t *ret_mode);
 /* Does it: 0 or -errno, to be answered. *ret_dropped: it was of a file, and the bits were left out.

@@ -29,7 +29,7 @@
 #include "base/weak.h"
 #include "sandbox/limits/tally.h"
 #include "sandbox/limits/unlinked.h"
-#include "sandbox/run.h"
+#include "sandbox/view.h"
 #include "sys/path.h"
 #include "sys/quota.h"
 
@@ -199,20 +199,20 @@ static int add_directory(struct disk_state *s, int top, const char *name, struct
     return add_tree(s, &fd, &st, err);
 }
 
-static int add_workspace(struct disk_state *s, const struct run *run, struct err *err)
+static int add_workspace(struct disk_state *s, const struct run_view *run, struct err *err)
 {
     return add_directory(s, run->plan ? run->plan->upper : run->workspace, run->workspace_path,
                          err);
 }
 
 /* What is changed in a layer lies in its directory. */
-static int add_layers(struct disk_state *s, const struct run *run, struct err *err)
+static int add_layers(struct disk_state *s, const struct run_view *run, struct err *err)
 {
     for (size_t i = 0; i < run->layer_count; i++) {
         const struct layer *layer = &run->layers[i];
         if (layer->flags & OP_SHOWN)
             continue;
-        s->layers[s->layer_count++] = run->setup.ops[layer->op].target;
+        s->layers[s->layer_count++] = run->setup->ops[layer->op].target;
         if (layer != run->plan && add_directory(s, layer->upper, layer->name, err) < 0)
             return -1;
     }
@@ -220,7 +220,7 @@ static int add_layers(struct disk_state *s, const struct run *run, struct err *e
 }
 
 /* The mounts the caller asked for; what they are was found out when the setup was written. */
-static int add_mounts(struct disk_state *s, const struct run *run, struct err *err)
+static int add_mounts(struct disk_state *s, const struct run_view *run, struct err *err)
 {
     struct stat st;
 
@@ -493,7 +493,7 @@ static uint64_t quota_bytes(const struct disk_state *s)
     return quota_left(s->trees[0].fd, &bytes, &files) < 0 ? UINT64_MAX : bytes;
 }
 
-static int begin_polling(struct disk_state *s, const struct run *run, struct err *err)
+static int begin_polling(struct disk_state *s, const struct run_view *run, struct err *err)
 {
     if (add_layers(s, run, err) < 0 || add_mounts(s, run, err) < 0)
         return -1;
@@ -518,7 +518,7 @@ static int begin_polling(struct disk_state *s, const struct run *run, struct err
     return 0;
 }
 
-int disk_watch_begin(struct disk_watch *watch, const struct run *run, struct err *err)
+int disk_watch_begin(struct disk_watch *watch, const struct run_view *run, struct err *err)
 {
     const struct carrel_limits *limits = &run->spec->limits;
 

@@ -16,7 +16,7 @@
 #include "base/err.h"
 #include "carrel.h"
 
-struct run;
+struct run_view;
 
 /* Why a run was ended, or what it had exceeded when it was over. */
 enum disk_end {
@@ -36,7 +36,7 @@ struct disk_watch {
 /* Counts what is there. After the mount points are made and before the command is started: best
  * while pid 1 does its setup. Does nothing without a limit on bytes or files. With an image
  * run->workspace must be open in it. */
-int disk_watch_begin(struct disk_watch *watch, const struct run *run, struct err *err);
+int disk_watch_begin(struct disk_watch *watch, const struct run_view *run, struct err *err);
 /* Tells who pid 1 is: files that are deleted but open are found through it. */
 void disk_watch_follow(struct disk_watch *watch, pid_t pid);
 /* In how many ms to check; -1: never. */
@@ -62,12 +62,3 @@ enum disk_end disk_watch_end(struct disk_watch *watch, struct carrel_result *ret
 /* How many files may be added: asked for, or as many as a limit on bytes allows; UINT64_MAX: any.
  */
 uint64_t disk_most_files(const struct carrel_limits *limits);
-
-/* A detached mount of the image of the run's workspace: `<workspace>.carrel-img`, beside it, made
- * at first use (then run->image_made is set). As root only. *ret_tree is the caller's; the loop
- * device and the lock on the image go with the last user of the mount. */
-int disk_image_open(struct run *run, int *ret_tree, struct err *err);
-/* An error when the files of this workspace are in an image. */
-int disk_image_refuse(const char *workspace, struct err *err);
-/* Takes back the image this run made, while nothing is in it. */
-void disk_image_unmake(const struct run *run);

@@ -11,9 +11,7 @@
 #include "base/fd.h"
 #include "base/weak.h"
 #include "policy/units.h"
-#include "sandbox/denial/denial.h"
 #include "sandbox/limits/cgroup.h"
-#include "sandbox/run.h"
 #include "sandbox/wire.h"
 #include "sys/census.h"
 #include "sys/path.h"
@@ -64,15 +62,15 @@ static int check_image(const struct carrel_spec *spec, struct err *err)
     return 0;
 }
 
-int limits_check(const struct run *run, struct err *err)
+int limits_check(const struct carrel_spec *spec, enum carrel_level level, struct err *err)
 {
-    const struct carrel_limits *limits = &run->spec->limits;
-    uint64_t tmp = run->spec->tmp_bytes;
+    const struct carrel_limits *limits = &spec->limits;
+    uint64_t tmp = spec->tmp_bytes;
     char text[32];
 
-    if (run->level == CARREL_LEVEL_DIR)
+    if (level == CARREL_LEVEL_DIR)
         return check_dir_level(limits, err);
-    if (check_image(run->spec, err) < 0)
+    if (check_image(spec, err) < 0)
         return -1;
     if (!limits->memory_bytes)
         return 0;
@@ -143,7 +141,7 @@ static void deny_size(struct limit_watch *w, const char *what, const char *optio
     snprintf(rule, sizeof(rule), "%s %s", option + 2, units_text(UNITS_SIZE, bytes, size));
     snprintf(fix, sizeof(fix), "let it have more with %s %s", option,
              units_text(UNITS_SIZE, bytes * 2, size));
-    denials_add(w->denials, what, rule, fix, CARREL_SOURCE_KERNEL);
+    w->met(w->context, what, rule, fix, CARREL_SOURCE_KERNEL);
 }
 
 static void deny_count(struct limit_watch *w, const char *what, const char *option, uint64_t most,
@@ -155,22 +153,22 @@ static void deny_count(struct limit_watch *w, const char *what, const char *opti
     snprintf(rule, sizeof(rule), "%s %llu", option + 2, (unsigned long long)most);
     snprintf(fix, sizeof(fix), "let it have more with %s %llu", option,
              (unsigned long long)most * 2);
-    denials_add(w->denials, what, rule, fix, source);
+    w->met(w->context, what, rule, fix, source);
 }
 
 static void deny_memory(struct limit_watch *w)
 {
-    deny_size(w, "use more memory", "--memory", w->run->spec->limits.memory_bytes);
+    deny_size(w, "use more memory", "--memory", w->run.spec->limits.memory_bytes);
 }
 
 static void deny_task(struct limit_watch *w, enum carrel_source source)
 {
-    deny_count(w, "start another process or thread", "--pids", w->run->spec->limits.pids, source);
+    deny_count(w, "start another process or thread", "--pids", w->run.spec->limits.pids, source);
 }
 
 static void deny_files(struct limit_watch *w)
 {
-    const struct carrel_limits *limits = &w->run->spec->limits;
+    const struct carrel_limits *limits = &w->run.spec->limits;
     unsigned long long most = disk_most_files(limits);
     char rule[96];
     char fix[128];
@@ -183,7 +181,7 @@ static void deny_files(struct limit_watch *w)
     snprintf(rule, sizeof(rule), "disk %s allows %llu files",
              units_text(UNITS_SIZE, limits->disk_bytes, size), most);
     snprintf(fix, sizeof(fix), "let it have more with --files %llu", most * 2);
-    denials_add(w->denials, "add more files", rule, fix, CARREL_SOURCE_KERNEL);
+    w->met(w->context, "add more files", rule, fix, CARREL_SOURCE_KERNEL);
 }
 
 const char *limits_image_rule(const struct carrel_limits *limits, char *text)
@@ -208,7 +206,7 @@ const char *limits_image_fix(const struct carrel_limits *limits, char *text)
 
 static void deny_disk(struct limit_watch *w, enum disk_end end)
 {
-    const struct carrel_limits *limits = &w->run->spec->limits;
+    const struct carrel_limits *limits = &w->run.spec->limits;
     char rule[LIMITS_IMAGE_TEXT];
     char fix[LIMITS_IMAGE_TEXT];
 
@@ -219,17 +217,16 @@ static void deny_disk(struct limit_watch *w, enum disk_end end)
         deny_files(w);
         break;
     case DISK_HOST_FULL:
-        denials_add(w->denials, "add more bytes", "the host's disk is almost full",
-                    "make room on the disk, or keep the workspace on another",
-                    CARREL_SOURCE_KERNEL);
+        w->met(w->context, "add more bytes", "the host's disk is almost full",
+               "make room on the disk, or keep the workspace on another", CARREL_SOURCE_KERNEL);
         break;
     case DISK_BYTES:
     case DISK_TOO_FAST:
     case DISK_HIDDEN:
     case DISK_FULL:
         if (limits->disk_image)
-            denials_add(w->denials, "write", limits_image_rule(limits, rule),
-                        limits_image_fix(limits, fix), CARREL_SOURCE_KERNEL);
+            w->met(w->context, "write", limits_image_rule(limits, rule),
+                   limits_image_fix(limits, fix), CARREL_SOURCE_KERNEL);
         else
             deny_size(w,
                       end == DISK_TOO_FAST ? "add bytes faster than they can be counted"
@@ -245,16 +242,21 @@ static void deny_disk(struct limit_watch *w, enum disk_end end)
 
 static bool counts_tasks(const struct limit_watch *w)
 {
-    return w->run->spec->limits.pids && !cgroup_holds_pids(&w->run->cgroup);
+    return w->run.spec->limits.pids && !cgroup_holds_pids(w->run.cgroup);
 }
 
-int limits_watch_begin(struct limit_watch *w, struct run *run, struct denials *denials, pid_t pid,
-                       struct err *err)
+void limits_watch_init(struct limit_watch *w, struct run_view run, limits_met *met, void *context)
 {
-    *w = (struct limit_watch){.run = run, .denials = denials, .pid = pid};
-    if (counts_tasks(w) || cgroup_needs_looks(&run->cgroup))
+    *w = (struct limit_watch){.run = run, .met = met, .context = context};
+}
+
+int limits_watch_begin(struct limit_watch *w, struct run_view run, pid_t pid, struct err *err)
+{
+    limits_watch_init(w, run, w->met, w->context);
+    w->pid = pid;
+    if (counts_tasks(w) || cgroup_needs_looks(run.cgroup))
         w->look_ms = now_ms() + LOOK_MS;
-    if (disk_watch_begin(&w->disk, run, err) < 0)
+    if (disk_watch_begin(&w->disk, &w->run, err) < 0)
         return -1;
     disk_watch_follow(&w->disk, pid);
     return 0;
@@ -273,7 +275,7 @@ int limits_watch_due_ms(const struct limit_watch *w)
 
 int limits_watch_fd(const struct limit_watch *w)
 {
-    return w->run ? cgroup_oom_fd(&w->run->cgroup) : -1;
+    return w->run.cgroup ? cgroup_oom_fd(w->run.cgroup) : -1;
 }
 
 /* Without a cgroup nobody counts failed forks. That all places are taken says little: so many may
@@ -281,7 +283,7 @@ int limits_watch_fd(const struct limit_watch *w)
  * and again looks like. */
 static bool seems_to_hit(struct limit_watch *w)
 {
-    uint64_t most = w->run->spec->limits.pids + 1; /* with pid 1 */
+    uint64_t most = w->run.spec->limits.pids + 1; /* with pid 1 */
     struct census census;
 
     if (census_take(w->pid, most, &census) < 0)
@@ -306,7 +308,7 @@ static bool keeps_hitting(struct limit_watch *w)
     if (counts_tasks(w)) {
         hit = seems_to_hit(w);
     } else {
-        hit = cgroup_new_fork_failures(&w->run->cgroup) > 0;
+        hit = cgroup_new_fork_failures(w->run.cgroup) > 0;
         if (hit)
             deny_task(w, CARREL_SOURCE_KERNEL);
     }
@@ -317,9 +319,9 @@ static bool keeps_hitting(struct limit_watch *w)
 /* Netlink and held-back datagrams are memory that no cgroup counts. */
 static bool holds_uncharged(const struct limit_watch *w)
 {
-    uint64_t most = w->run->spec->limits.memory_bytes;
+    uint64_t most = w->run.spec->limits.memory_bytes;
 
-    return most && (w->run->setup.namespaces & CLONE_NEWNET) && !weak("cgroup-memory") &&
+    return most && (w->run.setup->namespaces & CLONE_NEWNET) && !weak("cgroup-memory") &&
            sockets_queued(w->pid) > most / UNCHARGED_SHARE;
 }
 
@@ -330,7 +332,7 @@ bool limits_watch_check(struct limit_watch *w, bool memory_event, enum carrel_re
     /* Also when a group around ours runs out, and before anybody is killed: look again, and soon.
      */
     if (memory_event) {
-        cgroup_take_oom_event(&w->run->cgroup);
+        cgroup_take_oom_event(w->run.cgroup);
         w->alert_ms = began + ALERT_MS;
         w->look_ms = began;
     }
@@ -341,10 +343,10 @@ bool limits_watch_check(struct limit_watch *w, bool memory_event, enum carrel_re
     if (!w->look_ms || began < w->look_ms)
         return false;
     *ret = CARREL_ENDED_OOM;
-    bool end = cgroup_is_beyond_memory(&w->run->cgroup) || holds_uncharged(w) ||
-               cgroup_ran_out_of_memory(&w->run->cgroup);
+    bool end = cgroup_is_beyond_memory(w->run.cgroup) || holds_uncharged(w) ||
+               cgroup_ran_out_of_memory(w->run.cgroup);
     w->out_of_memory = end;
-    if (!end && w->run->spec->limits.pids && keeps_hitting(w)) {
+    if (!end && w->run.spec->limits.pids && keeps_hitting(w)) {
         *ret = CARREL_ENDED_PIDS;
         end = true;
     }
@@ -356,7 +358,7 @@ bool limits_watch_check(struct limit_watch *w, bool memory_event, enum carrel_re
 
 bool limits_watch_end(struct limit_watch *w, struct carrel_result *ret)
 {
-    struct cgroup *cgroup = &w->run->cgroup;
+    struct cgroup *cgroup = w->run.cgroup;
     bool oom = w->out_of_memory || cgroup_ran_out_of_memory(cgroup);
 
     if (cgroup_new_fork_failures(cgroup) > 0)

@@ -9,12 +9,10 @@
 #include "base/err.h"
 #include "carrel.h"
 #include "sandbox/limits/disk.h"
-
-struct run;
-struct denials;
+#include "sandbox/view.h"
 
 /* Refuses limits that do not go together, or with the level. */
-int limits_check(const struct run *run, struct err *err);
+int limits_check(const struct carrel_spec *spec, enum carrel_level level, struct err *err);
 /* The size of each of /tmp, /.cache and /dev/shm: together at most half of the memory, which they
  * are counted in and which no out-of-memory kill frees. */
 uint64_t limits_tmp_bytes(const struct carrel_spec *spec);
@@ -34,9 +32,14 @@ enum {
 const char *limits_image_rule(const struct carrel_limits *limits, char *text);
 const char *limits_image_fix(const struct carrel_limits *limits, char *text);
 
+/* Told of each limit that was met, in words: what was tried, the rule, how to have more. */
+typedef void limits_met(void *context, const char *what, const char *rule, const char *fix,
+                        enum carrel_source source);
+
 struct limit_watch {
-    struct run *run;
-    struct denials *denials;
+    struct run_view run;
+    limits_met *met;
+    void *context;
     struct disk_watch disk;
     pid_t pid;           /* pid 1 of the sandbox */
     uint64_t alert_ms;   /* until then often */
@@ -47,9 +50,10 @@ struct limit_watch {
     bool out_of_memory;
 };
 
+/* Nothing is watched yet, but limits_watch_end can say what was met. */
+void limits_watch_init(struct limit_watch *w, struct run_view run, limits_met *met, void *context);
 /* Before the command is started. */
-int limits_watch_begin(struct limit_watch *w, struct run *run, struct denials *denials, pid_t pid,
-                       struct err *err);
+int limits_watch_begin(struct limit_watch *w, struct run_view run, pid_t pid, struct err *err);
 /* In how many ms to check; -1: never. */
 int limits_watch_due_ms(const struct limit_watch *w);
 /* To poll for input, and then to check; or -1. */

@@ -43,7 +43,7 @@ void exec_mark_denials(struct exec *exec)
 static uint64_t new_refusals(struct session *session)
 {
     uint64_t before = session->refusals;
-    uint64_t now = refusals_of(session->run, session->live.pid);
+    uint64_t now = refusals_of(&session->denials.run, session->live.pid);
 
     session->refusals = now > before ? now : before;
     return session->refusals - before;

@@ -108,8 +108,9 @@ static int watch_all(struct session *session, struct err *err)
 {
     struct live *live = &session->live;
 
-    denials_init(&session->denials, session->run);
-    if (limits_watch_begin(&session->limits, session->run, &session->denials, live->pid, err) < 0)
+    denials_init(&session->denials, run_view_of(session->run));
+    limits_watch_init(&session->limits, session->denials.run, denials_add_limit, &session->denials);
+    if (limits_watch_begin(&session->limits, session->denials.run, live->pid, err) < 0)
         return -1;
     overlay_started(session->run);
     if (fcntl(live->socket, F_SETFL, O_NONBLOCK) < 0 ||

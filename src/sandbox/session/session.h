@@ -96,9 +96,6 @@ bool session_never_stood(const struct session *session, struct err *ret);
 size_t session_execs(const struct session *session);
 /* Cpu time of all in it, in ms, that only grows: whether it is idle. */
 double session_cpu_ms(const struct session *session);
-/* rootfs.c: the name in the root that Carrel provides itself and that a path inside ("a/b") lies
- * in; or NULL. Nothing is mounted there. */
-const char *rootfs_reserved(const char *path);
 /* Where its disk is bounded and nothing but counting keeps that: bytes that might be added when it
  * was counted last, and how often that has been; else false. */
 bool session_disk_left(const struct session *session, uint64_t *ret_bytes, uint64_t *ret_counts);
