@@ -106,6 +106,8 @@ $(eval $(call flavour,$(BUILD),$$(CC),$$(CFLAGS_ALL),$(FORTIFY) -fPIE,))
 $(eval $(call flavour,$(BUILD)/lean,$$(LEAN_CC),$$(LEAN_CFLAGS),$(LEAN_FLAGS),$(BUILD)/.lean | $(LEAN_INCLUDE)))
 $(eval $(call flavour,$(BUILD)/weak,$$(CC),$$(CFLAGS_ALL),$(FORTIFY) -fPIE -DCARREL_WEAK,))
 $(eval $(call flavour,$(BUILD)/asan,$$(CC),$$(CFLAGS_ALL),$(SANITIZE),))
+# Every function says that it is entered (tools/way): none is inlined, and each begins at a multiple of 16.
+$(eval $(call flavour,$(BUILD)/way,$$(CC),$$(filter-out -O2,$$(CFLAGS_ALL)) -w,-O0 -fPIE -falign-functions=16 -finstrument-functions,))
 
 # The place of carrel-init is compiled in: another PREFIX, another object. And objects of two C libraries do not link.
 $(BUILD)/.prefix: SAYS = $(PREFIX)
@@ -114,9 +116,9 @@ $(BUILD)/.prefix $(BUILD)/.lean: FORCE
 	@mkdir -p $(@D)
 	@echo '$(SAYS)' | cmp -s - $@ || echo '$(SAYS)' >$@
 FORCE:
-$(foreach at,$(BUILD) $(BUILD)/lean $(BUILD)/weak $(BUILD)/asan,$(at)/obj/src/sandbox/start.o): $(BUILD)/.prefix
+$(foreach at,$(BUILD) $(BUILD)/lean $(BUILD)/weak $(BUILD)/asan $(BUILD)/way,$(at)/obj/src/sandbox/start.o): $(BUILD)/.prefix
 # So is the description of the HTTP interface.
-$(BUILD)/obj/src/front/host.o $(BUILD)/asan/obj/src/front/host.o: docs/openapi.json
+$(BUILD)/obj/src/front/host.o $(BUILD)/asan/obj/src/front/host.o $(BUILD)/way/obj/src/front/host.o: docs/openapi.json
 
 # musl brings no kernel headers; these are the system's.
 $(BUILD)/musl-include/linux:
@@ -178,6 +180,28 @@ $(BUILD)/asan/carrel-init: $(BUILD)/carrel-init
 $(BUILD)/example: examples/run.c $(BUILD)/libcarrel.a
 	@echo "  LD $@"
 	$(Q)$(CC) $(CFLAGS) -std=gnu17 -Iinclude $< $(BUILD)/libcarrel.a -ljansson -o $@
+
+# The same programs for tools/way: name, sources, how to link. No way needs the client.
+$(BUILD)/way/obj/hook.o: tests/tools/way.c
+	@mkdir -p $(@D)
+	$(Q)$(CC) -std=gnu17 -D_GNU_SOURCE -O1 -g -Wall -Wextra -fPIE -c $< -o $@
+define traced
+$(BUILD)/way/$(1): $(patsubst %.c,$(BUILD)/way/obj/%.o,$(sort $(2))) $(BUILD)/way/obj/hook.o
+	@echo "  LD $$@"
+	$$(Q)$$(CC) $(3) -o $$@
+endef
+WAY := carrel carrel-full carrel-init carrel-serve carrel-front carrel-files carrel-plan carrel-sink carrel-export
+$(eval $(call traced,carrel,$(LEAN),$(LINK_STATIC) $$^))
+$(eval $(call traced,carrel-full,$(FULL) $(LIB),$(LINK_STATIC) $$^ -ljansson))
+$(eval $(call traced,carrel-init,$(INIT),$(LINK_STATIC) $$^))
+$(eval $(call traced,carrel-serve,$(SERVE) $(LIB),$(LINK_PIE) $$^ -ljansson -lcrypto))
+$(eval $(call traced,carrel-front,$(FRONT) $(LIB),$(LINK_PIE) $$^ -ljansson -lsqlite3 -lcrypto))
+$(eval $(call traced,carrel-files,$(FILES) $(LIB),$(LINK_PIE) $$^ -ljansson -larchive -lz -lcrypto))
+$(eval $(call traced,carrel-plan,$(PLAN) $(LIB),$(LINK_PIE) $$^ -ljansson -lcrypto))
+$(eval $(call traced,carrel-sink,$(SINK) $(LIB),$(LINK_PIE) $$^ -ljansson -lcrypto))
+$(eval $(call traced,carrel-export,$(EXPORT) $(LIB),$(LINK_PIE) $$^ -ljansson -lcurl -lz -lcrypto))
+.PHONY: way
+way: $(addprefix $(BUILD)/way/,$(WAY))
 
 # --- tests -----------------------------------------------------------------------------------------
 $(BUILD)/probes/%: tests/escape/probes/%.c tests/escape/probes/probe.h
@@ -246,7 +270,7 @@ test:
 	@BUILD=$(BUILD) tests/run
 test-long:
 	@tools/install-deps test vm
-	@$(MAKE) $(ALL_CPUS) test-build
+	@$(MAKE) $(ALL_CPUS) test-build way
 	@BUILD=$(BUILD) tests/run --long
 	@tests/vm/run
 bench: deps
@@ -294,6 +318,7 @@ help:
 	@echo "make bench      figures beside a bare process and bubblewrap"
 	@echo "make lint       formatting, static analysis, layers, docs;  make fmt: format"
 	@echo "make fuzz       every fuzz target for 60 s;  make fuzz-coverage: and the lines of the parsers they reach"
+	@echo "make way        programs that say what they enter, for tools/way: which files a request goes through"
 	@echo "make install PREFIX=/usr/local DESTDIR=    make clean"
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
