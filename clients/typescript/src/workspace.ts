@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+import { type Item } from "./bytes.js";
+import type { Carrel } from "./client.js";
+import { Command, execBody, type ExecOptions, type RunOptions, type StreamOptions } from "./exec.js";
+import { ConnectionFailed } from "./errors.js";
+import { Files, type Stoppable } from "./files.js";
+import type { Port, Result } from "./models.js";
+import { OpenPlan, Plan, type PlanState } from "./plans.js";
+
+/** A workspace: a directory that its commands see as /, and whose files stay. */
+export class Workspace {
+    readonly id: string;
+    readonly client: Carrel;
+    readonly files: Files;
+    /** The daemon's own object. */
+    info: Item;
+    readonly #path: string;
+
+    constructor(client: Carrel, info: Item) {
+        this.client = client;
+        this.info = info;
+        this.id = String(info.id);
+        this.#path = `/v1/workspaces/${encodeURIComponent(this.id)}`;
+        this.files = new Files(client, this.#path);
+    }
+
+    // --- commands ---
+
+    /** Runs a command to its end. A text is a line for bash, a list a program and its arguments. */
+    async run(command: string | readonly string[], how: RunOptions = {}): Promise<Result> {
+        const running = this.stream(command, how);
+        for await (const output of running) how.onOutput?.(output);
+        if (!running.result) throw new ConnectionFailed("the command did not end", { code: "connection_failed" });
+        return how.check ? running.result.check() : running.result;
+    }
+
+    /** A command that begins when it is iterated over; each item is a piece of output, .result its end. */
+    stream(command: string | readonly string[], how: StreamOptions = {}): Command {
+        return new Command(this.client, this.#path, { ...how, body: execBody(command, how) });
+    }
+
+    /** Starts a command in the background. */
+    async start(command: string | readonly string[], how: ExecOptions = {}): Promise<Command> {
+        const body = { ...execBody(command, how), background: true };
+        const started = await this.client.call("POST", `${this.#path}/exec`, { body, signal: how.signal });
+        return new Command(this.client, this.#path, { ...how, id: String(started.exec_id) });
+    }
+
+    /** A shell, or another command, in a terminal: its keys are written, its screen is iterated over. */
+    async pty(command: string | readonly string[] = ["bash"], how: ExecOptions & { cols?: number; rows?: number } = {}): Promise<Command> {
+        const { cols, rows, ...rest } = how;
+        return this.start(command, { ...rest, pty: { cols: cols ?? 80, rows: rows ?? 24 } });
+    }
+
+    /** One that was started before, here or elsewhere. */
+    command(execId: string, how: { keep?: boolean } & Stoppable = {}): Command {
+        return new Command(this.client, this.#path, { ...how, id: execId });
+    }
+
+    async execs(how: { state?: "running" | "ended" } & Stoppable = {}): Promise<Item[]> {
+        return this.client.all(`${this.#path}/exec`, "execs", { params: { state: how.state }, signal: how.signal });
+    }
+
+    // --- plans ---
+
+    /** Makes a plan of what the function runs: `const plan = await ws.plan(async (p) => { await p.run("…"); })`. Nothing in the workspace
+     * changes until it is applied; if the function throws, the plan is discarded. Without a function: a plan to run commands in. */
+    plan(): OpenPlan;
+    plan(make: (p: OpenPlan) => Promise<unknown>): Promise<Plan>;
+    plan(make?: (p: OpenPlan) => Promise<unknown>): OpenPlan | Promise<Plan> {
+        const open = new OpenPlan(this);
+        if (!make) return open;
+        return (async () => {
+            try {
+                await make(open);
+            } catch (error) {
+                await open.discard().catch(() => undefined); // why it was given up is the news
+                throw error;
+            }
+            return open.close();
+        })();
+    }
+
+    async plans(how: { state?: PlanState } & Stoppable = {}): Promise<Plan[]> {
+        const items = await this.client.all(`${this.#path}/plans`, "plans", { params: { state: how.state }, signal: how.signal });
+        return items.map((item) => new Plan(this.client, item));
+    }
+
+    async getPlan(id: string, how: Stoppable = {}): Promise<Plan> {
+        return new Plan(this.client, await this.client.call("GET", `${this.#path}/plans/${encodeURIComponent(id)}`, how));
+    }
+
+    /** A plan that is written, not run: { moves, deletions, creations, validations }, or a list of operations. */
+    async submitPlan(operations: Item | Item[], how: Stoppable = {}): Promise<Plan> {
+        return new Plan(this.client, await this.client.call("POST", `${this.#path}/plans`, { body: operations, wait: true, signal: how.signal }));
+    }
+
+    // --- environments and ports ---
+
+    async environments(how: Stoppable = {}): Promise<Item> {
+        return this.client.call("GET", `${this.#path}/env`, { wait: true, signal: how.signal });
+    }
+
+    /** A Python environment of its own, at /.venv. */
+    async makePython(how: { version?: string; clear?: boolean } & Stoppable = {}): Promise<Item> {
+        const body = { ...(how.version ? { version: how.version } : {}), ...(how.clear ? { clear: true } : {}) };
+        return this.client.call("POST", `${this.#path}/env/python`, { body, wait: true, signal: how.signal });
+    }
+
+    async makeNode(how: Stoppable = {}): Promise<Item> {
+        return this.client.call("POST", `${this.#path}/env/node`, { body: {}, wait: true, signal: how.signal });
+    }
+
+    /** An address under which a server inside is reached; access token: by whoever has the address. */
+    async openPort(port: number, how: { access?: "key" | "token" } & Stoppable = {}): Promise<Port> {
+        const answer = await this.client.call("POST", `${this.#path}/ports/${port}`, { body: { access: how.access ?? "key" }, signal: how.signal });
+        return answer as unknown as Port;
+    }
+
+    async closePort(port: number, how: Stoppable = {}): Promise<void> {
+        await this.client.call("DELETE", `${this.#path}/ports/${port}`, how);
+    }
+
+    async ports(how: Stoppable = {}): Promise<Port[]> {
+        return (await this.client.call("GET", `${this.#path}/ports`, how)).ports as Port[];
+    }
+
+    // --- itself ---
+
+    async refresh(how: Stoppable = {}): Promise<this> {
+        this.info = await this.client.call("GET", this.#path, how);
+        return this;
+    }
+
+    async update(changes: { policy?: Item; links?: Item; labels?: Item }, how: Stoppable = {}): Promise<this> {
+        this.info = await this.client.call("PATCH", this.#path, { body: changes, wait: true, signal: how.signal });
+        return this;
+    }
+
+    /** Ends its sandbox; the next command wakes it. */
+    async sleep(how: Stoppable = {}): Promise<void> {
+        await this.client.call("POST", `${this.#path}/sleep`, { wait: true, signal: how.signal });
+    }
+
+    /** Into the trash; purge: for good. */
+    async delete(how: { purge?: boolean } & Stoppable = {}): Promise<void> {
+        await this.client.call("DELETE", this.#path, { params: { purge: how.purge ? 1 : undefined }, wait: true, signal: how.signal });
+    }
+
+    /** Takes it back from the trash. */
+    async undelete(how: Stoppable = {}): Promise<this> {
+        this.info = await this.client.call("POST", `${this.#path}/undelete`, { wait: true, signal: how.signal });
+        return this;
+    }
+}
