@@ -73,6 +73,18 @@ class Package(unittest.TestCase):
     def test_the_client_on_bun(self):
         self.bun("client.test.js")
 
+    def test_what_goes_wrong_on_node(self):
+        self.node("trouble.test.js")
+
+    def test_what_goes_wrong_on_bun(self):
+        self.bun("trouble.test.js")
+
+    def test_the_deepagents_backend_on_node(self):
+        self.node("deepagents.test.js")
+
+    def test_the_deepagents_backend_on_bun(self):
+        self.bun("deepagents.test.js")
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -3,7 +3,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { absolute, bytesField, given, type Content, type Item } from "./bytes.js";
 import type { Carrel } from "./client.js";
 import { ConnectionFailed, InvalidRequest, LimitReached, Unavailable } from "./errors.js";
-import type { Answer } from "./http.js";
+import { anyOf, type Answer } from "./http.js";
 import { Output, Result } from "./models.js";
 
 const GIVE_UP_AFTER = 60_000; // without the daemon, before a reader says that it is gone
@@ -79,9 +79,10 @@ export class Command implements AsyncIterable<Output> {
     readonly #workspace: string;
     readonly #signal: AbortSignal | undefined;
     readonly #keep: boolean;
-    readonly #input: Content | undefined;
+    readonly #input: AsyncIterable<string | Uint8Array> | undefined;
     #body: Item | undefined;
-    #feeding: Promise<void> | undefined;
+    readonly #broken = new AbortController(); // where its input comes from
+    #fed = false;
     #offset = 0;
     #out: Uint8Array[] = [];
     #err: Uint8Array[] = [];
@@ -91,9 +92,9 @@ export class Command implements AsyncIterable<Output> {
         this.#workspace = workspace;
         this.id = origin.id ?? "";
         this.#body = origin.body;
-        this.#signal = origin.signal;
         this.#keep = origin.keep ?? true;
         this.#input = typeof origin.stdin === "string" || origin.stdin instanceof Uint8Array ? undefined : origin.stdin;
+        this.#signal = this.#input ? anyOf(origin.signal, this.#broken.signal) : origin.signal;
         if (this.id) this.#feed();
     }
 
@@ -190,29 +191,28 @@ export class Command implements AsyncIterable<Output> {
     /** Its end, with all of its output. */
     async wait(): Promise<Result> {
         for await (const output of this) void output;
-        await this.#feeding;
         if (!this.result) throw new ConnectionFailed("the command did not end", { code: "connection_failed" });
         return this.result;
     }
 
-    /** Sends the input that was given as a stream, as fast as the command reads it. A command that ends without reading all is no error. */
+    /** Sends the input that was given as a stream, as fast as the command reads it. One that ends without reading all of it is no error;
+     * a stream that breaks ends the command, which would wait for the rest. */
     #feed(): void {
         const input = this.#input;
-        if (!input || typeof input === "string" || input instanceof Uint8Array || this.#feeding) return;
-        this.#feeding = (async () => {
+        if (!input || this.#fed) return;
+        this.#fed = true;
+        const feeding = async (): Promise<void> => {
             for await (const piece of input) {
                 if (this.result) return;
                 await this.#offer(typeof piece === "string" ? Buffer.from(piece) : piece);
             }
             if (!this.result) await this.closeStdin();
-        })();
-        this.#feeding.catch((error: unknown) => { this.#feeding = this.#ended(error); this.#feeding.catch(() => undefined); });
-    }
-
-    async #ended(error: unknown): Promise<void> {
-        if (this.result || this.#signal?.aborted) return;
-        const info = await this.info();
-        if (info.state !== "ended") throw error;
+        };
+        feeding().catch(async (error: unknown) => {
+            if (this.result || this.#signal?.aborted || (await this.info()).state === "ended") return;
+            this.#broken.abort(error);
+            await this.kill();
+        }).catch(() => undefined); // the daemon is gone, which whoever reads the output hears
     }
 
     async #offer(data: Uint8Array): Promise<void> {

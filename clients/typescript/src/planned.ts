@@ -32,6 +32,7 @@ export interface Decision {
 }
 
 const MOST_SHOWN = 50_000; // characters of a description
+const ASK_MOST = 100;
 const WAITING = ["pending", "closed"] as const;
 
 interface Sides {
@@ -127,7 +128,7 @@ export class Desk {
         const plan = await this.#waiting() ?? await this.closePlan();
         if (!plan) return undefined;
         this.#asked = plan.id;
-        const { yes, why } = decided(interrupt(await reviewOf(plan))); // the first time this throws: the graph waits for a person
+        const { yes, why } = ask(interrupt, await reviewOf(plan));
         this.#asked = undefined;
         if (!yes) return plan.state === "closed" ? plan.discard() : plan.reject(why); // closed: it needs nobody's approval
         if (plan.state === "pending") await plan.approve(why);
@@ -169,12 +170,13 @@ async function reviewOf(plan: Plan): Promise<Review> {
         review_configs: [{ action_name: "apply_plan", allowed_decisions: ["approve", "reject"] }] };
 }
 
-/** Anything but a plain yes or no is an error: nothing is applied by mistake. */
-function decided(answer: unknown): { yes: boolean; why: string | undefined } {
-    const decisions = (answer as { decisions?: unknown } | null | undefined)?.decisions;
-    const one = (Array.isArray(decisions) && decisions.length === 1 ? decisions[0] : undefined) as { type?: unknown; message?: unknown } | undefined;
-    if (one?.type !== "approve" && one?.type !== "reject") {
-        throw new InvalidRequest('resume with { decisions: [{ type: "approve" }] }, or "reject" and a message');
+/** The first time interrupt throws: the graph waits for a person. Anything but a plain yes or no is asked again, as LangGraph keeps each
+ * answer, and in the end an error: nothing is applied by mistake. */
+function ask(interrupt: (value: Review) => unknown, review: Review): { yes: boolean; why: string | undefined } {
+    for (let times = 0; times < ASK_MOST; times++) {
+        const decisions = (interrupt(review) as { decisions?: unknown } | null | undefined)?.decisions;
+        const one = (Array.isArray(decisions) && decisions.length === 1 ? decisions[0] : undefined) as { type?: unknown; message?: unknown } | undefined;
+        if (one?.type === "approve" || one?.type === "reject") return { yes: one.type === "approve", why: one.message ? String(one.message) : undefined };
     }
-    return { yes: one.type === "approve", why: one.message ? String(one.message) : undefined };
+    throw new InvalidRequest('resume with { decisions: [{ type: "approve" }] }, or "reject" and a message');
 }
