@@ -3,12 +3,11 @@
 // which a person decides in LangGraph's interrupt.
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
-import { BaseChatModel } from "@langchain/core/language_models/chat_models";
-import { AIMessage } from "@langchain/core/messages";
 import { Annotation, Command, MemorySaver, START, StateGraph, interrupt } from "@langchain/langgraph";
 import { createDeepAgent, isSandboxBackend, isSandboxProtocol } from "deepagents";
 import { InvalidRequest, Local } from "carrel";
 import { CarrelBackend } from "carrel/deepagents";
+import { Scripted } from "./scripted.js";
 
 /** @type {Local} */
 let local;
@@ -273,29 +272,6 @@ test("delete", async () => {
 });
 
 // --- with an agent ---
-
-/** A model that says what it was told to say. */
-class Scripted extends BaseChatModel {
-    /** @param {(string | [string, object])[]} script */
-    constructor(script) {
-        super({});
-        this.script = [...script];
-    }
-
-    /** @override */
-    _llmType() { return "scripted"; }
-
-    /** @override */
-    bindTools() { return this; }
-
-    /** @override */
-    async _generate() {
-        const next = this.script.shift() ?? "done";
-        const message = typeof next === "string" ? new AIMessage(next)
-            : new AIMessage({ content: "", tool_calls: [{ name: next[0], args: /** @type {any} */ (next[1]), id: `c${this.script.length}`, type: "tool_call" }] });
-        return { generations: [{ text: String(message.content), message }] };
-    }
-}
 
 test("an agent writes, edits, looks and runs", async () => {
     const backend = backendOf();
