@@ -8,7 +8,8 @@ import carrel
 from carrel.langchain import workspace_tools
 
 model = ScriptedModel(script=[
-    [("write_file", {"file_path": "/notes/todo.md", "content": "- water the plants\n"}), ("ls", {"path": "/notes"})],
+    [("write_file", {"file_path": "/notes/todo.md", "content": "- water the plants\n"})],
+    [("ls", {"path": "/notes"})],
     [("grep", {"pattern": "plants"}), ("read_file", {"file_path": "/nowhere"})],
     "Done.",
 ])

@@ -1,56 +1,50 @@
 #!/usr/bin/python3 -B
 # SPDX-License-Identifier: Apache-2.0
-# TIMEOUT: 400
-# TAKES: 60
-"""The Python package, built and installed into an environment of its own, against a real daemon; and the sandbox suite of
-LangChain's against its deepagents backend."""
+# TIMEOUT: 600
+# TAKES: 90
+"""The Python package, built and installed into an environment of its own, against a real daemon: what it does, what it does where things
+go wrong, are large or many, and that it covers the whole interface."""
+import json
 import os
-import re
-import shutil
-import subprocess
 import sys
 import unittest
 
 sys.path.insert(0, os.path.join(os.environ["SRC"], "tests", "integration"))
-from carreltest import CARREL, TMP  # noqa: E402
-from clienttest import SRC, run  # noqa: E402
-
-VENV = f"{TMP}/venv"
-# What that suite asserts of deepagents before 0.7.7, against the protocol as it is now.
-CONTRADICTS = {
-    "test_glob": "paths of glob are absolute", "test_glob_basic_pattern": "paths of glob are absolute",
-    "test_glob_with_directories": "glob finds files only", "test_glob_hidden_files_explicitly": "paths of glob are absolute",
-    "test_glob_with_character_class": "paths of glob are absolute", "test_glob_with_question_mark": "paths of glob are absolute",
-    "test_write_existing_file_fails": "write replaces a file",
-}
+from clienttest import SRC, example, run, surface  # noqa: E402
+from venvtest import VENV, VenvTest  # noqa: E402
 
 
-class Package(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        shutil.copytree(f"{SRC}/clients/python", f"{TMP}/python", dirs_exist_ok=True)
-        run(["python3", "-m", "venv", VENV])
-        run([f"{VENV}/bin/pip", "install", "-q", "--disable-pip-version-check", f"{TMP}/python"])
-
-    def python(self, *args):
-        return run([f"{VENV}/bin/python", *args], cwd=f"{TMP}/python/tests", env={**os.environ, "CARREL": CARREL, "PYTHONDONTWRITEBYTECODE": "1"})
-
+class Package(VenvTest):
     def test_the_sync_half_is_made_of_the_async_one(self):
         run(["python3", f"{SRC}/clients/python/tools/make_sync.py", "--check"])
 
-    def test_it_does_against_a_daemon_what_it_says(self):
-        said = self.python("-W", "error::ResourceWarning", "-m", "unittest", "test_client")
-        self.assertRegex(said, r"Ran \d+ tests")
+    def test_methods_and_operations_are_the_same(self):
+        asked = json.loads(self.python("surface.py", f"{SRC}/docs/openapi.json"))
+        self.assertEqual([], surface("python", asked))
+        # ... and the comparison finds what is not.
+        self.assertTrue(surface("python", {**asked, "Carrel.more": "getHost"}))
+        self.assertTrue(surface("python", {**asked, "Carrel.host": "getHealth"}))
+        self.assertTrue(surface("python", {name: operation for name, operation in asked.items() if name != "Files.rm"}))
 
-    def test_langchains_sandbox_suite(self):
-        run([f"{VENV}/bin/pip", "install", "-q", "--disable-pip-version-check", f"{TMP}/python[deepagents]", "langchain-tests==1.1.9", "pytest",
-             "pytest-asyncio"], timeout=300)
-        said = subprocess.run([f"{VENV}/bin/python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--asyncio-mode=auto", "standard.py"],
-                              cwd=f"{TMP}/python/tests", env={**os.environ, "CARREL": CARREL}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                              text=True, timeout=200, check=False).stdout
-        failed = set(re.findall(r"^FAILED \S+::(\w+)", said, re.M))
-        self.assertEqual(failed, set(CONTRADICTS), said[-3000:])
-        self.assertEqual(re.findall(r"(\d+) failed, (\d+) passed", said), [("7", "79")], said[-300:])
+    def test_every_code_of_the_documentation_has_a_class(self):
+        with open(f"{SRC}/docs/errors.md", encoding="utf-8") as file:
+            text = file.read().split("## Over HTTP", 1)[1].split("## For code", 1)[0]
+        rows = [line.split("|")[2] for line in text.splitlines() if line.startswith("| ") and line.split("|")[1].strip().isdigit()]
+        codes = {code for row in rows for code in row.replace("`", "").replace(",", " ").split()}
+        self.assertGreater(len(codes), 50)
+        known = json.loads(self.python("-c", "import json, carrel.errors; print(json.dumps(list(carrel.errors.BY_CODE)))"))
+        self.assertEqual(codes - set(known), set())
+
+    def test_it_does_against_a_daemon_what_it_says(self):
+        self.run_tests("test_client", "-W", "error::ResourceWarning")
+
+    def test_what_goes_wrong_is_large_slow_or_many(self):
+        self.run_tests("test_rough", timeout=400)
+
+    def test_the_examples_do_what_they_say(self):
+        for name in ("plain", "asyncio_many"):
+            with self.subTest(example=name):
+                example([f"{VENV}/bin/python"], f"{SRC}/examples/{name}.py", env=self.environment())
 
 
 if __name__ == "__main__":

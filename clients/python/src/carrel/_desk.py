@@ -114,12 +114,13 @@ class Desks:
             return self._made[id]
 
     async def here_in_loop(self) -> AsyncWorkspace:
-        desk = self._made.get(self.id()) or await asyncio.to_thread(self.here)
+        desk = self._made.get(self.id())
+        if desk is None:
+            desk = await asyncio.to_thread(self.here)
         return desk.in_this_loop()
 
     def _direct(self, id: str) -> Desk:
-        named = isinstance(self._named, Workspace) and self._named.id == id
-        workspace = self._named if named else self.client.workspace(id)
+        workspace = self._named if isinstance(self._named, Workspace) and self._named.id == id else self.client.workspace(id)
         return Desk(workspace, workspace)
 
     # --- planned writes: the agent works with a key of its own, whose changes all go into a plan ---

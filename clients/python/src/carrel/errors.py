@@ -136,8 +136,8 @@ def from_answer(status: int, body: Any, request_id: str = "") -> CarrelError:
     """The error that an answer of the daemon holds."""
     error = body.get("error") if isinstance(body, dict) else None
     if not isinstance(error, dict):
-        kind = Unavailable if status in (502, 503, 504) else WrongServer
-        return kind(f"the server answered {status}, not as Carrel does; is the address right?", status=status, code="wrong_server")
+        other: type[CarrelError] = Unavailable if status in (502, 503, 504) else WrongServer
+        return other(f"the server answered {status}, not as Carrel does; is the address right?", status=status, code="wrong_server")
     code = str(error.get("code", ""))
     kind = BY_CODE.get(code) or BY_STATUS.get(status, CarrelError)
     return kind(str(error.get("message", code)), code=code, status=status, details=error.get("details"), request_id=request_id)

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from langchain.agents.middleware import AgentMiddleware
 from langchain.agents.middleware.types import AgentState, hook_config
@@ -23,7 +23,7 @@ from ._sync.workspace import Workspace
 from ._tools import TOOLS
 from .errors import CarrelError
 
-__all__ = ["PlanState", "approval", "approval_request", "decided", "workspace_tools"]
+__all__ = ["PlanState", "approval", "workspace_tools"]
 
 MOST_SHOWN = 50_000  # characters of a description
 
@@ -59,21 +59,26 @@ def tool(desks: Desks, name: str, schema: Any, sync: Any, asynchronous: Any) -> 
 
 
 class PlanState(TypedDict):
-    """What the agent has changed, as a plan; None: nothing that waits."""
+    """What the agent has changed, as a plan. state: of the plan, or "failed"; error: why the last answer of a person came to nothing."""
     id: str
     workspace: str
     hash: str
     state: str
+    error: NotRequired[str]
+
+
+WAITS = ("closed", "pending", "approved")
 
 
 class _State(AgentState[Any]):
     carrel_plan: NotRequired[PlanState | None]
 
 
-def approval_request(plan: Plan) -> dict[str, Any]:
+def approval_request(plan: Plan, error: str | None = None) -> dict[str, Any]:
     """The plan as LangChain's human-in-the-loop asks about a tool call, so that whatever shows those shows it."""
     counts = plan.info.get("counts") or {}
-    text = plan.show()
+    text = f"{error}\n\n" if error else ""
+    text += plan.show()
     if any(counts.get(kind) for kind in ("create", "write")):
         text += "\n\n" + plan.diff()
     if len(text) > MOST_SHOWN:
@@ -90,27 +95,34 @@ def decided(answer: Any) -> tuple[bool, str | None]:
     decisions = answer.get("decisions") if isinstance(answer, dict) else None
     one = decisions[0] if isinstance(decisions, list) and len(decisions) == 1 and isinstance(decisions[0], dict) else {}
     if one.get("type") not in ("approve", "reject"):
-        raise ValueError(f'resume with {{"decisions": [{{"type": "approve"}}]}}, or "reject" and a "message"; not with {answer!r}')
+        raise ValueError(f'answer with {{"decisions": [{{"type": "approve"}}]}}, or "reject" and a "message"; not with {answer!r}')
     message = one.get("message")
     return one["type"] == "approve", str(message) if message else None
 
 
-def ended(desk: Desk, plan: PlanState, answer: Any) -> dict[str, Any]:
+def act(desk: Desk, plan: PlanState, answer: Any) -> dict[str, Any]:
     """Carries out what was decided; the change of the graph's state that tells it."""
-    yes, why = decided(answer)
-    if not yes:
-        desk.turn_down(plan["id"], why)
-        told = {"carrel_plan": {**plan, "state": "rejected"}}
-        if why:  # there is something to do better
-            return {**told, "messages": [HumanMessage(f"Your changes were rejected, the files are as they were before them: {why}")], "jump_to": "model"}
-        return told
     try:
-        return {"carrel_plan": {**plan, "state": desk.carry_out(plan["id"], plan["hash"]).state}}
+        yes, why = decided(answer)
+        if yes:
+            return {"carrel_plan": {**plan, "state": desk.carry_out(plan["id"], plan["hash"]).state}}
+        desk.turn_down(plan["id"], why)
+        told: dict[str, Any] = {"carrel_plan": {**plan, "state": "rejected"}}
+        if why:  # there is something to do better
+            told |= {"messages": [HumanMessage(f"Your changes were rejected, the files are as they were before them: {why}")], "jump_to": "model"}
+        return told
     except CarrelError as error:
-        if error.code not in ("plan_stale", "plan_conflict", "plan_refused"):
-            raise  # another try can succeed: the question stays
-        text = f"Your changes were approved and could not be applied, the files are as they were before them: {error} Make them anew."
-        return {"carrel_plan": {**plan, "state": "failed"}, "messages": [HumanMessage(text)], "jump_to": "model"}
+        if error.code in ("plan_stale", "plan_conflict", "plan_refused"):
+            text = f"Your changes were approved and could not be applied, the files are as they were before them: {error} Make them anew."
+            return {"carrel_plan": {**plan, "state": "failed"}, "messages": [HumanMessage(text)], "jump_to": "model"}
+        return ask_again(plan, str(error))
+    except ValueError as error:
+        return ask_again(plan, str(error))
+
+
+def ask_again(plan: PlanState, why: str) -> dict[str, Any]:
+    """By way of the graph, not of an exception: LangGraph would give the same answer to the same question for ever."""
+    return {"carrel_plan": {**plan, "error": f"Your answer came to nothing: {why}"}, "jump_to": "end"}
 
 
 class PlanClosing(AgentMiddleware[Any, Any, Any]):
@@ -122,9 +134,12 @@ class PlanClosing(AgentMiddleware[Any, Any, Any]):
         super().__init__()
         self.desks = desks
 
-    def after_agent(self, state: Any, runtime: Any) -> dict[str, Any]:
+    def after_agent(self, state: Any, runtime: Any) -> dict[str, Any] | None:
         plan = self.desks.here().close_plan()
-        return {"carrel_plan": plan and PlanState(id=plan.id, workspace=plan.workspace, hash=plan.hash or "", state=plan.state)}
+        if plan:
+            return {"carrel_plan": PlanState(id=plan.id, workspace=plan.workspace, hash=plan.hash or "", state=plan.state)}
+        waits = (state.get("carrel_plan") or {}).get("state") in WAITS
+        return None if waits else {"carrel_plan": None}
 
 
 class PlanApproval(AgentMiddleware[Any, Any, Any]):
@@ -136,13 +151,14 @@ class PlanApproval(AgentMiddleware[Any, Any, Any]):
         super().__init__()
         self.desks = desks
 
-    @hook_config(can_jump_to=["model"])
+    @hook_config(can_jump_to=["model", "end"])  # "end" is where the steps after the agent begin: it asks again
     def after_agent(self, state: Any, runtime: Any) -> dict[str, Any] | None:
-        plan = state.get("carrel_plan")
-        if not plan:
+        plan = cast(PlanState, dict(state.get("carrel_plan") or {}))
+        if not plan or plan["state"] not in WAITS:
             return None
         desk = self.desks.here()
-        return ended(desk, plan, interrupt(approval_request(desk.person.get_plan(plan["id"]))))
+        answer = interrupt(approval_request(desk.person.get_plan(plan["id"]), plan.pop("error", None)))
+        return act(desk, plan, answer)
 
 
 def approval(desks: Desks) -> list[AgentMiddleware[Any, Any, Any]]:

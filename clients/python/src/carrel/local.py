@@ -21,7 +21,7 @@ class Local:
             raise CarrelError("the program 'carrel' is not on PATH; install Carrel, or name it with CARREL or program=", code="not_found")
         # Below /tmp, not TMPDIR: the path of a socket may have 107 bytes only.
         self._own = tempfile.mkdtemp(prefix="carrel-", dir="/tmp") if state is None else None
-        self.state = os.path.abspath(os.fspath(state if self._own is None else self._own))
+        self.state = os.path.abspath(self._own or os.fspath(state or ""))
         self._log = tempfile.TemporaryFile()
         # On its socket only, unless the settings say otherwise: another daemon may listen at the default address.
         sets = [word for name, value in {"listen": "", **(settings or {})}.items() for word in ("--set", f"{name}={value}")]

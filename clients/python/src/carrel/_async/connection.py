@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -120,7 +120,7 @@ class AsyncConnection:
                 for line in lines:
                     yield line
 
-    async def lines(self, path: str, *, method: str = "GET", **how: Any) -> AsyncIterator[dict[str, Any]]:
+    async def lines(self, path: str, *, method: str = "GET", **how: Any) -> AsyncGenerator[dict[str, Any], None]:
         """JSON objects, one a line, as they come."""
         async for line in self.text_lines(method, path, **how):
             if line.strip():

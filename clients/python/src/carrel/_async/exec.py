@@ -4,7 +4,7 @@ from __future__ import annotations
 import asyncio
 import codecs
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +57,7 @@ class AsyncCommand:
                     raise
                 await asyncio.sleep(0.2)
 
-    def _events(self) -> AsyncIterator[dict[str, Any]]:
+    def _events(self) -> AsyncGenerator[dict[str, Any], None]:
         if not self.id:  # begins it, and follows from the start
             body, self._body = self._body, None
             if body is None:

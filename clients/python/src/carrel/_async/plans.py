@@ -122,7 +122,7 @@ class AsyncOpenPlan:
             await self.plan.close()
 
     async def run(self, command: str | Sequence[str], **how: Any) -> Result:
-        more = {"plan": self.plan.id} if self.plan else {}
+        more: dict[str, Any] = {"plan": self.plan.id} if self.plan else {}
         result = await self._workspace.run(command, mode="plan", keep_open=True, **more, **how)
         if self.plan is None:
             if not result.plan:

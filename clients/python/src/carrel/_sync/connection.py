@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import json
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -121,7 +121,7 @@ class Connection:
                 for line in lines:
                     yield line
 
-    def lines(self, path: str, *, method: str = "GET", **how: Any) -> Iterator[dict[str, Any]]:
+    def lines(self, path: str, *, method: str = "GET", **how: Any) -> Generator[dict[str, Any], None, None]:
         """JSON objects, one a line, as they come."""
         for line in self.text_lines(method, path, **how):
             if line.strip():

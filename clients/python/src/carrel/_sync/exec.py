@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +57,7 @@ class Command:
                     raise
                 time.sleep(0.2)
 
-    def _events(self) -> Iterator[dict[str, Any]]:
+    def _events(self) -> Generator[dict[str, Any], None, None]:
         if not self.id:  # begins it, and follows from the start
             body, self._body = self._body, None
             if body is None:

@@ -1,0 +1,54 @@
+#!/usr/bin/python3 -B
+# SPDX-License-Identifier: Apache-2.0
+# TIMEOUT: 600
+# TAKES: 90
+"""The deepagents backend and the LangChain tools of the Python package: LangChain's own sandbox suite, agents with a scripted model whose
+planned changes a person approves, and the examples."""
+import os
+import re
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, os.path.join(os.environ["SRC"], "tests", "integration"))
+from carreltest import TMP  # noqa: E402
+from clienttest import SRC, example  # noqa: E402
+from venvtest import VENV, VenvTest  # noqa: E402
+
+# What that suite asserts of deepagents before 0.7.7, against the protocol as it is now.
+CONTRADICTS = {
+    "test_glob": "paths of glob are absolute", "test_glob_basic_pattern": "paths of glob are absolute",
+    "test_glob_with_directories": "glob finds files only", "test_glob_hidden_files_explicitly": "paths of glob are absolute",
+    "test_glob_with_character_class": "paths of glob are absolute", "test_glob_with_question_mark": "paths of glob are absolute",
+    "test_write_existing_file_fails": "write replaces a file",
+}
+
+
+class Deepagents(VenvTest):
+    EXTRAS = "[deepagents,langchain]"
+    MORE = ("langchain-tests==1.1.9", "pytest", "pytest-asyncio")
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.pip("--no-deps", "deepagents-code")  # for its interface of providers; its command line needs a hundred packages more
+
+    def test_langchains_sandbox_suite(self):
+        said = subprocess.run([f"{VENV}/bin/python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--asyncio-mode=auto", "standard.py"],
+                              cwd=f"{TMP}/python/tests", env=self.environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              text=True, timeout=200, check=False).stdout
+        failed = set(re.findall(r"^FAILED \S+::(\w+)", said, re.M))
+        self.assertEqual(failed, set(CONTRADICTS), said[-3000:])
+        self.assertEqual(re.findall(r"(\d+) failed, (\d+) passed", said), [("7", "79")], said[-300:])
+
+    def test_agents_and_people_who_approve(self):
+        self.run_tests("test_deepagents")
+
+    def test_the_examples_do_what_they_say(self):
+        for name in ("deepagents_agent", "deepagents_plan", "langgraph_tools"):
+            with self.subTest(example=name):
+                example([f"{VENV}/bin/python"], f"{SRC}/examples/{name}.py", env=self.environment())
+
+
+if __name__ == "__main__":
+    unittest.main()
