@@ -133,6 +133,8 @@ MARKS = [
          why=LAYERS),
     Mark("creation of a workspace on `office`, from 10 to 1,000 of them", "≤ 1.5 ×", "environments", "{}-many", "1000", "x_create", most=1.5,
          why=LAYERS),
+    *(Mark(f"what the Python package adds to bare httpx, {words}", "≤ 0.15 ms", "clients", "{}-package", row, "adds_ms", most=0.15)
+      for row, words in (("stat", "stat"), ("read", "4 KiB of a file"), ("stat-async", "stat with await"), ("read-async", "4 KiB with await"))),
 ]
 NO_OTHER = "not measured: what it is compared with is not here"
 LEAST_NOISE = 0.05  # a run that shows less noise than this has been lucky
