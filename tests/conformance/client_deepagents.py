@@ -4,6 +4,7 @@
 # TAKES: 90
 """The deepagents backend and the LangChain tools of the Python package: LangChain's own sandbox suite, agents with a scripted model whose
 planned changes a person approves, and the examples."""
+import json
 import os
 import re
 import subprocess
@@ -12,7 +13,7 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.environ["SRC"], "tests", "integration"))
 from carreltest import TMP  # noqa: E402
-from clienttest import SRC, example  # noqa: E402
+from clienttest import SRC, example, python_blocks, run  # noqa: E402
 from venvtest import VENV, VenvTest  # noqa: E402
 
 # What that suite asserts of deepagents before 0.7.7, against the protocol as it is now.
@@ -48,6 +49,36 @@ class Deepagents(VenvTest):
         for name in ("deepagents_agent", "deepagents_plan", "langgraph_tools"):
             with self.subTest(example=name):
                 example([f"{VENV}/bin/python"], f"{SRC}/examples/{name}.py", env=self.environment())
+
+    def test_the_python_of_the_documents_runs(self):
+        """Each block of a document by itself, against one daemon, with a scripted model in the place of `model`."""
+        with open(f"{TMP}/blocks.py", "w", encoding="utf-8") as file:
+            file.write(BLOCKS)
+        for document in ("README.md", "clients/python/README.md", "docs/agents.md"):
+            blocks = python_blocks(f"{SRC}/{document}")
+            self.assertTrue(blocks, document)
+            with open(f"{TMP}/blocks.json", "w", encoding="utf-8") as file:
+                json.dump(blocks, file)
+            with self.subTest(document=document):
+                run([f"{VENV}/bin/python", f"{TMP}/blocks.py", f"{TMP}/blocks.json"], env=self.environment())
+
+
+BLOCKS = """
+import json, os, sys
+sys.path.insert(0, os.environ["EXAMPLES"])
+from offline_model import ScriptedModel
+import carrel
+with open(sys.argv[1], encoding="utf-8") as file:
+    blocks = json.load(file)
+local = carrel.Local()
+try:
+    os.environ["CARREL_SOCKET"] = local.socket
+    for block in blocks:
+        model = ScriptedModel(script=[[("write_file", {"file_path": "/a", "content": "1"})], "done"])
+        exec(compile(block, block, "exec"), {"model": model})
+finally:
+    local.close()
+"""
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 #!/usr/bin/python3 -B
 # SPDX-License-Identifier: Apache-2.0
-# TIMEOUT: 300
+# TIMEOUT: 500
 # TAKES: 50
 # AS: root
 """A quick benchmark goes through every part, and what it could not measure it says, with the reason."""
@@ -26,7 +26,7 @@ MUST_BE_THERE = {("starts", "bare"), ("starts", "engine"), ("starts", "pool"), (
 
 def bench(*arguments):
     # As root it measures as an ordinary user too, who could not get into a directory below $TMP.
-    done = subprocess.run([f"{SRC}/bench/run", *arguments], cwd=TMP, capture_output=True, text=True, timeout=280,
+    done = subprocess.run([f"{SRC}/bench/run", *arguments], cwd=TMP, capture_output=True, text=True, timeout=480,
                           env={**os.environ, "TMPDIR": "/tmp"})
     if done.returncode != 0:
         raise AssertionError(f"bench/run {' '.join(arguments)}: {done.returncode}\n{done.stderr[-3000:]}")

@@ -49,3 +49,8 @@ def example(argv, path, **how):
     for line, want in zip(said, wanted, strict=True):
         pattern = ".*".join(re.escape(part) for part in want.split("…"))
         assert re.fullmatch(pattern, line), f"{path} printed {line!r} for {want!r}"
+
+
+def python_blocks(path):
+    with open(path, encoding="utf-8") as file:
+        return re.findall(r"^```python\n(.*?)^```$", file.read(), re.M | re.S)
