@@ -27,7 +27,7 @@ CONTRADICTS = {
 
 class Deepagents(VenvTest):
     EXTRAS = "[deepagents,langchain]"
-    MORE = ("langchain-tests==1.1.9", "pytest", "pytest-asyncio")
+    MORE = ("langchain-tests==1.1.9", "pytest", "pytest-asyncio", "ipython")
 
     @classmethod
     def setUpClass(cls):

@@ -165,6 +165,23 @@ class Planned(Agents):
         self.assertEqual(agent.invoke(YES, self.config)["carrel_plan"]["state"], "applied")
         self.assertEqual(ws.files.read("/a"), "both\n")
 
+    def test_who_decides_sees_what_was_found(self):
+        backend, agent = self.agent([[("write_file", {"file_path": "/.envrc", "content": "x"})], "done"])
+        request = self.start(agent)["__interrupt__"][0].value["action_requests"][0]
+        self.assertEqual(request["args"]["verdict"], "review")
+        self.assertIn("review .envrc: programs read it", request["description"])
+        self.assertEqual(agent.invoke(YES, self.config)["carrel_plan"]["state"], "applied")
+
+    def test_what_the_policy_refuses_is_not_applied_also_when_approved(self):
+        ws = self.c.workspace(self.thread, policy={"writes": "plan", "plan": {"protect": ["kept"]}})
+        ws.files.write("/kept", "1")
+        backend, agent = self.agent([[("write_file", {"file_path": "/kept", "content": "2"})], "done", "I see."])
+        request = self.start(agent)["__interrupt__"][0].value["action_requests"][0]
+        self.assertIn("refuse kept", request["description"])
+        end = agent.invoke(YES, self.config)
+        self.assertIn("could not be applied", str([message.content for message in end["messages"]]))
+        self.assertEqual((ws.files.read("/kept"), end["messages"][-1].text), ("1", "I see."))
+
     def test_nothing_changed_nothing_asked_also_in_the_next_turn(self):
         backend, agent = self.agent([[("write_file", {"file_path": "/a", "content": "1"})], "done", [("ls", {"path": "/"})], "looked"])
         self.start(agent)
@@ -277,6 +294,22 @@ class Provider(Agents):
         with self.assertRaises(SandboxNotFoundError):
             provider.get_or_create(sandbox_id="never")
         provider.delete(sandbox_id="never")
+
+
+class Notebook(Agents):
+    def test_a_cell_is_run_in_a_workspace(self):
+        from IPython.core.interactiveshell import InteractiveShell
+
+        os.environ["CARREL_SOCKET"] = self.local.socket
+        self.addCleanup(os.environ.pop, "CARREL_SOCKET")
+        shell = InteractiveShell.instance(colors="NoColor")
+        shell.run_line_magic("load_ext", "carrel.jupyter")
+        result = shell.run_cell_magic("carrel", self.thread, "echo one\nfalse || echo '<two>'")
+        self.assertEqual(result.stdout, "one\n<two>\n")
+        self.assertIn("&lt;two&gt;", shell.display_formatter.format(result)[0]["text/html"])
+        self.assertEqual(shell.run_cell_magic("carrel", f"{self.thread} python3", "print(6 * 7)").stdout, "42\n")
+        with self.assertRaises(ValueError):
+            shell.run_cell_magic("carrel", "", "true")
 
 
 if __name__ == "__main__":

@@ -52,7 +52,7 @@ class Desk:
                         continue
                     raise
                 if closed.info.get("operations"):
-                    return closed
+                    return closed.verify()  # whoever decides sees what was found
                 closed.discard()
         return None
 
@@ -65,7 +65,14 @@ class Desk:
             plan.approve()
         if plan.state in ("applying", "queued"):
             plan.wait()
-        return plan if plan.state == "applied" else plan.apply()
+        if plan.state == "applied":
+            return plan
+        try:
+            return plan.apply()
+        except CarrelError as error:
+            if error.code != "approval_required":
+                raise
+        return plan.refresh().approve().apply()  # the daemon found only now that somebody has to look
 
     def turn_down(self, id: str, why: str | None) -> Plan:
         plan = self.person.get_plan(id)

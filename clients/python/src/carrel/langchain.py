@@ -22,6 +22,7 @@ from ._sync.plans import Plan
 from ._sync.workspace import Workspace
 from ._tools import TOOLS
 from .errors import CarrelError
+from .models import name_of
 
 __all__ = ["PlanState", "approval", "workspace_tools"]
 
@@ -79,6 +80,8 @@ def approval_request(plan: Plan, error: str | None = None) -> dict[str, Any]:
     counts = plan.info.get("counts") or {}
     text = f"{error}\n\n" if error else ""
     text += plan.show()
+    for finding in plan.info.get("findings") or []:
+        text += f"\n{finding['severity']} {name_of(finding)}: {finding['message']}; {finding['remedy']}".encode(errors="backslashreplace").decode()
     if any(counts.get(kind) for kind in ("create", "write")):
         text += "\n\n" + plan.diff()
     if len(text) > MOST_SHOWN:
