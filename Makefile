@@ -85,7 +85,7 @@ LEAN_CFLAGS = $(CFLAGS_ALL)
 endif
 SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 
-.PHONY: all run test test-long test-build bench lint fmt fuzz fuzz-coverage install clean help deps compile objects
+.PHONY: all run test test-long test-build bench lint fmt fuzz fuzz-coverage install dist clean help deps compile objects
 # On all processors, unless somebody has said on how many.
 ALL_CPUS = --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 all: deps
@@ -273,6 +273,9 @@ test-long:
 	@$(MAKE) $(ALL_CPUS) test-build way
 	@BUILD=$(BUILD) tests/run --long
 	@tests/vm/run
+# The packages of the clients, in build/dist.
+dist:
+	@tools/make-dist
 bench: deps
 	@tools/install-deps bench
 	@$(MAKE) $(ALL_CPUS) compile
@@ -315,7 +318,7 @@ help:
 	@echo "make            build build/carrel, build/carrel-init, build/libcarrel.a"
 	@echo "make run        install what is missing, build, and start the daemon (SERVE_OPTIONS=--state DIR …)"
 	@echo "make test       install, build and run all tests; test-long: their full sizes, and in a VM"
-	@echo "make bench      figures beside a bare process and bubblewrap"
+	@echo "make bench      figures beside a bare process and bubblewrap;  make dist: packages of the clients"
 	@echo "make lint       formatting, static analysis, layers, docs;  make fmt: format"
 	@echo "make fuzz       every fuzz target for 60 s;  make fuzz-coverage: and the lines of the parsers they reach"
 	@echo "make way        programs that say what they enter, for tools/way: which files a request goes through"
