@@ -2,6 +2,7 @@
 """The deepagents backend and the LangChain tools with a scripted model, against a real daemon. CARREL names the program, EXAMPLES where
 offline_model.py is."""
 import asyncio
+import gc
 import os
 import sys
 import unittest
@@ -223,6 +224,17 @@ class Planned(Agents):
             CarrelBackend(client=person, writes="plans")
         with self.assertRaises(ValueError):
             CarrelBackend(client=person).approval()
+
+
+    def test_keys_of_a_backend_that_is_forgotten_are_revoked(self):
+        def keys():
+            return {key["id"] for key in self.c.keys() if not key["revoked"]}
+        before = keys()
+        backend = CarrelBackend(self.thread, client=self.c, writes="plan")
+        self.assertEqual(len(keys() - before), 2)
+        del backend
+        gc.collect()
+        self.assertEqual(keys(), before)
 
 
 class Direct(Agents):

@@ -11,7 +11,8 @@ import sys
 HERE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "src", "carrel")
 HEAD = "# SPDX-License-Identifier: Apache-2.0\n# Made by tools/make_sync.py of carrel/_async: change it there.\n"
 WORDS = [(r"\basync (def|with|for)\b", r"\1"), (r"\bawait ", ""), (r"\bAsync(Carrel|Command|Workspace|Files|Plan|OpenPlan|Operations|Connection|Env|Tools)\b", r"\1"),
-         (r"\bhttpx\.Async(Client|HTTPTransport)\b", r"httpx.\1"), (r"\bAsync(Iterator|Generator)\b", r"\1"), (r"(\bGenerator\[[^\n]*), None\]", r"\1, None, None]"), (r"\basynccontextmanager\b", "contextmanager"), (r"\baclosing\b", "closing"),
+         (r"\bhttpx\.Async(Client|HTTPTransport)\b", r"httpx.\1"), (r"\bAsync(Iterator|Generator)\b", r"\1"), (r"\bIterator, Iterable, Iterator\b", "Iterable, Iterator"),
+         (r"(\bGenerator\[[^\n]*), None\]", r"\1, None, None]"), (r"\basynccontextmanager\b", "contextmanager"), (r"\baclosing\b", "closing"),
          (r"\b__a(enter|exit|iter)__\b", r"__\1__"), (r"\ba(close|read)\(", r"\1("), (r"\baiter_bytes\b", "iter_bytes"),
          (r"\basyncio\.sleep\b", "time.sleep"), (r"^import asyncio\n((.*\n)*)(import time)\n", r"\1\3\n"), (r"^import asyncio$", "import time"),
          (r"`async with\b", "`with")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import weakref
+from contextlib import suppress
 from typing import Any, Literal
 
 from ._async.client import AsyncCarrel
@@ -103,6 +104,7 @@ class Desks:
         self._keys: list[str] = []
         self._clients: list[Carrel] = []
         self._lock = threading.Lock()
+        self._forgotten = weakref.finalize(self, revoke, self.client, self._keys)  # also at the end of the program
         if workspace is not None:
             self.here()
 
@@ -160,9 +162,9 @@ class Desks:
 
     def close(self) -> None:
         """Revokes the keys that were made here, and ends the connections. Plans and workspaces stay."""
-        for key in self._keys:
-            self.client.revoke_key(key)
-        self._keys.clear()
+        while self._keys:
+            self.client.revoke_key(self._keys[-1])
+            self._keys.pop()
         for client in self._clients:
             client.close()
         if self._own_client:
@@ -172,6 +174,13 @@ class Desks:
         for desk in list(self._made.values()):
             await desk.aclose()
         await asyncio.to_thread(self.close)
+
+
+def revoke(client: Carrel, keys: list[str]) -> None:
+    """Of somebody who forgot close(); where that is not possible any more the keys are seen in `carrel key ls`."""
+    with suppress(CarrelError, RuntimeError):
+        for key in keys:
+            client.revoke_key(key)
 
 
 def thread_id() -> str:

@@ -7,7 +7,7 @@ import io
 import os
 import tarfile
 import tempfile
-from collections.abc import Iterator, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import IO, TYPE_CHECKING, Any
 
 from .._archive import pack, unpack
