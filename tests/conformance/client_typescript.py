@@ -1,7 +1,7 @@
 #!/usr/bin/python3 -B
 # SPDX-License-Identifier: Apache-2.0
-# TIMEOUT: 500
-# TAKES: 90
+# TIMEOUT: 1200
+# TAKES: 200
 """The TypeScript package, packed and installed into a project of its own, against a real daemon: on Node and on Bun, both as npm
 brings them, since Debian's Node is older than what the package is for."""
 import json
@@ -46,13 +46,13 @@ class Package(unittest.TestCase):
             shutil.copy(f"{HERE}/{name}", f"{PROJECT}/{name}")
 
     def node(self, *tests):
-        said = run([NODE, "--expose-gc", "--test", "--test-reporter=tap", *(f"test/{name}" for name in tests)], cwd=PROJECT, env=ENV, timeout=300)
+        said = run([NODE, "--expose-gc", "--test", "--test-reporter=tap", *(f"test/{name}" for name in tests)], cwd=PROJECT, env=ENV, timeout=600)
         self.assertRegex(said, r"(?m)^# fail 0$")
         self.assertGreater(int(re.search(r"(?m)^# pass (\d+)$", said).group(1)), 0)
         self.assertRegex(said, r"(?m)^# skipped 0$")
 
     def bun(self, *tests):
-        said = run([BUN, "test", "--timeout", "200000", *(f"./test/{name}" for name in tests)], cwd=PROJECT, env=ENV, timeout=300)
+        said = run([BUN, "test", "--timeout", "200000", *(f"./test/{name}" for name in tests)], cwd=PROJECT, env=ENV, timeout=600)
         self.assertRegex(said, r"(?m)^ *0 fail$")
         self.assertGreater(int(re.search(r"(?m)^ *(\d+) pass$", said).group(1)), 0)
 
@@ -78,6 +78,9 @@ class Package(unittest.TestCase):
 
     def test_what_goes_wrong_on_bun(self):
         self.bun("trouble.test.js")
+
+    def test_the_examples_of_its_readme(self):
+        self.node("readme.test.js")
 
     def test_the_deepagents_backend_on_node(self):
         self.node("deepagents.test.js")

@@ -4,7 +4,7 @@ import { given, type Item } from "./bytes.js";
 import { Conflict, ConnectionFailed, NotFound, Unavailable } from "./errors.js";
 import type { Stoppable } from "./files.js";
 import { find } from "./find.js";
-import { itemOf, lines, Transport, type Answer, type Request } from "./http.js";
+import { itemOf, lines, listIn, Transport, type Answer, type Request } from "./http.js";
 import type { AuditRecord, CarrelEvent, Key, Template } from "./models.js";
 import { Plan, type PlanState } from "./plans.js";
 import { Workspace } from "./workspace.js";
@@ -42,6 +42,11 @@ export interface AuditOptions extends Stoppable {
     result?: string;
     /** Only records with a larger number. */
     after?: number;
+    /** Only at or after this time, or before it, in UTC. */
+    from?: string;
+    to?: string;
+    /** Only up to this number. */
+    until?: number;
 }
 
 const GIVE_UP_AFTER = 60_000;
@@ -80,7 +85,7 @@ export class Carrel {
         let cursor: unknown;
         do {
             const answer = await this.call("GET", path, { ...how, params: { ...how.params, cursor: cursor as string | undefined } });
-            yield* answer[member] as Item[];
+            yield* listIn(answer, member);
             cursor = answer.next;
         } while (cursor);
     }
@@ -103,12 +108,29 @@ export class Carrel {
             if (create === false || !(error instanceof NotFound)) throw error;
         }
         try {
-            return new Workspace(this, await this.call("POST", "/v1/workspaces", { body: { ...given(wanted), id }, wait: true, signal }));
+            return await this.createWorkspace({ ...wanted, id, signal });
         } catch (error) {
             if (!(error instanceof Conflict)) throw error;
             // Another client was faster; if it is somebody else's, this says that it is not ours.
             return new Workspace(this, await this.call("GET", path, { signal }).catch(() => { throw error; }));
         }
+    }
+
+    /** A new one; without an id the daemon chooses one. */
+    async createWorkspace(how: Omit<WorkspaceOptions, "create"> & { id?: string } = {}): Promise<Workspace> {
+        const { signal, ...wanted } = how;
+        return new Workspace(this, await this.call("POST", "/v1/workspaces", { body: given(wanted), wait: true, signal }));
+    }
+
+    /** Out of the trash, with its tree as it was. */
+    async undelete(id: string, how: Stoppable = {}): Promise<Workspace> {
+        return new Workspace(this, await this.call("POST", `/v1/workspaces/${encodeURIComponent(id)}/undelete`, { wait: true, signal: how.signal }));
+    }
+
+    /** Directories that lie in a bucket already become workspaces, where they are; for an administrator's key. */
+    async adopt(how: { path?: string; owner?: string; dryRun?: boolean } & Stoppable = {}): Promise<Item> {
+        const body = given({ path: how.path, owner: how.owner, dry_run: how.dryRun });
+        return this.call("POST", "/v1/adopt", { body, wait: true, signal: how.signal });
     }
 
     async workspaces(how: { owner?: string; deleted?: boolean } & Stoppable = {}): Promise<Workspace[]> {
@@ -163,8 +185,7 @@ export class Carrel {
         if (!follow) {
             for (;;) {
                 const answer = await this.call("GET", "/v1/audit", { params: { ...filters, after: after as number }, signal });
-                const records = answer.records as AuditRecord[];
-                yield* records;
+                yield* listIn(answer, "records") as unknown as AuditRecord[];
                 if (answer.next === null || answer.next === undefined || answer.next === after) return;
                 after = answer.next;
             }
@@ -194,7 +215,26 @@ export class Carrel {
         throw this.transport.unreachable(new Error("the events ended"));
     }
 
-    /** Of the daemon, and of its interface: this client is made for that of number 1. Needs no key. */
+    async health(how: Stoppable = {}): Promise<Item> {
+        return this.call("GET", "/healthz", how);
+    }
+
+    /** Whether it takes requests; while it does not, this throws Unavailable. */
+    async ready(how: Stoppable = {}): Promise<Item> {
+        return this.call("GET", "/readyz", how);
+    }
+
+    /** Counters, as Prometheus reads them. */
+    async metrics(how: Stoppable = {}): Promise<string> {
+        return (await this.transport.send("GET", "/metrics", how)).data.toString();
+    }
+
+    /** What the daemon counts; for an administrator's key. */
+    async host(how: Stoppable = {}): Promise<Item> {
+        return this.call("GET", "/v1/host", how);
+    }
+
+    /** Of the daemon, and of its interface. Needs no key; a client asks by itself, before its first call. */
     async version(how: Stoppable = {}): Promise<{ version: string; api: number; api_oldest: number }> {
         return await this.call("GET", "/v1/version", how) as unknown as { version: string; api: number; api_oldest: number };
     }

@@ -29,6 +29,12 @@ export class CarrelError extends Error {
 
 /** The daemon cannot be reached, or the connection broke and did not come back. */
 export class ConnectionFailed extends CarrelError {}
+/** The daemon did not answer in time. */
+export class TimedOut extends ConnectionFailed {}
+/** What answers at this address is no Carrel daemon. */
+export class WrongServer extends CarrelError {}
+/** The daemon and this client are of versions that do not understand each other. */
+export class OldDaemon extends CarrelError {}
 /** The request itself is wrong; the text says which field. */
 export class InvalidRequest extends CarrelError {}
 /** The key is missing, wrong or revoked. */
@@ -47,6 +53,10 @@ export class LimitReached extends CarrelError {}
 export class PlanRefused extends Conflict {}
 /** The daemon starts, stops or is overloaded; try again. */
 export class Unavailable extends CarrelError {}
+/** This host cannot do what was asked for; the text says how to change that. */
+export class Unsupported extends CarrelError {}
+/** An environment was not made; all is as it was. */
+export class EnvFailed extends CarrelError {}
 
 /** A command ended with another status than 0, and `check` asked for an error. */
 export class CommandFailed extends CarrelError {
@@ -62,15 +72,23 @@ export class CommandFailed extends CarrelError {
 
 type Kind = new (message: string, facts?: ErrorFacts) => CarrelError;
 
-const BY_CODE: Record<string, Kind> = {
-    invalid_request: InvalidRequest, invalid_path: InvalidRequest, invalid_range: InvalidRequest, invalid_pattern: InvalidRequest,
-    pattern_too_broad: InvalidRequest, plan_invalid: InvalidRequest, unauthorized: Unauthorized, forbidden: Forbidden,
-    permission_denied: Forbidden, read_only: Forbidden, reserved: Forbidden, not_found: NotFound, gone: NotFound,
-    plan_not_found: NotFound, file_not_found: FileNotFound, quota_exceeded: LimitReached, too_large: LimitReached,
-    disk_full: LimitReached, too_many: LimitReached, too_many_watches: LimitReached, plan_limit: LimitReached,
-    plan_stale: PlanRefused, plan_conflict: PlanRefused, plan_refused: PlanRefused, plan_open: PlanRefused,
-    approval_required: PlanRefused, approval_refused: PlanRefused, unavailable: Unavailable,
-};
+const CODES: [Kind, string][] = [
+    [InvalidRequest, "invalid_request invalid_path invalid_range invalid_pattern pattern_too_broad plan_invalid incomplete_body invalid_archive "
+        + "method_not_allowed"],
+    [Unauthorized, "unauthorized"],
+    [Forbidden, "forbidden permission_denied read_only reserved"],
+    [NotFound, "not_found gone plan_not_found version_missing"],
+    [FileNotFound, "file_not_found"],
+    [LimitReached, "quota_exceeded too_large disk_full too_many too_many_watches plan_limit"],
+    [PlanRefused, "plan_stale plan_conflict plan_refused plan_open approval_required approval_refused"],
+    [Unavailable, "unavailable port_timeout port_closed port_unreachable port_bad_answer"],
+    [Unsupported, "unsupported"],
+    [EnvFailed, "env_failed env_broken tools_missing"],
+    [Conflict, "conflict already_exists is_directory not_a_directory not_a_file not_empty busy changed cross_device too_many_links string_not_found "
+        + "multiple_occurrences not_a_text_file precondition_failed locked workspace_busy env_exists"],
+    [CarrelError, "internal not_recorded io_error"],
+];
+const BY_CODE = new Map(CODES.flatMap(([kind, codes]) => codes.split(" ").map((code) => [code, kind] as const)));
 const BY_STATUS: Record<number, Kind> = {
     400: InvalidRequest, 401: Unauthorized, 403: Forbidden, 404: NotFound, 409: Conflict, 410: NotFound, 412: Conflict,
     413: LimitReached, 422: InvalidRequest, 423: Conflict, 429: LimitReached, 503: Unavailable, 507: LimitReached,
@@ -80,10 +98,10 @@ const BY_STATUS: Record<number, Kind> = {
 export function errorOf(status: number, body: unknown, requestId = ""): CarrelError {
     const error = (body as { error?: { code?: unknown; message?: unknown; details?: Record<string, unknown> } } | null | undefined)?.error;
     if (typeof error !== "object" || error === null) {
-        const kind = BY_STATUS[status] ?? CarrelError;
-        return new kind(`the daemon answered ${status}, not as Carrel does; is the address right?`, { status, requestId });
+        const kind = status === 502 || status === 503 || status === 504 ? Unavailable : WrongServer;
+        return new kind(`the server answered ${status}, not as Carrel does; is the address right?`, { status, requestId, code: "wrong_server" });
     }
     const code = String(error.code ?? "");
-    const kind = (Object.hasOwn(BY_CODE, code) ? BY_CODE[code] : undefined) ?? BY_STATUS[status] ?? CarrelError;
+    const kind = BY_CODE.get(code) ?? BY_STATUS[status] ?? CarrelError;
     return new kind(String(error.message ?? code), { code, status, details: error.details ?? {}, requestId });
 }

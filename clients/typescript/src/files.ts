@@ -2,11 +2,11 @@
 import { createReadStream, createWriteStream } from "node:fs";
 import { stat } from "node:fs/promises";
 import { pipeline } from "node:stream/promises";
-import { pack, unpack } from "./archive.js";
+import { pack, unpack as unpackTree } from "./archive.js";
 import { bytesField, given, nameField, pathField, pathUrl, text, nameOfBytes, bytesOfName, type Content, type Item, type Path } from "./bytes.js";
 import type { Carrel } from "./client.js";
 import { CarrelError, errorOf, InvalidRequest, LimitReached, NotFound } from "./errors.js";
-import type { Request } from "./http.js";
+import { listIn, type Request } from "./http.js";
 import { changeOf, entryOf, found, pageOf, type Change, type Entry, type Found, type Match, type Page } from "./models.js";
 
 /** What every call takes. */
@@ -34,6 +34,12 @@ export interface TransferOptions extends Stoppable {
     replace?: boolean | undefined;
     parents?: boolean | undefined;
     recursive?: boolean | undefined;
+}
+
+export interface GlobOptions extends Stoppable {
+    limit?: number | undefined;
+    /** Also directories whose path matches. */
+    directories?: boolean | undefined;
 }
 
 export interface GrepOptions extends Stoppable {
@@ -119,7 +125,7 @@ export class Files {
         for (let at = 0; at < paths.length; at += BATCH_FILES) {
             const some = paths.slice(at, at + BATCH_FILES);
             const answer = await this.#act("read", { paths: some.map((path) => pathField(path)) }, { signal: how.signal, wait: true });
-            for (const [number, item] of (answer.results as Item[]).entries()) {
+            for (const [number, item] of listIn(answer, "results").entries()) {
                 let one: Uint8Array | CarrelError = item.error ? errorOf(404, item) : bytesField(item, "content") ?? Buffer.alloc(0);
                 // What has no room in one answer comes by itself.
                 if (one instanceof LimitReached) one = await this.readBytes(some[number] ?? "/", how).catch(carrelError);
@@ -137,7 +143,7 @@ export class Files {
         const flush = async (): Promise<void> => {
             if (batch.length === 0) return;
             const answer = await this.#act("write", { files: batch }, { signal: how.signal, wait: true });
-            for (const item of answer.results as Item[]) results.push(item.error ? errorOf(409, item) : undefined);
+            for (const item of listIn(answer, "results")) results.push(item.error ? errorOf(409, item) : undefined);
             batch = [];
             bytes = 0;
         };
@@ -164,7 +170,7 @@ export class Files {
         do {
             const params = { list: 1, depth: how.depth ?? 1, cursor: cursor as string | undefined };
             const answer = await this.#client.call("GET", this.#at(path), { params, signal: how.signal, wait: true });
-            for (const item of answer.entries as Item[]) entries.push(entryOf(item));
+            for (const item of listIn(answer, "entries")) entries.push(entryOf(item));
             cursor = answer.next;
         } while (cursor);
         return entries;
@@ -196,16 +202,23 @@ export class Files {
     }
 
     /** Files, and with directories those, too, whose path matches, absolute; without a slash the pattern is looked for in all directories. */
-    async glob(pattern: string, path: Path = "/", how: { limit?: number; directories?: boolean } & Stoppable = {}): Promise<Found<string>> {
-        const answer = await this.#act("glob", given({ pattern, limit: how.limit ?? 10_000, directories: how.directories, ...pathField(path) }), { signal: how.signal, wait: true });
-        return found((answer.matches as Item[]).map((item) => nameField(item)), answer.truncated);
+    async glob(pattern: string, path: Path = "/", how: GlobOptions = {}): Promise<Found<string>> {
+        const entries = await this.find(pattern, path, how);
+        return found(entries.map((entry) => entry.path), entries.truncated);
+    }
+
+    /** The same with what they are. */
+    async find(pattern: string, path: Path = "/", how: GlobOptions = {}): Promise<Found<Entry>> {
+        const body = given({ pattern, limit: how.limit ?? 10_000, directories: how.directories, ...pathField(path) });
+        const answer = await this.#act("glob", body, { signal: how.signal, wait: true });
+        return found(listIn(answer, "matches").map((item) => entryOf(item)), answer.truncated);
     }
 
     /** Lines with a text, or with a match of a regular expression. */
     async grep(pattern: string, path: Path = "/", how: GrepOptions = {}): Promise<Found<Match>> {
         const body = given({ pattern, regex: how.regex, ignore_case: how.ignoreCase, globs: how.globs?.length ? how.globs : undefined, limit: how.limit });
         const answer = await this.#act("grep", { ...body, ...pathField(path) }, { signal: how.signal, wait: true });
-        const lines = (answer.matches as Item[]).map((item) =>
+        const lines = listIn(answer, "matches").map((item) =>
             ({ path: nameField(item), line: Number(item.line), text: text(bytesField(item, "text") ?? Buffer.alloc(0)) }));
         return found(lines, answer.truncated);
     }
@@ -244,6 +257,11 @@ export class Files {
         await this.#act("chmod", body, { signal: how.signal, wait: true });
     }
 
+    /** Makes everything below it readable and writable again, for its owner. */
+    async repair(path: Path = "/", how: Stoppable = {}): Promise<Item> {
+        return this.#act("repair", pathField(path), { signal: how.signal, wait: true });
+    }
+
     async symlink(path: Path, target: Path, how: { replace?: boolean } & Stoppable = {}): Promise<void> {
         const raw = bytesOfName(target);
         const held = nameOfBytes(raw).isWellFormed() ? { target: raw.toString() } : { target_b64: raw.toString("base64") };
@@ -260,12 +278,12 @@ export class Files {
             return;
         }
         await this.mkdir(path, how);
-        await this.putTar(pack(local), path, how);
+        await this.unpack(pack(local), path, how);
     }
 
     /** The other way; nothing is written outside of `local`, whatever the workspace holds. */
     async download(path: Path, local: string, how: Stoppable = {}): Promise<void> {
-        if ((await this.stat(path, { follow: true, ...how })).isDir) await unpack(this.tar(path, how), local);
+        if ((await this.stat(path, { follow: true, ...how })).isDir) await unpackTree(this.tar(path, how), local);
         else await pipeline(this.readStream(path, how), createWriteStream(local));
     }
 
@@ -275,12 +293,12 @@ export class Files {
         yield* answer.body;
     }
 
-    /** Unpacks a tar archive below a directory. What was left out is in .skipped. */
-    async putTar(archive: Content, path: Path = "/", how: Stoppable = {}): Promise<Item> {
+    /** Unpacks an archive below a directory. What was left out is in .skipped. */
+    async unpack(archive: Content, path: Path = "/", how: { format?: "tar" | "zip" } & Stoppable = {}): Promise<Item> {
         const name = nameField(pathField(path));
         if (!name.isWellFormed()) throw new InvalidRequest("a directory whose name is no UTF-8 cannot be unpacked into; unpack elsewhere and move");
-        return this.#client.call("POST", `${this.#workspace}/files-unpack`, { params: { path: name, format: "tar" }, content: archive,
-            headers: { "Content-Type": "application/x-tar" }, signal: how.signal, wait: true });
+        return this.#client.call("POST", `${this.#workspace}/files-unpack`, { params: { path: name, format: how.format ?? "tar" },
+            content: archive, headers: { "Content-Type": how.format === "zip" ? "application/zip" : "application/x-tar" }, signal: how.signal, wait: true });
     }
 }
 

@@ -5,9 +5,11 @@ import * as https from "node:https";
 import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import type { Content, Item } from "./bytes.js";
-import { CarrelError, ConnectionFailed, errorOf } from "./errors.js";
+import { CarrelError, ConnectionFailed, errorOf, OldDaemon, TimedOut, WrongServer } from "./errors.js";
 import type { Where } from "./find.js";
 
+/** Of the daemon's interface, which this client was written for. */
+const API = 1;
 const CONNECT_MS = 10_000;
 const IDLE_SOCKETS = 32;
 
@@ -47,6 +49,7 @@ export class Transport {
     readonly #agent: http.Agent;
     readonly #module: typeof http | typeof https;
     readonly #base: URL;
+    #met: Promise<void> | undefined;
 
     constructor(where: Where, timeout: number) {
         this.where = where;
@@ -62,23 +65,40 @@ export class Transport {
 
     unreachable(error: unknown): ConnectionFailed {
         const why = error instanceof Error ? error.message || (error as NodeJS.ErrnoException).code || error.name : String(error);
-        return new ConnectionFailed(`the daemon at ${this.where.socket ?? this.where.url} cannot be reached (${why}); is \`carrel serve\` running there?`,
-            { code: "connection_failed", cause: error });
+        const kind = error instanceof Late ? TimedOut : ConnectionFailed;
+        return new kind(`the daemon at ${this.where.socket ?? this.where.url} cannot be reached (${why}); is \`carrel serve\` running there?`,
+            { code: error instanceof Late ? "timed_out" : "connection_failed", cause: error });
     }
 
     /** One request, up to the head of its answer. An answer that is an error is thrown. */
     async open(method: string, path: string, how: Request = {}): Promise<Answer> {
         how.signal?.throwIfAborted();
-        let answer: Answer;
+        if (!this.#met) {
+            this.#met = this.#meet();
+            this.#met.catch(() => { this.#met = undefined; }); // the next call asks again
+        }
+        await stoppable(this.#met, how.signal);
+        const answer = await this.#tried(method, path, how);
+        if (answer.status < 400) return answer;
+        throw await this.#failure(answer, how.signal);
+    }
+
+    async #tried(method: string, path: string, how: Request): Promise<Answer> {
         try {
-            answer = await this.#attempt(method, path, how);
+            return await this.#attempt(method, path, how);
         } catch (error) {
             // What an idle connection was closed under has not been looked at; only what changes nothing is asked again.
             if (!(error instanceof StaleConnection)) throw error;
-            answer = await this.#attempt(method, path, how);
+            return this.#attempt(method, path, how);
         }
-        if (answer.status < 400) return answer;
-        throw await this.#failure(answer, how.signal);
+    }
+
+    /** Before anything else: whether it is a daemon, and one of a version that this client understands. */
+    async #meet(): Promise<void> {
+        const answer = await this.#attempt("GET", "/v1/version", {});
+        const pieces: Buffer[] = [];
+        for await (const piece of answer.body) pieces.push(piece);
+        meets(this.where.socket ?? this.where.url, answer.status, parsed(Buffer.concat(pieces)));
     }
 
     /** One request with the whole of its answer. */
@@ -170,6 +190,42 @@ export class Transport {
     }
 }
 
+/** What a daemon says of itself; or the error that it is not one for us. */
+function meets(at: string, status: number, body: unknown): void {
+    const said = body as { api?: unknown; api_oldest?: unknown; error?: unknown } | undefined | null;
+    if (status === 200 && typeof said?.api === "number" && typeof said.api_oldest === "number") {
+        if (said.api_oldest <= API && API <= said.api) return;
+        const [word, what] = said.api < API ? ["old", "daemon"] : ["new", "client"];
+        throw new OldDaemon(`the daemon at ${at} is too ${word} for this client (it has version ${said.api_oldest} to ${said.api} of the interface, `
+            + `this is of ${API}): upgrade the ${what}`, { code: "old_daemon" });
+    }
+    const told = typeof said?.error === "object" && said.error !== null;
+    if (told && (status === 401 || status === 404)) {
+        throw new OldDaemon(`the daemon at ${at} is older than this client, it has no /v1/version: upgrade the daemon`, { code: "old_daemon", status });
+    }
+    if (told) throw errorOf(status, body);
+    throw new WrongServer(`the server at ${at} answered ${status}, not as Carrel does; is the address right?`, { code: "wrong_server", status });
+}
+
+/** A list in an answer. */
+export function listIn(answer: Item, member: string): Item[] {
+    const list = answer[member];
+    if (!Array.isArray(list)) throw errorOf(200, undefined);
+    return list as Item[];
+}
+
+/** A promise, unless the signal comes first. */
+export function stoppable<T>(promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+    if (!signal) return promise;
+    return new Promise((resolve, reject) => {
+        const stop = (): void => { reject(signal.reason as Error); };
+        signal.addEventListener("abort", stop, { once: true });
+        promise.then(resolve, reject).finally(() => { signal.removeEventListener("abort", stop); });
+    });
+}
+
+class Late extends Error {}
+
 class StaleConnection extends CarrelError {
     constructor() {
         super("the connection was closed while it was idle", { code: "connection_failed" });
@@ -203,7 +259,7 @@ class Watch {
     }
 
     #stop(why: string): void {
-        this.late = new Error(why);
+        this.late = new Late(why);
         this.#request.destroy(this.late);
     }
 

@@ -9,11 +9,12 @@
 export { bytesOfName, nameOfBytes, type Content, type Item, type Path } from "./bytes.js";
 export { Carrel, type AuditOptions, type CarrelOptions, type WorkspaceOptions } from "./client.js";
 export {
-    CarrelError, CommandFailed, Conflict, ConnectionFailed, FileNotFound, Forbidden, InvalidRequest, LimitReached, NotFound, PlanRefused,
-    Unauthorized, Unavailable,
+    CarrelError, CommandFailed, Conflict, ConnectionFailed, EnvFailed, FileNotFound, Forbidden, InvalidRequest, LimitReached, NotFound, OldDaemon,
+    PlanRefused, TimedOut, Unauthorized, Unavailable, Unsupported, WrongServer,
 } from "./errors.js";
+export { Env } from "./env.js";
 export { Command, type ExecOptions, type RunOptions, type StreamOptions } from "./exec.js";
-export { Files, type GrepOptions, type Range, type Stoppable, type TransferOptions, type WriteOptions } from "./files.js";
+export { Files, type GlobOptions, type GrepOptions, type Range, type Stoppable, type TransferOptions, type WriteOptions } from "./files.js";
 export { Local, local, type LocalOptions } from "./local.js";
 export {
     Output, Result, type AuditRecord, type CarrelEvent, type Change, type Denial, type Entry, type Found, type Key, type Match, type Page,

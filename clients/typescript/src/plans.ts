@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+import { setTimeout as sleep } from "node:timers/promises";
 import { given, nameField, type Item } from "./bytes.js";
 import type { Carrel } from "./client.js";
-import { CarrelError } from "./errors.js";
+import { CarrelError, TimedOut } from "./errors.js";
 import type { RunOptions } from "./exec.js";
 import type { Stoppable } from "./files.js";
 import type { Result } from "./models.js";
@@ -9,6 +10,8 @@ import type { Workspace } from "./workspace.js";
 
 export type PlanState = "open" | "closed" | "pending" | "approved" | "rejected" | "expired" | "queued" | "applying" | "applied" | "undoing"
     | "undone" | "stale" | "failed" | "discarded";
+
+const BUSY: PlanState[] = ["queued", "applying", "undoing"];
 
 /** A list of file operations on a workspace, of which nothing is done until it is applied. */
 export class Plan {
@@ -88,9 +91,24 @@ export class Plan {
         return this.#ask("reject", given({ hash: this.hash, comment }), how);
     }
 
-    /** All of it or nothing; keepGoing: what can be done. */
-    async apply(how: { keepGoing?: boolean } & Stoppable = {}): Promise<this> {
-        return this.#ask("apply", given({ hash: this.hash, keep_going: how.keepGoing ?? false }), how);
+    /** All of it or nothing; keepGoing: what can be done; background: in its turn, also after a restart. */
+    async apply(how: { keepGoing?: boolean; background?: boolean } & Stoppable = {}): Promise<this> {
+        return this.#ask("apply", given({ hash: this.hash, keep_going: how.keepGoing ?? false, async: how.background || undefined }), how);
+    }
+
+    /** Takes it out of the queue. */
+    async cancel(how: Stoppable = {}): Promise<this> {
+        return this.#ask("cancel", undefined, how);
+    }
+
+    /** Until it is neither queued, applied nor undone any more. */
+    async wait(how: { seconds?: number } & Stoppable = {}): Promise<this> {
+        const { seconds = 600, signal } = how;
+        for (const until = Date.now() + seconds * 1000; BUSY.includes((await this.refresh({ signal })).state);) {
+            if (Date.now() > until) throw new TimedOut(`plan ${this.id} is still ${this.state} after ${seconds} s`, { code: "timed_out" });
+            await sleep(100, undefined, { signal });
+        }
+        return this;
     }
 
     /** Takes back what was applied, all of it or some paths; force: also what was changed since. */

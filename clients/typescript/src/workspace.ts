@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-import { type Item } from "./bytes.js";
-import type { Carrel } from "./client.js";
+import { bytesField, type Content, type Item } from "./bytes.js";
+import type { AuditOptions, Carrel } from "./client.js";
+import { Env } from "./env.js";
 import { Command, execBody, type ExecOptions, type RunOptions, type StreamOptions } from "./exec.js";
 import { ConnectionFailed } from "./errors.js";
 import { Files, type Stoppable } from "./files.js";
-import type { Port, Result } from "./models.js";
+import { Result, type AuditRecord, type CarrelEvent, type Port } from "./models.js";
 import { OpenPlan, Plan, type PlanState } from "./plans.js";
 
 /** A workspace: a directory that its commands see as /, and whose files stay. */
@@ -12,6 +13,7 @@ export class Workspace {
     readonly id: string;
     readonly client: Carrel;
     readonly files: Files;
+    readonly env: Env;
     /** The daemon's own object. */
     info: Item;
     readonly #path: string;
@@ -22,6 +24,7 @@ export class Workspace {
         this.id = String(info.id);
         this.#path = `/v1/workspaces/${encodeURIComponent(this.id)}`;
         this.files = new Files(client, this.#path);
+        this.env = new Env(client, this.#path);
     }
 
     // --- commands ---
@@ -95,21 +98,7 @@ export class Workspace {
         return new Plan(this.client, await this.client.call("POST", `${this.#path}/plans`, { body: operations, wait: true, signal: how.signal }));
     }
 
-    // --- environments and ports ---
-
-    async environments(how: Stoppable = {}): Promise<Item> {
-        return this.client.call("GET", `${this.#path}/env`, { wait: true, signal: how.signal });
-    }
-
-    /** A Python environment of its own, at /.venv. */
-    async makePython(how: { version?: string; clear?: boolean } & Stoppable = {}): Promise<Item> {
-        const body = { ...(how.version ? { version: how.version } : {}), ...(how.clear ? { clear: true } : {}) };
-        return this.client.call("POST", `${this.#path}/env/python`, { body, wait: true, signal: how.signal });
-    }
-
-    async makeNode(how: Stoppable = {}): Promise<Item> {
-        return this.client.call("POST", `${this.#path}/env/node`, { body: {}, wait: true, signal: how.signal });
-    }
+    // --- ports ---
 
     /** An address under which a server inside is reached; access token: by whoever has the address. */
     async openPort(port: number, how: { access?: "key" | "token" } & Stoppable = {}): Promise<Port> {
@@ -122,7 +111,7 @@ export class Workspace {
     }
 
     async ports(how: Stoppable = {}): Promise<Port[]> {
-        return (await this.client.call("GET", `${this.#path}/ports`, how)).ports as Port[];
+        return await this.client.all(`${this.#path}/ports`, "ports", how) as unknown as Port[];
     }
 
     // --- itself ---
@@ -147,9 +136,25 @@ export class Workspace {
         await this.client.call("DELETE", this.#path, { params: { purge: how.purge ? 1 : undefined }, wait: true, signal: how.signal });
     }
 
-    /** Takes it back from the trash. */
-    async undelete(how: Stoppable = {}): Promise<this> {
-        this.info = await this.client.call("POST", `${this.#path}/undelete`, { wait: true, signal: how.signal });
-        return this;
+    /** Its whole tree as a tar archive, in pieces; one that breaks off throws. */
+    async * backup(how: Stoppable = {}): AsyncGenerator<Uint8Array, void, undefined> {
+        yield* (await this.client.transport.open("GET", `${this.#path}/backup`, { wait: true, signal: how.signal })).body;
+    }
+
+    /** Unpacks such an archive over what is there. */
+    async restore(archive: Content, how: Stoppable = {}): Promise<Result> {
+        const headers = { "Content-Type": "application/x-tar" };
+        const answer = await this.client.call("POST", `${this.#path}/restore`, { content: archive, headers, wait: true, signal: how.signal });
+        return new Result(answer, bytesField(answer, "stdout") ?? Buffer.alloc(0), bytesField(answer, "stderr") ?? Buffer.alloc(0));
+    }
+
+    /** What was done in it; see Carrel.audit. */
+    audit(how: Omit<AuditOptions, "workspace"> = {}): AsyncGenerator<AuditRecord, void, undefined> {
+        return this.client.audit({ ...how, workspace: this.id });
+    }
+
+    /** What happens in it, as it happens. */
+    events(how: Stoppable = {}): AsyncGenerator<CarrelEvent, void, undefined> {
+        return this.client.events({ ...how, workspace: this.id });
     }
 }

@@ -271,6 +271,30 @@ for (const way of /** @type {const} */ (["socket", "tcp"])) {
             assert.equal(await ws.files.read("/b.txt"), "1");
         });
 
+        test("a plan is applied in its turn", async () => {
+            const ws = await desk();
+            const plan = await ws.plan(async (p) => { await p.run("touch made"); });
+            assert.ok(["queued", "applying", "applied"].includes((await plan.apply({ background: true })).state));
+            assert.equal((await plan.wait()).state, "applied");
+            await assert.rejects(plan.cancel(), Conflict);
+            assert.deepEqual((await ws.files.find("made"))[0]?.type, "file");
+        });
+
+        test("its whole tree is saved and put back; what was shut is opened", async () => {
+            const ws = await desk();
+            await ws.files.write("/d/f", "1");
+            const saved = Buffer.concat(await all(ws.backup()));
+            const tar = Buffer.concat(await all(ws.files.tar("/d")));
+            await ws.files.rm("/d", { recursive: true });
+            assert.equal((await ws.restore(saved)).exitCode, 0);
+            assert.equal(await ws.files.read("/d/f"), "1");
+            assert.equal((await ws.files.unpack(tar, "/e")).files, 1);
+            await ws.run("chmod 000 e");
+            await ws.files.repair("/e");
+            assert.equal(await ws.files.read("/e/f"), "1");
+            assert.ok((await all(ws.audit())).length > 0);
+        });
+
         test("a server inside is reached by its port", async () => {
             const ws = await desk();
             await ws.files.write("/site/index.html", "hi");
@@ -300,7 +324,7 @@ for (const way of /** @type {const} */ (["socket", "tcp"])) {
             assert.deepEqual((await ws.refresh()).info.labels, { a: "b" });
             await ws.sleep();
             assert.ok(Array.isArray(await c.templates()));
-            assert.ok("interpreters" in await ws.environments());
+            assert.ok("interpreters" in await ws.env.show());
             const stop = new AbortController();
             const listening = c.events({ workspace: ws.id, signal: stop.signal });
             const first = listening.next();
@@ -314,7 +338,7 @@ for (const way of /** @type {const} */ (["socket", "tcp"])) {
             assert.ok((await c.workspace(ws.id)).info.deleted);
             await assert.rejects(ws.run("true"), Conflict);
             assert.ok((await c.workspaces({ deleted: true })).some((one) => one.id === ws.id));
-            await ws.undelete();
+            await c.undelete(ws.id);
             await ws.delete({ purge: true });
             await assert.rejects(c.workspace(ws.id, { create: false }), NotFound);
         });
@@ -352,4 +376,10 @@ test("keys: a wrong one, a revoked one, somebody else's workspace", async () => 
     }, (error) => error instanceof Unauthorized && /no longer valid/.test(error.message));
     assert.deepEqual(seen, ["1\n"]);
     assert.equal((await wrong.version()).api, 1); // which needs none
+    assert.equal((await wrong.health()).status, "ok");
+    assert.ok(await d.socket.ready());
+    assert.ok("version" in await d.socket.host());
+    assert.match(await d.socket.metrics(), /^carrel_/m);
+    assert.equal((await d.socket.adopt({ dryRun: true })).dry_run, true);
+    assert.match((await d.tcp.createWorkspace()).id, /./);
 });

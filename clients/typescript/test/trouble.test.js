@@ -5,7 +5,7 @@ import { createHash } from "node:crypto";
 import { readdirSync } from "node:fs";
 import { connect, createServer } from "node:net";
 import { after, before, test } from "node:test";
-import { Carrel, CarrelError, ConnectionFailed, FileNotFound, InvalidRequest, Local, NotFound } from "carrel";
+import { Carrel, CarrelError, ConnectionFailed, FileNotFound, InvalidRequest, Local, OldDaemon, TimedOut, WrongServer } from "carrel";
 import { BUN, daemon, freePort, front } from "./daemon.js";
 
 const MB = 1 << 20;
@@ -204,21 +204,37 @@ test("what is no daemon of ours", async () => {
     await assert.rejects(new Carrel({ url: `http://127.0.0.1:${await freePort()}` }).version(), (error) => error instanceof ConnectionFailed
         && /carrel serve/.test(error.message));
     await assert.rejects(new Carrel({ socket: "/tmp/there/is/none.sock" }).version(), ConnectionFailed);
+    const told = '{"error":{"code":"not_found","message":"no such thing"}}';
+    const newer = '{"version":"9","api":9,"api_oldest":9}';
     const answers = /** @type {[string, new (...args: any[]) => CarrelError][]} */ ([
-        ["HTTP/1.1 200 OK\r\nContent-Length: 13\r\n\r\n<html></html>", CarrelError],
-        ["HTTP/1.1 404 Not Found\r\nContent-Length: 6\r\n\r\n<html>", NotFound],
-        ["HTTP/1.1 500 No\r\nContent-Length: 2\r\n\r\n[]", CarrelError],
+        ["HTTP/1.1 200 OK\r\nContent-Length: 13\r\n\r\n<html></html>", WrongServer],
+        ["HTTP/1.1 404 Not Found\r\nContent-Length: 6\r\n\r\n<html>", WrongServer],
+        ["HTTP/1.1 500 No\r\nContent-Length: 2\r\n\r\n[]", WrongServer],
+        [`HTTP/1.1 404 No\r\nContent-Length: ${told.length}\r\n\r\n${told}`, OldDaemon],
+        [`HTTP/1.1 200 OK\r\nContent-Length: ${newer.length}\r\n\r\n${newer}`, OldDaemon],
         ["HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{\"a\":1", ConnectionFailed],
         ["HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n{\"a", ConnectionFailed],
         ["SSH-2.0-OpenSSH\r\n", ConnectionFailed],
         ["", ConnectionFailed],
     ]);
+    const version = '{"version":"0","api":1,"api_oldest":1}';
+    const daemonly = `HTTP/1.1 200 OK\r\nContent-Length: ${version.length}\r\n\r\n${version}`;
     for (const [answer, kind] of answers) {
-        const server = await serving((socket) => { socket.once("data", () => { socket.end(answer); }); });
-        const c = new Carrel({ url: server.url, key: "k" });
-        await assert.rejects(c.workspaces(), kind, JSON.stringify(answer));
-        await assert.rejects((await fakeWorkspace(c)).run("true"), CarrelError, JSON.stringify(answer));
-        server.close();
+        // At once, and after it has said that it is a daemon.
+        for (const first of kind === OldDaemon ? [answer] : [answer, daemonly]) {
+            const server = await serving((socket) => {
+                socket.on("data", (data) => {
+                    if (String(data).includes("/v1/version") && first === daemonly) socket.write(daemonly);
+                    else socket.end(answer);
+                });
+            });
+            const c = new Carrel({ url: server.url, key: "k" });
+            await assert.rejects(c.workspaces(), first === answer ? kind : CarrelError, JSON.stringify(answer));
+            await assert.rejects((await fakeWorkspace(c)).run("true"), CarrelError, JSON.stringify(answer));
+            await assert.rejects((await fakeWorkspace(c)).files.write("/x", "y"), CarrelError, JSON.stringify(answer));
+            c.close();
+            server.close();
+        }
     }
 });
 
@@ -231,7 +247,7 @@ async function fakeWorkspace(c) {
 test("one that takes connections and never answers", async () => {
     const server = await serving(() => undefined);
     const c = new Carrel({ url: server.url, timeout: 0.3 });
-    await assert.rejects(c.workspace("a"), (error) => error instanceof ConnectionFailed && /no answer within 0\.3 s/.test(error.message));
+    await assert.rejects(c.workspace("a"), (error) => error instanceof TimedOut && /no answer within 0\.3 s/.test(error.message));
     const ws = await fakeWorkspace(c);
     await assert.rejects(ws.run("true"), ConnectionFailed);
     await assert.rejects(ws.files.write("/x", "y", { signal: AbortSignal.timeout(200) }), { name: "TimeoutError" });
