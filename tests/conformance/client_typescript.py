@@ -20,7 +20,8 @@ PACKAGE = f"{TMP}/typescript"
 PROJECT = f"{PACKAGE}/project"  # below it, so that what only tests need (deepagents, types) is found above, and the package in itself alone
 NODE = f"{PACKAGE}/node_modules/node/bin/node"
 BUN = f"{PACKAGE}/node_modules/bun/bin/bun.exe"
-ENV = {**os.environ, "CARREL": CARREL, "npm_config_update_notifier": "false", "npm_config_fund": "false", "npm_config_audit": "false"}
+ENV = {**os.environ, "CARREL": CARREL, "OPENAPI": f"{SRC}/docs/openapi.json", "npm_config_update_notifier": "false", "npm_config_fund": "false",
+       "npm_config_audit": "false"}
 
 
 def npm(*args, cwd=PACKAGE):
@@ -42,7 +43,7 @@ class Package(unittest.TestCase):
             json.dump({"name": "project", "private": True, "type": "module"}, file)
         npm("install", "--offline", "--omit=peer", f"{TMP}/carrel-0.1.0.tgz", cwd=PROJECT)
         shutil.copytree(f"{HERE}/test", f"{PROJECT}/test")
-        for name in ("tsconfig.json", "tsconfig.test.json"):
+        for name in ("tsconfig.json", "tsconfig.test.json", "operations.json"):
             shutil.copy(f"{HERE}/{name}", f"{PROJECT}/{name}")
 
     def node(self, *tests):
@@ -66,6 +67,9 @@ class Package(unittest.TestCase):
 
     def test_who_uses_it_is_typed(self):
         tsc("-p", "tsconfig.test.json")
+
+    def test_its_methods_are_the_operations_of_the_interface(self):
+        self.node("surface.test.js")
 
     def test_the_client_on_node(self):
         self.node("client.test.js")
