@@ -3,11 +3,11 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { absolute, bytesField, given, type Content, type Item } from "./bytes.js";
 import type { Carrel } from "./client.js";
 import { ConnectionFailed, InvalidRequest, LimitReached, Unavailable } from "./errors.js";
-import { anyOf, type Answer } from "./http.js";
+import { anyOf, stoppable, type Answer } from "./http.js";
 import { Output, Result } from "./models.js";
 
 const GIVE_UP_AFTER = 60_000; // without the daemon, before a reader says that it is gone
-const ABORT_MS = 5_000; // for the name of a command that is not wanted any more
+const ABORT_MS = 5_000; // for the end of a command that is not wanted any more
 const INPUT_MOST = 1 << 20; // of one request; the daemon takes 4 MiB that a command has not read
 
 export interface ExecOptions {
@@ -57,11 +57,6 @@ export function execBody(command: string | readonly string[], how: ExecOptions):
         cwd: how.cwd === undefined ? undefined : absolute(how.cwd),
         pty: how.pty, env: how.env, limits: how.limits, user: how.user, mode: how.mode, plan: how.plan, keep_open: how.keepOpen,
     });
-}
-
-/** Resolves, to nothing, when the signal says so. */
-function aborted(signal: AbortSignal | undefined): Promise<undefined> {
-    return new Promise((resolve) => { signal?.addEventListener("abort", () => { resolve(undefined); }, { once: true }); });
 }
 
 /** What a Command is made with: the id of one that runs, or the body of one that is still to be started. */
@@ -124,7 +119,7 @@ export class Command implements AsyncIterable<Output> {
 
     /** Its signal says that it is to end. Thrown is why; that the command could not be told is the lesser news. */
     async #end(): Promise<never> {
-        if (this.id) await this.#client.call("POST", `${this.#path}/kill`).catch(() => undefined);
+        if (this.id) await this.#client.call("POST", `${this.#path}/kill`, { signal: AbortSignal.timeout(ABORT_MS) }).catch(() => undefined);
         throw this.#signal?.reason;
     }
 
@@ -137,6 +132,7 @@ export class Command implements AsyncIterable<Output> {
         const answer = await this.#begin();
         const drop = (): void => { answer.drop(); };
         this.#signal?.addEventListener("abort", drop, { once: true });
+        if (this.#signal?.aborted) drop();
         try {
             yield* this.#client.items(answer);
         } finally {
@@ -155,14 +151,17 @@ export class Command implements AsyncIterable<Output> {
         const patience = new AbortController();
         const how = { body: { ...body, stream: "ndjson" }, stream: true, signal: patience.signal };
         const opening = this.#client.transport.open("POST", `${this.#workspace}/exec`, how);
-        const answer = await Promise.race([opening, aborted(this.#signal)]);
-        if (!answer) {
+        let answer: Answer;
+        try {
+            answer = await stoppable(opening, this.#signal);
+        } catch (error) {
+            if (!this.#signal?.aborted) throw error;
             const late = setTimeout(() => { patience.abort(); }, ABORT_MS);
             void opening.then(async (begun) => {
                 begun.drop();
                 await this.#client.call("POST", `${this.#workspace}/exec/${String(begun.headers["x-exec-id"])}/kill`);
             }).catch(() => undefined).finally(() => { clearTimeout(late); });
-            throw this.#signal?.reason;
+            throw error;
         }
         const named = answer.headers["x-exec-id"];
         if (typeof named === "string") this.id = named;

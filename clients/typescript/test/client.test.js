@@ -2,6 +2,7 @@
 // The client against a real daemon, over its socket and TCP. CARREL names the program.
 import assert from "node:assert/strict";
 import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, readlinkSync, rmSync, statSync, symlinkSync, writeFileSync } from "node:fs";
+import { getEventListeners } from "node:events";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
@@ -117,6 +118,9 @@ for (const way of /** @type {const} */ (["socket", "tcp"])) {
                 await new Promise((resolve) => { setTimeout(resolve, 50); });
             }
             await assert.rejects(ws.run("true", { signal: AbortSignal.abort() }), { name: "AbortError" });
+            const often = new AbortController();
+            for (let n = 0; n < 12; n++) await ws.run("true", { signal: often.signal });
+            assert.equal(getEventListeners(often.signal, "abort").length, 0);
             await assert.rejects(ws.files.read("/x", { signal: AbortSignal.abort() }), { name: "AbortError" });
         });
 
