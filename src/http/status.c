@@ -35,6 +35,7 @@ static const struct {
     {417, "Expectation Failed"},
     {422, "Unprocessable Content"},
     {423, "Locked"},
+    {426, "Upgrade Required"},
     {428, "Precondition Required"},
     {429, "Too Many Requests"},
     {431, "Request Header Fields Too Large"},

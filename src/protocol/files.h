@@ -33,9 +33,9 @@ enum files_op {
     FILES_BATCH_READ,  /* body: paths, each with a NUL behind it */
     FILES_BATCH_WRITE, /* body: for each u64 length of path, u64 of content, u64 mode, path, content
                         */
-    FILES_PACK,        /* path as an archive; flags: ZIP */
-    FILES_UNPACK,      /* body: an archive, of any of the two; flags: ZIP */
-    FILES_REPAIR,      /* makes what is below path the owner's again, to read, write and search */
+    FILES_PACK,    /* path as an archive, but for `globs`, which are relative paths; flags: ZIP */
+    FILES_UNPACK,  /* body: an archive, of any of the two; flags: ZIP */
+    FILES_REPAIR,  /* makes what is below path the owner's again, to read, write and search */
     FILES_CONNECT, /* a TCP connection to port `offset` inside; the head comes with its descriptor
                     */
     FILES_OP_COUNT_,

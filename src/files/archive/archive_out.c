@@ -157,6 +157,16 @@ static bool is_reserved(const struct packing *k, const char *name)
     return files_check_reserved(path) == -EBUSY;
 }
 
+/* One that is to be left out, with all below it. */
+static bool is_excluded(const struct packing *k, const char *name)
+{
+    const char *const *excluded = k->call->m->globs;
+
+    while (excluded && *excluded && strcmp(*excluded, name) != 0)
+        excluded++;
+    return excluded && *excluded;
+}
+
 static enum walk_answer on_file(struct packing *k, const struct walk_entry *entry)
 {
     scoped_fd int fd =
@@ -192,7 +202,7 @@ static enum walk_answer on_entry(void *context, const struct walk_entry *entry)
 
     if (k->error || k->call->gone)
         return WALK_STOP;
-    if (is_reserved(k, entry->path))
+    if (is_reserved(k, entry->path) || is_excluded(k, entry->path))
         return WALK_PAST;
     if (S_ISREG(entry->st.st_mode))
         return on_file(k, entry);

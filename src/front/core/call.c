@@ -65,21 +65,45 @@ static const char *own_headers(const struct call *call, const char *more, char *
 /* How to do better, or NULL. */
 static const char *advice(const struct call *call, int status)
 {
-    return status == 405                    ? call->allow
+    return status == 405 || status == 426   ? call->allow
            : status == 401                  ? "WWW-Authenticate: Bearer\r\n"
            : status == 429 || status == 503 ? "Retry-After: 1\r\n"
                                             : NULL;
+}
+
+/* An answer in JSON, or without a body, in the words of the route's protocol; NULL: it stays. The
+ * caller's to free. */
+static char *translate(struct call *call, int *status, const char *type, const char *bytes,
+                       size_t n)
+{
+    bool is_json = type && strcmp(type, "application/json") == 0;
+
+    if (!call->route || !(call->route->flags & FOREIGN) || (type && !is_json) || *status < 200 ||
+        *status == 304)
+        return NULL;
+    json_t *object = n ? json_loadb(bytes, n, 0, NULL) : json_object();
+    json_t *said = object ? call->front->translate(call, status, object) : NULL;
+    char *text = said ? json_dumps(said, JSON_COMPACT) : NULL;
+    json_decref(said);
+    return text;
 }
 
 void call_reply(struct call *call, int status, const char *type, const char *headers,
                 const char *bytes, size_t n)
 {
     const char *more = headers ? headers : advice(call, status);
+    char *translated = translate(call, &status, type, bytes, n);
     char text[512];
 
+    if (translated) {
+        type = "application/json";
+        bytes = translated;
+        n = strlen(translated);
+    }
     count(call, status);
     if (call->x)
         http_reply(call->x, status, type, own_headers(call, more, text, sizeof(text)), bytes, n);
+    free(translated);
 }
 
 void call_json(struct call *call, int status, json_t *object)

@@ -24,6 +24,7 @@ struct actor {
 
 struct job;
 struct ending;
+struct exec_manner;
 
 struct call {
     struct front *front;
@@ -38,6 +39,7 @@ struct call {
     struct store_workspace workspace; /* of routes that name one: checked to be the actor's */
     bool planned;                     /* what it changes goes into its key's plan: planned.h */
     json_t *body;                     /* of routes with a JSON body: an object */
+    const struct exec_manner *manner; /* another protocol's, of a command: follow.h; NULL: ours */
     void *context;                    /* the handler's own */
     void (*leaving)(struct call *);   /* first of two: before anything of it is given up */
     void (*abandoned)(struct call *); /* the exchange is over, or the client has gone; or NULL */

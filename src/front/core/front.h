@@ -69,7 +69,9 @@ struct front {
     const struct route *port_route;            /* of requests for ports, which are in none: */
     bool (*is_for_port)(struct call *request); /* those that are */
     const struct exec_mode *exec_mode;         /* exec/mode.h */
-    int execs;                                 /* the directory of all spools */
+    /* Of FOREIGN routes: makes another answer of ours, and takes the object. */
+    json_t *(*translate)(struct call *call, int *status, json_t *object);
+    int execs; /* the directory of all spools */
     char admin_hash[FRONT_HASH];
     int64_t broker_uid; /* whose word over the Unix socket is an administrator's */
     bool resumed;       /* the broker has told what lives */

@@ -20,6 +20,7 @@
 enum route_flags {
     RAW = 1,     /* the body is not JSON */
     NO_HEAD = 2, /* of a GET: there is no HEAD */
+    FOREIGN = 4, /* of another protocol: front->translate makes its answers of ours */
 };
 
 /* Of routes with {ws}, whether an agent's key may use them where the workspace's policy says

@@ -680,6 +680,12 @@ void job_kill(struct job *job, enum carrel_reason reason)
     link_send(job->front->link, REQUEST_KILL, &b);
 }
 
+void job_left(struct job *job, bool was_for_client)
+{
+    if (was_for_client && job->state == JOB_RUNNING && !job->front->draining)
+        job_kill(job, CARREL_ENDED_SIGNAL);
+}
+
 uint64_t front_jobs_in(const struct front *front, const char *workspace)
 {
     uint64_t count = 0;

@@ -138,5 +138,8 @@ int job_input(struct job *job, const char *bytes, size_t n);
 void job_end_input(struct job *job);
 /* -ENOTTY, -errno. */
 int job_resize(struct job *job, unsigned columns, unsigned rows);
+/* The client that it was started for has left: ends it, if it was for that client alone. It runs on
+ * while the front stops, for the next one. */
+void job_left(struct job *job, bool was_for_client);
 /* Ends its tree. */
 void job_kill(struct job *job, enum carrel_reason reason);

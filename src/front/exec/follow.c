@@ -137,10 +137,15 @@ static ssize_t read_piece(struct following *f, char *bytes, size_t size,
 static void put_end(struct following *f)
 {
     json_t *result = f->job ? f->job->result_json : f->result;
+    const struct exec_manner *manner = f->call->manner;
 
     f->ended = true;
     if (!f->request.to_the_end && f->job && !f->job->drained)
         return; /* it runs on; this was what there is */
+    if (manner) {
+        manner->end(&f->out, result);
+        return;
+    }
     json_t *object = event("end");
     json_object_set_new(object, "exec_id", json_string(f->exec));
     if (result)
@@ -167,7 +172,10 @@ static int next_event(struct following *f)
         return 0;
     }
     if (f->last_word) {
-        put_event(f, "error", f->reader.at, json_incref(f->last_word));
+        if (f->call->manner)
+            f->call->manner->error(&f->out, json_object_get(f->last_word, "error"));
+        else
+            put_event(f, "error", f->reader.at, json_incref(f->last_word));
         f->ended = true;
         return 0;
     }
@@ -188,6 +196,10 @@ static int next_event(struct following *f)
         return -EAGAIN;
     if (f->request.only >= 0 && f->request.only != (int)stream)
         return 0;
+    if (f->call->manner) {
+        f->call->manner->output(&f->out, stream, bytes, (size_t)n);
+        return 0;
+    }
     json_t *object = event(stream_names[stream]);
     json_object_set_new(object, "offset", json_integer((json_int_t)at));
     encode_bytes(object, "data", bytes, (size_t)n);
@@ -284,6 +296,8 @@ static void abandoned(struct call *call)
     struct following *f = call->context;
     struct job *job = f->job;
 
+    if (job && call->manner)
+        job_left(job, call->manner->ends_with_client);
     timer_stop(call->front->events, &f->ping);
     if (f->reading)
         spool_reader_drop(f->source, &f->reader);

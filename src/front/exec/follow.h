@@ -11,6 +11,18 @@ enum follow_format {
     FOLLOW_RAW,
 };
 
+/* How another protocol wants a command that it asked for. */
+struct exec_manner {
+    const char *const *before; /* leads to the arguments asked for, which listings show alone */
+    /* Its events instead of ours. */
+    void (*output)(struct buf *out, enum spool_stream stream, const char *bytes, size_t n);
+    void (*end)(struct buf *out, const json_t *result);
+    void (*error)(struct buf *out, const json_t *error);
+    /* Answers once it runs; NULL: as asked for. */
+    void (*runs)(struct call *call, struct job *job);
+    bool ends_with_client; /* nobody could come back to it */
+};
+
 struct follow_request {
     enum follow_format format;
     uint64_t from;

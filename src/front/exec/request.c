@@ -230,6 +230,27 @@ static bool read_limits(struct call *call, struct carrel_spec *spec)
     return true;
 }
 
+/* What another protocol puts before each of its commands. */
+static bool put_before(struct call *call, struct exec_message *m)
+{
+    const char *const *before = call->manner ? call->manner->before : NULL;
+    size_t first = 0;
+    size_t n = 0;
+
+    while (before && before[first])
+        first++;
+    while (m->argv[n])
+        n++;
+    const char **argv = arena_alloc(&call->arena, (first + n + 1) * sizeof(*argv));
+    if (!argv)
+        return out_of_memory(call);
+    if (first)
+        memcpy(argv, before, first * sizeof(*argv));
+    memcpy(argv + first, m->argv, n * sizeof(*argv));
+    m->argv = argv;
+    return true;
+}
+
 bool exec_wish_read(struct call *call, struct exec_wish *ret)
 {
     static const char *const known[] = {
@@ -240,6 +261,7 @@ bool exec_wish_read(struct call *call, struct exec_wish *ret)
 
     *ret = (struct exec_wish){.sandbox.message.cwd = "/"};
     if (!fields_known(call, call->body, known) || !read_command(call, &ret->sandbox.message) ||
+        (call->manner && !put_before(call, &ret->sandbox.message)) ||
         !field_text(call, call->body, "cwd", 4096, &ret->sandbox.message.cwd) ||
         !read_env(call, &ret->sandbox.message) || !read_terminal(call, &ret->sandbox.message) ||
         !read_input(call, ret) || !read_answer(call, ret) || !read_user(call, &spec) ||

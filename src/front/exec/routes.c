@@ -9,6 +9,7 @@
 
 #include "front/core/live.h"
 #include "front/core/planned.h"
+#include "front/exec/attach.h"
 #include "front/exec/exec.h"
 #include "front/exec/follow.h"
 #include "protocol/broker.h"
@@ -29,6 +30,8 @@ const struct route exec_routes[] = {
     {HTTP_POST, EXEC "/{exec}/signal", WORKERS, BODY_SMALL, 0, execs_signal, "", IN_PLAN},
     {HTTP_POST, EXEC "/{exec}/resize", WORKERS, BODY_SMALL, 0, execs_resize, "", IN_PLAN},
     {HTTP_POST, EXEC "/{exec}/kill", WORKERS, BODY_SMALL, RAW, execs_kill, "", IN_PLAN},
+    {HTTP_GET, EXEC "/{exec}/attach", WORKERS, HTTP_BODY_STREAM, RAW | NO_HEAD, execs_attach,
+     "from", IN_PLAN},
     ROUTES_END,
 };
 
@@ -198,7 +201,7 @@ void execs_stdin(struct call *call)
     call_empty(call);
 }
 
-static int signal_number(const json_t *value)
+int exec_signal_number(const json_t *value)
 {
     static const struct {
         const char *name;
@@ -250,7 +253,7 @@ static void send_signal(struct call *call, struct answer *answer)
         call_fail(call, &err);
     else
         ask_with_number(call, REQUEST_SIGNAL,
-                        (uint64_t)signal_number(json_object_get(call->body, "signal")));
+                        (uint64_t)exec_signal_number(json_object_get(call->body, "signal")));
 }
 
 void execs_signal(struct call *call)
@@ -259,7 +262,7 @@ void execs_signal(struct call *call)
 
     if (!fields_known(call, call->body, known))
         return;
-    int number = signal_number(json_object_get(call->body, "signal"));
+    int number = exec_signal_number(json_object_get(call->body, "signal"));
     if (number < 0) {
         call_bad_field(call, "signal", "a name such as \"TERM\", or a number from 1 to 64");
         return;
@@ -309,4 +312,15 @@ void execs_resize(struct call *call)
         call_error(call, 500, "internal", "the terminal does not take that size");
     else
         call_empty(call);
+}
+
+void execs_attach(struct call *call)
+{
+    uint64_t from;
+
+    if (!attach_is_asked(call) || !call_number(call, "from", INT64_MAX, ATTACH_FROM_FIRST, &from))
+        return;
+    struct job *job = find_running(call);
+    if (job)
+        attach_start(call, job, from, false);
 }

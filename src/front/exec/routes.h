@@ -16,3 +16,6 @@ void execs_stdin(struct call *call);
 void execs_signal(struct call *call);
 void execs_resize(struct call *call);
 void execs_kill(struct call *call);
+void execs_attach(struct call *call);
+/* The number of a signal, given by its name or number; -1: none. */
+int exec_signal_number(const json_t *value);

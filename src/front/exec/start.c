@@ -182,7 +182,12 @@ static void answer_started(struct asking *asking)
     if (!call->x) {
         if (asking->wish.then)
             job_end_input(job); /* nobody is left to give it any */
+        if (call->manner)
+            job_left(job, call->manner->ends_with_client);
         let_go(asking);
+    } else if (call->manner && call->manner->runs) {
+        let_go(asking);
+        call->manner->runs(call, job);
     } else if (asking->wish.background) {
         json_t *object = running_json(job);
         if (asking->wish.sandbox.plan.is_plan)
