@@ -27,7 +27,8 @@ struct attached {
     struct spool_reader reader;
     bool reading; /* the reader is in the list of the job's spool */
     uint64_t from;
-    bool ends_with_client;
+    bool is_own; /* the command's only client: attach_terminal */
+    bool is_ready;
     struct websocket in;
     struct buf out; /* what we say ourselves, until it is pulled */
     size_t out_at;
@@ -110,10 +111,19 @@ static ssize_t pull_output(struct attached *a, char *bytes, size_t size)
     return n + (ssize_t)head_n;
 }
 
+static void say_ready(struct attached *a)
+{
+    if (!a->is_ready)
+        say(a, json_pack("{s:s, s:s}", "type", "ready", "exec_id", a->job->id));
+    a->is_ready = true;
+}
+
 static ssize_t pull(void *context, char *bytes, size_t size)
 {
     struct attached *a = context;
 
+    if (!a->is_ready && (a->reading || a->job->drained))
+        say_ready(a);
     if (a->pong_due && !a->closed) {
         a->pong_due = false;
         websocket_add(&a->out, WEBSOCKET_OP_PONG, a->pong, a->pong_n);
@@ -368,7 +378,7 @@ static void left(struct call *call)
     websocket_clear(&a->in);
     buf_clear(&a->out);
     call->context = NULL;
-    job_left(job, a->ends_with_client);
+    job_left(job, a->is_own);
     job_moved_on(job); /* nobody waits for this one any more */
     job_unfollow(job, &a->follower);
     free(a);
@@ -415,7 +425,8 @@ static void upgrade(struct attached *a)
     call->piece = piece;
     call->whole = whole;
     call->ending = last_word;
-    say(a, json_pack("{s:s, s:s}", "type", "ready", "exec_id", a->job->id));
+    if (!a->is_own)
+        say_ready(a);
     ignore(timer_set(call->front->events, &a->ping, now_ms() + PING_MS));
     snprintf(headers, sizeof(headers),
              "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: %s\r\n"
@@ -425,7 +436,7 @@ static void upgrade(struct attached *a)
     http_upgrade(call->x, headers, pull, a);
 }
 
-void attach_start(struct call *call, struct job *job, uint64_t from, bool ends_with_client)
+static void start(struct call *call, struct job *job, uint64_t from, bool is_own)
 {
     struct attached *a = calloc(1, sizeof(*a));
 
@@ -437,7 +448,7 @@ void attach_start(struct call *call, struct job *job, uint64_t from, bool ends_w
                            .call = call,
                            .job = job,
                            .from = from,
-                           .ends_with_client = ends_with_client,
+                           .is_own = is_own,
                            .ping = {.ring = ping},
                            .again = {.ring = offer_again}};
     buf_init(&a->out, 1UL << 20);
@@ -447,6 +458,16 @@ void attach_start(struct call *call, struct job *job, uint64_t from, bool ends_w
     int r = begin_reading(a);
     if (r < 0)
         refuse(a, r);
-    else if (live_hold(call, ends_with_client ? HTTP_TUNNEL : HTTP_OUTPUT))
+    else if (live_hold(call, is_own ? HTTP_TUNNEL : HTTP_OUTPUT))
         upgrade(a);
+}
+
+void attach_start(struct call *call, struct job *job, uint64_t from)
+{
+    start(call, job, from, false);
+}
+
+void attach_terminal(struct call *call, struct job *job)
+{
+    start(call, job, ATTACH_FROM_FIRST, true);
 }

@@ -13,6 +13,7 @@
 
 enum {
     PIECE = 32768,
+    CUT = 4, /* most bytes of a character */
     PING_MS = 15000,
 };
 
@@ -33,6 +34,11 @@ struct following {
     bool ended;     /* the "end" event is out */
     struct buf out; /* what is being sent */
     size_t out_at;
+
+    struct cut {
+        char bytes[CUT];
+        size_t n;
+    } cut[SPOOL_STREAM_COUNT_]; /* of a foreign reader's */
     struct timer ping;
     bool ping_due;
     json_t *last_word; /* instead of what is left */
@@ -91,19 +97,53 @@ static uint64_t end_of(const struct following *f)
     return f->source ? f->source->end : 0;
 }
 
-/* How much of the bytes is whole characters; one that the end of the piece has cut goes with the
- * next, if that is already there. */
-static size_t whole(const char *bytes, size_t n)
+/* How many bytes at the end begin a character that is not whole yet. */
+static size_t cut_character(const char *bytes, size_t n)
 {
     size_t tail = 0;
 
     while (tail < 3 && tail < n && ((unsigned char)bytes[n - 1 - tail] & 0xc0) == 0x80)
         tail++;
     if (tail == n)
-        return n;
+        return 0;
     unsigned char first = (unsigned char)bytes[n - 1 - tail];
     size_t wanted = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : first >= 0xc0 ? 2 : 1;
-    return wanted > tail + 1 && n > tail + 1 ? n - tail - 1 : n;
+    return wanted > tail + 1 ? tail + 1 : 0;
+}
+
+/* How much of the bytes is whole characters; one that the end of the piece has cut goes with the
+ * next, if that is already there. */
+static size_t whole(const char *bytes, size_t n)
+{
+    size_t cut = cut_character(bytes, n);
+
+    return n > cut ? n - cut : n;
+}
+
+/* In another protocol's words. Its readers take each event for text by itself, so the beginning of
+ * a character waits for the rest of it. Before `bytes` there is room for one. */
+static void put_foreign(struct following *f, enum spool_stream stream, char *bytes, size_t n)
+{
+    struct cut *cut = &f->cut[stream];
+
+    bytes -= cut->n;
+    n += cut->n;
+    memcpy(bytes, cut->bytes, cut->n);
+    cut->n = cut_character(bytes, n);
+    n -= cut->n;
+    memcpy(cut->bytes, bytes + n, cut->n);
+    if (n)
+        f->call->manner->output(&f->out, stream, bytes, n);
+}
+
+/* The end of the output may be the beginning of a character. */
+static void end_foreign(struct following *f, const json_t *result)
+{
+    for (unsigned i = 0; i < SPOOL_STREAM_COUNT_; i++) {
+        if (f->cut[i].n)
+            f->call->manner->output(&f->out, (enum spool_stream)i, f->cut[i].bytes, f->cut[i].n);
+    }
+    f->call->manner->end(&f->out, result);
 }
 
 static bool is_over(const struct following *f)
@@ -124,7 +164,7 @@ static ssize_t read_piece(struct following *f, char *bytes, size_t size,
     ssize_t n = spool_read(f->source, &f->reader, bytes, size, ret_stream);
     if (n > 0 && !f->job && !spool_keeps(f->source, at))
         return -ESPIPE; /* an owner's newer output took its place: these were zeroes */
-    if (n > 0 && f->request.format != FOLLOW_RAW) {
+    if (n > 0 && f->request.format != FOLLOW_RAW && !f->call->manner) {
         size_t keep = whole(bytes, (size_t)n);
         f->reader.at -= (uint64_t)n - keep; /* the rest comes with what follows */
         n = (ssize_t)keep;
@@ -137,13 +177,12 @@ static ssize_t read_piece(struct following *f, char *bytes, size_t size,
 static void put_end(struct following *f)
 {
     json_t *result = f->job ? f->job->result_json : f->result;
-    const struct exec_manner *manner = f->call->manner;
 
     f->ended = true;
     if (!f->request.to_the_end && f->job && !f->job->drained)
         return; /* it runs on; this was what there is */
-    if (manner) {
-        manner->end(&f->out, result);
+    if (f->call->manner) {
+        end_foreign(f, result);
         return;
     }
     json_t *object = event("end");
@@ -156,7 +195,8 @@ static void put_end(struct following *f)
 /* Puts the next event into f->out. 0; -EAGAIN: there is none now; other -errno. */
 static int next_event(struct following *f)
 {
-    char bytes[PIECE];
+    char room[CUT + PIECE];
+    char *bytes = room + CUT;
     enum spool_stream stream = SPOOL_OUT;
 
     if (!f->started) {
@@ -180,7 +220,7 @@ static int next_event(struct following *f)
         return 0;
     }
     uint64_t at = f->reader.at;
-    ssize_t n = read_piece(f, bytes, sizeof(bytes), &stream);
+    ssize_t n = read_piece(f, bytes, PIECE, &stream);
     if (n < 0)
         return (int)n;
     if (n == 0 && is_over(f)) {
@@ -197,7 +237,7 @@ static int next_event(struct following *f)
     if (f->request.only >= 0 && f->request.only != (int)stream)
         return 0;
     if (f->call->manner) {
-        f->call->manner->output(&f->out, stream, bytes, (size_t)n);
+        put_foreign(f, stream, bytes, (size_t)n);
         return 0;
     }
     json_t *object = event(stream_names[stream]);

@@ -322,5 +322,5 @@ void execs_attach(struct call *call)
         return;
     struct job *job = find_running(call);
     if (job)
-        attach_start(call, job, from, false);
+        attach_start(call, job, from);
 }

@@ -15,6 +15,7 @@
 #define SANDBOX "/v1/sandbox/{ws}"
 #define ROOT    "/workspace"
 
+static void sandbox_delete(struct call *call);
 static void running_get(struct call *call);
 static void exec_post(struct call *call);
 static void file_read(struct call *call);
@@ -26,7 +27,7 @@ static void pty(struct call *call);
 
 const struct route sandbox_routes[] = {
     {HTTP_POST, "/v1/sandbox", WORKERS, BODY_SMALL, FOREIGN, sandbox_create, "", NOT_IN_PLAN},
-    {HTTP_DELETE, SANDBOX, OWNERS, 0, FOREIGN, workspaces_delete, "", NOT_IN_PLAN},
+    {HTTP_DELETE, SANDBOX, OWNERS, 0, FOREIGN, sandbox_delete, "", NOT_IN_PLAN},
     {HTTP_GET, SANDBOX "/running", READERS, 0, FOREIGN, running_get, "", IN_PLAN},
     {HTTP_POST, SANDBOX "/exec", WORKERS, BODY_EXEC, FOREIGN, exec_post, "", IN_PLAN},
     {HTTP_GET, SANDBOX "/file/{*}", READERS, 0, FOREIGN, file_read, "", IN_PLAN},
@@ -96,11 +97,6 @@ static void put_error(struct buf *out, const json_t *error)
     buf_str(out, "}\n\n");
 }
 
-static void terminal_runs(struct call *call, struct job *job)
-{
-    attach_start(call, job, ATTACH_FROM_FIRST, true);
-}
-
 /* A worker's commands begin in its directory, which a workspace made otherwise has not. */
 #define ENTER "cd " ROOT " 2>/dev/null || { mkdir -p " ROOT " && cd " ROOT "; } || exit 126; "
 
@@ -111,7 +107,7 @@ static const struct exec_manner command = {.before = in_root,
                                            .error = put_error,
                                            .ends_with_client = true};
 static const struct exec_manner terminal = {
-    .before = in_root, .runs = terminal_runs, .ends_with_client = true};
+    .before = in_root, .runs = attach_terminal, .ends_with_client = true};
 
 static void run(struct call *call, const struct exec_manner *manner, json_t *body)
 {
@@ -137,8 +133,13 @@ static void exec_post(struct call *call)
 
 static void pty(struct call *call)
 {
-    static const char shell[] =
-        "if command -v bash >/dev/null 2>&1; then exec bash; else exec sh; fi";
+    static const char shell[] = "if command -v bash >/dev/null 2>&1; "
+                                "then exec bash --norc --noprofile -i; else exec sh -i; fi";
+    /* Clients type one command, and want to hear of its end: with it the shell ends, too. What it
+     * starts does not get this from it. */
+    static const char once[] = "declare +x PROMPT_COMMAND PS1; "
+                               "bind 'set enable-bracketed-paste off' 2>/dev/null; "
+                               "PROMPT_COMMAND='exit $? 2>/dev/null'";
     uint64_t columns;
     uint64_t rows;
 
@@ -146,8 +147,9 @@ static void pty(struct call *call)
         !call_number(call, "rows", 4096, 24, &rows))
         return;
     run(call, &terminal,
-        json_pack("{s:[s,s,s], s:{s:I, s:I}, s:b, s:b}", "argv", "sh", "-c", shell, "pty", "cols",
-                  (json_int_t)columns, "rows", (json_int_t)rows, "stdin_open", 1, "background", 1));
+        json_pack("{s:[s,s,s], s:{s:s, s:s}, s:{s:I, s:I}, s:b, s:b}", "argv", "sh", "-c", shell,
+                  "env", "PROMPT_COMMAND", once, "PS1", "$ ", "pty", "cols", (json_int_t)columns,
+                  "rows", (json_int_t)rows, "stdin_open", 1, "background", 1));
 }
 
 /* --- files --- */
@@ -233,6 +235,16 @@ static void running_get(struct call *call)
 {
     /* One that sleeps wakes with the next call; one in the trash does not. */
     call_json(call, 200, json_pack("{s:b}", "running", call->workspace.deleted_ms == 0));
+}
+
+/* A client that deletes again wants to hear that there is none. */
+static void sandbox_delete(struct call *call)
+{
+    if (call->workspace.deleted_ms)
+        call_error(call, 404, "not_found", "the workspace '%s' is in the trash",
+                   call->workspace.id);
+    else
+        workspaces_delete(call);
 }
 
 static void mount(struct call *call)
