@@ -317,10 +317,9 @@ void execs_resize(struct call *call)
 void execs_attach(struct call *call)
 {
     uint64_t from;
-
-    if (!attach_is_asked(call) || !call_number(call, "from", INT64_MAX, ATTACH_FROM_FIRST, &from))
-        return;
     struct job *job = find_running(call);
-    if (job)
+
+    if (job && attach_is_asked(call) &&
+        call_number(call, "from", INT64_MAX, ATTACH_FROM_FIRST, &from))
         attach_start(call, job, from);
 }

@@ -139,7 +139,7 @@ static bool read_body(struct call *call, const char **ret_id)
     }
     if (json_array_size(json_object_get(call->body, "mounts")) == 0)
         return true;
-    call_error(call, 501, "unsupported",
+    call_error(call, 400, "unsupported",
                "buckets cannot be mounted; a workspace's policy says what is mounted in it");
     return false;
 }

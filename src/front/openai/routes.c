@@ -249,6 +249,6 @@ static void sandbox_delete(struct call *call)
 
 static void mount(struct call *call)
 {
-    call_error(call, 501, "unsupported",
+    call_error(call, 400, "unsupported",
                "buckets cannot be mounted; a workspace's policy says what is mounted in it");
 }

@@ -6,7 +6,7 @@ import { CloudflareSandboxClient } from '@openai/agents-extensions/sandbox/cloud
 
 const [workerUrl, apiKey] = [process.env.CARREL_URL, process.env.CARREL_KEY];
 const client = new CloudflareSandboxClient({ workerUrl, apiKey });
-const session = await client.create(new Manifest({ entries: { 'notes/a.txt': { type: 'file', content: 'begun\n' } } }));
+const session = await client.create({ manifest: new Manifest({ entries: { notes: { type: 'dir', children: { 'a.txt': { type: 'file', content: 'begun\n' } } } } }) });
 const id = session.state.sandboxId;
 
 // exec: both streams, the status, the directory, characters that pieces could cut.
@@ -40,7 +40,7 @@ const tar = await session.persistWorkspace();
 await text({ cmd: 'rm -rf notes' });
 await session.hydrateWorkspace(tar);
 assert.match(await text({ cmd: 'cat notes/a.txt' }), /begun/);
-const other = await client.create(new Manifest({}));
+const other = await client.create({ manifest: new Manifest({}) });
 await other.hydrateWorkspace(tar);
 assert.match(String(await other.execCommand({ cmd: 'cat notes/a.txt' })), /begun/);
 await other.delete();
@@ -54,10 +54,10 @@ said = String(await session.writeStdin({ sessionId: number, chars: 'exit(5)\n', 
 assert.match(said, /exited with code 5/);
 
 // mounts are refused, and say so; resume finds it; without a key nobody does.
-await assert.rejects(session.mountBucket({ bucket: 'b', mountPath: '/workspace/m', options: {} }), (e) => e.details.status === 501 && /policy/.test(e.details.reason));
+await assert.rejects(session.mountBucket({ bucket: 'b', mountPath: '/workspace/m', options: {} }), (e) => e.details.status === 400 && /policy/.test(e.details.reason));
 const resumed = await client.resume(session.state);
 assert.match(String(await resumed.execCommand({ cmd: 'cat notes/a.txt' })), /begun/);
-await assert.rejects(new CloudflareSandboxClient({ workerUrl, apiKey: 'ck_no' }).create(new Manifest({})), (e) => e.details.status === 401 && /a valid key is needed/.test(e.message));
+await assert.rejects(new CloudflareSandboxClient({ workerUrl, apiKey: 'ck_no' }).create({ manifest: new Manifest({}) }), (e) => e.details.status === 401 && /a valid key is needed/.test(e.message));
 await session.delete();
 assert.equal(await session.running(), false);
 console.log('done', id);
