@@ -36,7 +36,7 @@ DECIDED = {
     "GET /v1/templates": READERS, "GET /v1/templates/{name}": READERS,
     "POST /v1/workspaces/{ws}/exec": WORKERS, "GET /v1/workspaces/{ws}/exec": READERS, f"GET {EXEC}": READERS,
     f"GET {EXEC}/output": READERS, f"POST {EXEC}/stdin": WORKERS, f"POST {EXEC}/signal": WORKERS, f"POST {EXEC}/resize": WORKERS,
-    f"POST {EXEC}/kill": WORKERS,
+    f"POST {EXEC}/kill": WORKERS, f"GET {EXEC}/attach": WORKERS,
     f"GET {FILES}/{{path}}": READERS, f"PUT {FILES}/{{path}}": WORKERS, f"DELETE {FILES}/{{path}}": WORKERS,
     **{f"POST {FILES}-{what}": WORKERS for what in "edit move copy mkdir chmod symlink write repair upload unpack".split()},
     **{f"POST {FILES}-{what}": READERS for what in "glob grep inventory read".split()}, f"GET {FILES}-watch": READERS,
@@ -49,6 +49,10 @@ DECIDED = {
     "POST /v1/workspaces/{ws}/plans": WORKERS, f"DELETE {PLAN}": WORKERS,
     **{f"POST {PLAN}/{what}": WORKERS for what in "close verify apply undo cancel".split()},
     "GET /v1/audit": READERS, "GET /v1/events": READERS,
+    "POST /v1/sandbox": WORKERS, "DELETE /v1/sandbox/{ws}": OWNERS, "GET /v1/sandbox/{ws}/running": READERS,
+    "POST /v1/sandbox/{ws}/exec": WORKERS, "GET /v1/sandbox/{ws}/pty": WORKERS, "GET /v1/sandbox/{ws}/file/{path}": READERS,
+    "PUT /v1/sandbox/{ws}/file/{path}": WORKERS, "POST /v1/sandbox/{ws}/persist": READERS, "POST /v1/sandbox/{ws}/hydrate": WORKERS,
+    "POST /v1/sandbox/{ws}/mount": WORKERS, "POST /v1/sandbox/{ws}/unmount": WORKERS,
 }
 SCOPES = ("admin", "owner", "user", "agent", "approve", "read")
 ABSENT = {"ws": "thread-none", "exec": "x" + "a" * 26, "plan": "p" + "a" * 26, "key": "k" + "a" * 26, "name": "none", "port": "8000",
@@ -100,7 +104,8 @@ class Routes(RolesTest):
                         self.assertIn(status, (200, 400, 404), text)
                     else:
                         self.assertEqual(403, status, text)
-                        message = json.loads(text)["error"]["message"]
+                        error = json.loads(text)["error"]
+                        message = error if isinstance(error, str) else error["message"]  # of /v1/sandbox
                         lacks = may & {"owner", "agent", "approve", "read"} or {"admin"}
                         self.assertEqual(lacks, {s for s in SCOPES if f"'{s}'" in message}, message)
                         self.assertIn("this key lacks the scope ", message)
@@ -122,12 +127,12 @@ class Routes(RolesTest):
         before = state()
         for method, path, body in ROUTES:
             at = path.format(ws="desk", exec=running, plan=plan)
-            reads = method == "GET" or any(f"files-{what}" in at for what in ("glob", "grep", "inventory", "read"))
+            reads = method == "GET" or any(f"files-{what}" in at for what in ("glob", "grep", "inventory", "read")) or at.endswith("/persist")
             if "watch" in at or at.endswith("/output"):
                 continue  # do not end
             with self.subTest(route=f"{method} {path}"):
                 answer = self.daemon.request(method, at, body, key=reader)
-                expected = (403,) if not reads or at.endswith("/backup") else (200, 404)
+                expected = (403,) if not reads or at.endswith(("/backup", "/attach", "/pty", "/file/secret")) else (200, 404)
                 self.assertIn(answer.status, expected, answer.bytes)
         self.assertEqual(before, state())
         self.assertEqual(b"kept", self.daemon.get("/v1/workspaces/desk/files/secret", key=reader).bytes)

@@ -29,6 +29,7 @@ ROUTES = [
     ("POST", "/v1/workspaces/{ws}/exec/{exec}/signal", {"signal": "KILL"}),
     ("POST", "/v1/workspaces/{ws}/exec/{exec}/resize", {"cols": 80, "rows": 24}),
     ("POST", "/v1/workspaces/{ws}/exec/{exec}/kill", {}),
+    ("GET", "/v1/workspaces/{ws}/exec/{exec}/attach", None),
     ("GET", "/v1/workspaces/{ws}/files/secret", None),
     ("GET", "/v1/workspaces/{ws}/files/?list=1", None),
     ("PUT", "/v1/workspaces/{ws}/files/secret", b"changed"),
@@ -68,6 +69,17 @@ ROUTES = [
     ("POST", "/v1/workspaces/{ws}/plans/{plan}/undo", {}),
     ("POST", "/v1/workspaces/{ws}/plans/{plan}/cancel", {}),
     ("POST", "/v1/workspaces/{ws}/exec", {"command": "id", "mode": "plan"}),
+    ("GET", "/v1/sandbox/{ws}/running", None),
+    ("POST", "/v1/sandbox/{ws}/exec", {"argv": ["rm", "/secret"]}),
+    ("GET", "/v1/sandbox/{ws}/file/workspace/secret", None),
+    ("GET", "/v1/sandbox/{ws}/file/secret", None),
+    ("PUT", "/v1/sandbox/{ws}/file/workspace/secret", b"changed"),
+    ("POST", "/v1/sandbox/{ws}/persist", b""),
+    ("POST", "/v1/sandbox/{ws}/hydrate", b"\0" * 1024),
+    ("POST", "/v1/sandbox/{ws}/mount", {"bucket": "b", "mountPath": "/workspace/b"}),
+    ("POST", "/v1/sandbox/{ws}/unmount", {"mountPath": "/workspace/b"}),
+    ("GET", "/v1/sandbox/{ws}/pty", None),
+    ("DELETE", "/v1/sandbox/{ws}", None),
 ]
 
 

@@ -387,9 +387,11 @@ FORM_TYPE = {"Content-Type": "multipart/form-data; boundary=x"}
 
 # What an agent's key tries on each route: bodies that would change the tree. A route that refuses it says 403.
 W = "/v1/workspaces/{ws}"
+S = "/v1/sandbox/{ws}"
 REFUSED = [
     ("PATCH", W, [{"policy": {}}, {"labels": {"a": "b"}}, {"links": {"ticket": "other"}}]),
     ("DELETE", W, [None]),
+    ("DELETE", S, [None]),
     ("POST", W + "/undelete", [{}]),
     ("POST", W + "/sleep", [{}]),
     ("GET", W + "/backup", [None]),
@@ -436,12 +438,21 @@ INTO_THE_PLAN = [
     ("POST", W + "/plans/{plan}/undo", [{}]),
     ("POST", W + "/plans/{plan}/apply", [{}, {"async": True}, {"keep_going": True}]),
     ("DELETE", W + "/plans/{plan}", [None]),
+    ("POST", "/v1/sandbox", [{"id": "desk"}]),
+    ("POST", S + "/exec", [{"argv": ["sh", "-c", "rm -rf /notes.txt /dir; touch /made; echo x > made"]}]),
+    ("PUT", S + "/file/workspace/{path}", [b"changed"]),
+    ("PUT", S + "/file/{path}", [b"changed"]),
+    ("POST", S + "/hydrate", [b"\0" * 1024]),
+    ("POST", S + "/mount", [{}]),
+    ("POST", S + "/unmount", [{}]),
+    ("GET", S + "/pty", [None]),  # over a WebSocket: conformance/openai_agents.py
 ]
 OF_OTHERS = [  # a command of the owner's, which runs in the tree
     ("POST", W + "/exec/{exec}/stdin", [b"rm notes.txt\n"]),
     ("POST", W + "/exec/{exec}/signal", [{"signal": "USR1"}]),
     ("POST", W + "/exec/{exec}/resize", [{"cols": 80, "rows": 24}]),
     ("POST", W + "/exec/{exec}/kill", [{}]),
+    ("GET", W + "/exec/{exec}/attach", [None]),
 ]
 ONLY_LOOKS = [
     ("GET", "/healthz", [None]), ("GET", "/readyz", [None]), ("GET", "/openapi.json", [None]), ("GET", "/v1/version", [None]),
@@ -452,7 +463,7 @@ ONLY_LOOKS = [
     ("POST", W + "/files-inventory", [{}]), ("POST", W + "/files-read", [{"paths": ["/notes.txt"]}]),
     ("GET", W + "/files-watch", [None]), ("GET", W + "/ports", [None]), ("GET", "/v1/plans", [None]), ("GET", W + "/plans", [None]),
     ("GET", W + "/plans/{plan}", [None]), ("GET", W + "/plans/{plan}/diff", [None]), ("GET", "/v1/audit", [None]),
-    ("GET", "/v1/events", [None]),
+    ("GET", "/v1/events", [None]), ("GET", S + "/running", [None]), ("GET", S + "/file/{path}", [None]), ("POST", S + "/persist", [b""]),
     ("POST", "/v1/workspaces", [{"id": "desk"}, {"id": "desk", "policy": {}}, {"id": "desk2", "links": {"ticket": "desk", "ticket_mode": "rw"}}]),
 ]
 STREAMS = ("/v1/events", W + "/files-watch")
