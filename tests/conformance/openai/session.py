@@ -9,8 +9,7 @@ import unittest
 import aiohttp
 from agents.extensions.sandbox.cloudflare import CloudflareSandboxClient, CloudflareSandboxClientOptions
 from agents.sandbox import Manifest
-from agents.sandbox.errors import ExecTransportError, WorkspaceReadNotFoundError
-from agents.sandbox.errors import ConfigurationError
+from agents.sandbox.errors import ConfigurationError, ExecTransportError, InvalidManifestPathError, WorkspaceReadNotFoundError
 
 URL, KEY = os.environ["CARREL_URL"], os.environ["CARREL_KEY"]
 
@@ -67,7 +66,7 @@ class Session(unittest.IsolatedAsyncioTestCase):
         with self.assertRaises(WorkspaceReadNotFoundError):
             await self.session.read("none")
         await self.run_it("ln -s /etc/passwd out")
-        with self.assertRaises(Exception):
+        with self.assertRaises(InvalidManifestPathError):
             await self.session.read("out")
 
     async def test_files_outside_are_refused(self):
@@ -152,6 +151,7 @@ class Session(unittest.IsolatedAsyncioTestCase):
         await self.client.delete(self.session)
         with self.assertRaisesRegex(ExecTransportError, "409.*in the trash"):
             await self.session.exec("true")
+        await self.session.aclose()
         self.session = await self.create()
 
 
