@@ -816,7 +816,8 @@ class TheDaemon(DaemonTest):
         self.ask("GET", "/v1/sandbox/{ws}/file/{path}", 403, ids={**ids, "path": "etc/passwd"})
         self.ask("GET", "/v1/sandbox/{ws}/file/{path}", 404, ids={**ids, "path": "workspace/none"})
         said = self.daemon.post(f"/v1/sandbox/{made['id']}/exec", {"argv": ["cat", "a"]})
-        self.judge("POST", "/v1/sandbox/{ws}/exec", said)
+        self.seen["POST", "/v1/sandbox/{ws}/exec"].add(said.status)  # its data is no JSON: judged here
+        self.assertEqual("text/event-stream", said.headers["Content-Type"])
         self.assertEqual(b'event: stdout\ndata: Y29udGVudA==\n\nevent: exit\ndata: {"exit_code":0}\n\n', said.bytes)
         for body in ({"argv": []}, {"argv": ["id"], "timeout_ms": 0}, {"argv": ["id"], "env": {}}):
             self.ask("POST", "/v1/sandbox/{ws}/exec", 400, body, ids=ids)

@@ -17,6 +17,7 @@ from daemontest import DaemonTest  # noqa: E402
 
 HERE = f"{SRC}/tests/conformance/openai"
 VENV, NPM = f"{TMP}/venv", f"{TMP}/npm"
+INSTALL = ["npm", "install", "--loglevel=error", "--no-fund", "--no-audit"]
 
 
 def node():
@@ -24,7 +25,7 @@ def node():
     said = subprocess.run(["node", "--version"], stdout=subprocess.PIPE, text=True, check=False).stdout
     if int(said.strip().lstrip("v").split(".")[0] or 0) >= 20:
         return "node"
-    run(["npm", "install", "--silent", "--no-fund", "--no-audit", "--prefix", NPM, "node@22"], timeout=300)
+    run([*INSTALL, "node@22"], cwd=NPM, timeout=300)
     return f"{NPM}/node_modules/node/bin/node"
 
 
@@ -50,8 +51,7 @@ class Agents(DaemonTest):
 
     def test_javascript(self):
         os.makedirs(NPM, exist_ok=True)
-        run(["npm", "install", "--silent", "--no-fund", "--no-audit", "--prefix", NPM, "@openai/agents@0.20", "@openai/agents-extensions@0.18",
-             "ws@8", "zod@4"], timeout=300)
+        run([*INSTALL, "@openai/agents@0.20", "@openai/agents-extensions@0.18", "ws@8", "zod@4"], cwd=NPM, timeout=300)
         program = node()
         for script in (f"{HERE}/session.mjs", f"{SRC}/examples/openai_agents.mjs"):
             shutil.copy(script, NPM)

@@ -19,7 +19,7 @@ VENV, NPM = f"{TMP}/venv", f"{TMP}/npm"
 
 class Clients(DaemonTest):
     def ask(self, *argv):
-        alice = self.daemon.key("alice")
+        alice = self.daemon.key("alice", ("owner",))
         return run(argv, env={**os.environ, "CARREL_URL": f"http://127.0.0.1:{self.daemon.tcp_port()}", "CARREL_KEY": alice,
                               "CARREL_OTHER_KEY": self.daemon.key("bob"), "PYTHONDONTWRITEBYTECODE": "1"}, timeout=200)
 
@@ -30,7 +30,7 @@ class Clients(DaemonTest):
 
     def test_that_of_npm(self):
         os.makedirs(NPM, exist_ok=True)
-        run(["npm", "install", "--silent", "--no-fund", "--no-audit", "--prefix", NPM, "ws@8"], timeout=200)
+        run(["npm", "install", "--loglevel=error", "--no-fund", "--no-audit", "ws@8"], cwd=NPM, timeout=200)
         with open(f"{HERE}/attach.mjs", encoding="utf-8") as source, open(f"{NPM}/attach.mjs", "w", encoding="utf-8") as copy:
             copy.write(source.read())
         self.assertEqual("done\n", self.ask("node", f"{NPM}/attach.mjs"))
