@@ -14,6 +14,21 @@
 
 /* --- err --- */
 
+TEST(codes_of_answers_are_told_apart_whole)
+{
+    struct err err = {.said = SAID_RESERVED};
+
+    CHECK(err_said_of("not_found") == SAID_NOT_FOUND);
+    CHECK(err_said_of("file_not_found") == SAID_FILE_NOT_FOUND);
+    CHECK(err_said_of("reserved") == SAID_RESERVED);
+    CHECK(err_said_of("not_foun") == SAID_NOTHING && err_said_of("not_found ") == SAID_NOTHING);
+    CHECK(err_said_of("") == SAID_NOTHING);
+    CHECK(err_set(&err, ERR_IO, 0, "(not_found)") < 0 && err.said == SAID_NOTHING);
+    err.said = SAID_READ_ONLY;
+    CHECK(err_wrap(&err, "more") < 0 && err.said == SAID_READ_ONLY);
+    return 0;
+}
+
 TEST(err_set_fills_all_fields_and_returns_minus_one)
 {
     struct err err = {0};

@@ -302,6 +302,7 @@ int http_explain(long status, const char *bytes, size_t n, struct err *err)
                 *code ? " (" : "", code, *code ? ")" : "");
     else
         err_set(err, kind, 0, "the daemon answered with status %ld", status);
+    err->said = err_said_of(code);
     json_decref(answer);
     return -1;
 }
@@ -312,6 +313,7 @@ static int explain_status(const struct call *call, struct err *err)
     if (call->status == 500 && call->request_id[0]) {
         struct err plain = *err;
         err_set(err, plain.code, 0, "%.280s; request %s in its log", plain.msg, call->request_id);
+        err->said = plain.said;
     }
     return -1;
 }

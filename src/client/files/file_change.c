@@ -169,8 +169,9 @@ static int move_one(struct two *t, const char *word, const struct place *to, boo
               (t->recursive || t->op == FILES_MOVE ? FILES_RECURSIVE : 0U);
     if (files_ask(&t->f, &from, &m, NULL, &answer, err) < 0) {
         struct err plain = *err;
-        if (t->op == FILES_COPY && !t->recursive && strstr(plain.msg, "(is_directory)"))
+        if (t->op == FILES_COPY && !t->recursive && plain.said == SAID_IS_DIRECTORY)
             err_set(err, plain.code, 0, "%.280s; -r copies directories", plain.msg);
+        err->said = plain.said;
         return -1;
     }
     int status = t->f.common.json && !json_is_null(answer) ? client_print(json_incref(answer)) : 0;
@@ -308,7 +309,7 @@ int client_edit(char **argv)
         files_ask(&f, &place, &m, texts, &answer, &err) < 0) {
         files_explain_match(&err);
         struct err plain = err;
-        if (strstr(plain.msg, "(multiple_occurrences)"))
+        if (plain.said == SAID_MULTIPLE_OCCURRENCES)
             err_set(&err, plain.code, 0, "%.300s; here that is --all", plain.msg);
         return files_end(&f, files_fail(words[0], &err));
     }

@@ -202,8 +202,8 @@ static int list_place(struct listing *l, const char *word, uint64_t depth)
     json_decref(all);
     if (status >= 0)
         return status;
-    return strstr(err.msg, "(not_a_directory)") ? show_one(l, &place, word, &err)
-                                                : files_fail(word, &err);
+    return err.said == SAID_NOT_A_DIRECTORY ? show_one(l, &place, word, &err)
+                                            : files_fail(word, &err);
 }
 
 int client_ls(char **argv)

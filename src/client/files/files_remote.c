@@ -168,6 +168,7 @@ static int hint(struct err *err)
 
     if (plain.code == ERR_NOT_FOUND)
         err_set(err, plain.code, 0, "%.300s; in a workspace, write WS:/path", plain.msg);
+    err->said = plain.said;
     return -1;
 }
 
@@ -211,7 +212,7 @@ int files_look(struct files *f, const struct place *place, struct files_kind *re
 
     *ret = (struct files_kind){.mode = FILES_MOST};
     if (files_ask(f, place, &m, NULL, &entry, err) < 0)
-        return err->code == ERR_NOT_FOUND && strstr(err->msg, "(file_not_found)") ? 0 : -1;
+        return err->said == SAID_FILE_NOT_FOUND ? 0 : -1;
     const char *type = client_text(entry, "type");
     const char *mode = client_text(entry, "mode");
     snprintf(ret->type, sizeof(ret->type), "%s", type ? type : "?");

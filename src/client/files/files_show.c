@@ -100,9 +100,10 @@ void files_explain_match(struct err *err)
 {
     const struct err plain = *err;
 
-    if (strstr(plain.msg, "(precondition_failed)"))
+    if (plain.said == SAID_PRECONDITION_FAILED)
         err_set(err, plain.code, 0,
                 "%.250s; somebody has changed it since: read it again, and then write", plain.msg);
+    err->said = plain.said;
 }
 
 bool files_bytes(const json_t *object, const char *name, struct buf *ret)

@@ -51,7 +51,7 @@ void doctor_tell(struct doctor *d, const char *name, const char *detail, const c
 /* Either the daemon says so, with a code, or nobody was there to say anything. */
 static void tell_absence(struct doctor *d, const struct err *err)
 {
-    bool answered = strstr(err->msg, "(not_found)") != NULL;
+    bool answered = err->said == SAID_NOT_FOUND;
 
     if (answered)
         doctor_bad(d, "workspace", err->msg,
@@ -205,24 +205,24 @@ static ssize_t give_nothing(void *context, char *bytes, size_t size)
     return (ssize_t)n;
 }
 
-static const char *fix_of(const char *message)
+static const char *fix_of(enum err_said said)
 {
     static const struct {
-        const char *code;
+        enum err_said said;
         const char *fix;
     } known[] = {
-        {"(disk_full)", "remove files, or have the limits of the policy raised"},
-        {"(permission_denied)",
+        {SAID_DISK_FULL, "remove files, or have the limits of the policy raised"},
+        {SAID_PERMISSION_DENIED,
          "its mode or owner forbids it: chmod inside, or POST .../files-repair gives it back"},
-        {"(read_only)", "write elsewhere: this is mounted read-only"},
-        {"(reserved)", "choose another name: Carrel provides this one itself"},
-        {"(not_a_directory)", "a part of the path is a file: remove it, or choose another path"},
-        {"(is_directory)", "a directory has this name: write into it, or choose another name"},
-        {"(file_not_found)", "make the directory: carrel mkdir"},
+        {SAID_READ_ONLY, "write elsewhere: this is mounted read-only"},
+        {SAID_RESERVED, "choose another name: Carrel provides this one itself"},
+        {SAID_NOT_A_DIRECTORY, "a part of the path is a file: remove it, or choose another path"},
+        {SAID_IS_DIRECTORY, "a directory has this name: write into it, or choose another name"},
+        {SAID_FILE_NOT_FOUND, "make the directory: carrel mkdir"},
     };
 
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
-        if (strstr(message, known[i].code))
+        if (known[i].said == said)
             return known[i].fix;
     }
     return "the daemon's log says more";
@@ -246,7 +246,7 @@ static void try_to_write(struct doctor *d, const struct place *dir)
     if (place_enter(&probe, name, &err) < 0 ||
         files_push(&d->f, &probe, &write, &(struct files_source){give_nothing, &given}, &answer,
                    &err) < 0) {
-        doctor_bad(d, "writing", err.msg, fix_of(err.msg));
+        doctor_bad(d, "writing", err.msg, fix_of(err.said));
         return;
     }
     json_decref(answer);
@@ -279,7 +279,7 @@ static void look_at_path(struct doctor *d)
     char text[512];
 
     if (files_look(&d->f, &at, &kind, &err) < 0) {
-        doctor_bad(d, "path", err.msg, fix_of(err.msg));
+        doctor_bad(d, "path", err.msg, fix_of(err.said));
         return;
     }
     if (kind.type[0]) {
@@ -287,7 +287,7 @@ static void look_at_path(struct doctor *d)
                  kind.type, (unsigned long long)kind.size, (unsigned long long)kind.mode);
         doctor_good(d, "path", text);
     } else if (climb(d, &at, &kind, &err) < 0) {
-        doctor_bad(d, "path", err.msg, fix_of(err.msg));
+        doctor_bad(d, "path", err.msg, fix_of(err.said));
         return;
     } else {
         snprintf(text, sizeof(text), "%.200s is not there; the nearest that is: %.200s, a %s",
@@ -299,7 +299,7 @@ static void look_at_path(struct doctor *d)
     if (strcmp(kind.type, "directory") == 0)
         try_to_write(d, &at);
     else if (!place_name(&d->place)[0] || strcmp(at.path, d->place.path) != 0)
-        doctor_bad(d, "writing", "what is above is no directory", fix_of("(not_a_directory)"));
+        doctor_bad(d, "writing", "what is above is no directory", fix_of(SAID_NOT_A_DIRECTORY));
 }
 
 /* --- the report --- */

@@ -260,6 +260,16 @@ static bool make_due(void *context, const struct store_plan *row)
     return true;
 }
 
+static bool was_cut_off(const struct store_exec *row)
+{
+    json_t *result = json_loads(row->result, 0, NULL);
+    const char *reason = json_string_value(json_object_get(result, "reason"));
+    bool is = reason && strcmp(reason, "broker_ended") == 0;
+
+    json_decref(result);
+    return is;
+}
+
 /* A command that ended while nobody was there closes its plan now; one that was ended by the
  * broker's death has not done what it was to do, and its plan stays open. */
 static bool ended_by_itself(struct front *front, const char *exec)
@@ -270,7 +280,7 @@ static bool ended_by_itself(struct front *front, const char *exec)
 
     arena_init(&arena, 8UL << 20);
     bool ended = store_exec_get(front->store, &arena, exec, &row, &err) == 1 &&
-                 strcmp(row.state, "ended") == 0 && !strstr(row.result, "\"broker_ended\"");
+                 strcmp(row.state, "ended") == 0 && !was_cut_off(&row);
     arena_clear(&arena);
     return ended;
 }

@@ -161,9 +161,8 @@ void work_fail_answer(struct plan_work *w, const struct plan_end *end, json_t *a
             return;
         }
     }
-    bool full = strstr(text, "No space left") || strstr(text, "quota exceeded");
     json_decref(answer);
-    work_end(w, full ? 507 : 500, full ? "disk_full" : "io_error", details, "%s", text);
+    work_end(w, 500, "io_error", details, "%s", text);
 }
 
 static bool find_row(struct plan_work *w, struct err *err)

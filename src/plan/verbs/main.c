@@ -120,6 +120,14 @@ static int run(const struct verb *verb, json_t *answer, struct err *err)
     return r;
 }
 
+/* No room is the one failure of a system call that somebody can do something about. */
+static const char *code_of(const struct err *err)
+{
+    bool is_full = err->os_errno == ENOSPC || err->os_errno == EDQUOT;
+
+    return err->code == ERR_IO && is_full ? "disk_full" : codes[err->code];
+}
+
 /* Messages name files, whose names are any bytes. */
 static void print_error(const struct err *err)
 {
@@ -133,7 +141,7 @@ static void print_error(const struct err *err)
     }
     buf_init(&b, 8192);
     bytes_add_json(&b, text, n);
-    printf("{\"error\":{\"code\":\"%s\",\"message\":%s}}\n", codes[err->code],
+    printf("{\"error\":{\"code\":\"%s\",\"message\":%s}}\n", code_of(err),
            buf_done(&b) < 0 ? "\"\"" : b.p);
 }
 
