@@ -259,6 +259,7 @@ class AheadOfTheDisk(CarrelTest):
                 found = [r["details"]["exec"] for r in records if r["operation"] == operation]
                 self.assertEqual(set(), set(told) - set(found), f"round {number}: told, and there is no {operation}")
             self.verified()
+            self.wait_for_disk()  # a loop that nothing waits for may be at that itself
 
 
 if __name__ == "__main__":
