@@ -47,10 +47,10 @@ class Package(unittest.TestCase):
             shutil.copy(f"{HERE}/{name}", f"{PROJECT}/{name}")
 
     def node(self, *tests):
-        said = run([NODE, "--expose-gc", "--test", "--test-reporter=tap", *(f"test/{name}" for name in tests)], cwd=PROJECT, env=ENV, timeout=600)
-        self.assertRegex(said, r"(?m)^# fail 0$")
-        self.assertGreater(int(re.search(r"(?m)^# pass (\d+)$", said).group(1)), 0)
-        self.assertRegex(said, r"(?m)^# skipped 0$")
+        said = run([NODE, "--expose-gc", "--test", "--test-reporter=spec", *(f"test/{name}" for name in tests)], cwd=PROJECT, env=ENV, timeout=600)
+        self.assertRegex(said, r"(?m)^ℹ fail 0$")
+        self.assertGreater(int(re.search(r"(?m)^ℹ pass (\d+)$", said).group(1)), 0)
+        self.assertRegex(said, r"(?m)^ℹ skipped 0$")
 
     def bun(self, *tests):
         said = run([BUN, "test", "--timeout", "200000", *(f"./test/{name}" for name in tests)], cwd=PROJECT, env=ENV, timeout=600)

@@ -2,7 +2,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { absolute, bytesField, given, type Content, type Item } from "./bytes.js";
 import type { Carrel } from "./client.js";
-import { ConnectionFailed, InvalidRequest, LimitReached, Unavailable } from "./errors.js";
+import { Conflict, ConnectionFailed, InvalidRequest, LimitReached, NotFound, Unavailable } from "./errors.js";
 import { anyOf, stoppable, type Answer } from "./http.js";
 import { Output, Result } from "./models.js";
 
@@ -208,7 +208,7 @@ export class Command implements AsyncIterable<Output> {
             if (!this.result) await this.closeStdin();
         };
         feeding().catch(async (error: unknown) => {
-            if (this.result || this.#signal?.aborted || (await this.info()).state === "ended") return;
+            if (this.result || this.#signal?.aborted || error instanceof Conflict || error instanceof NotFound) return; // it takes no more
             this.#broken.abort(error);
             await this.kill();
         }).catch(() => undefined); // the daemon is gone, which whoever reads the output hears

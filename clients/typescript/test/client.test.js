@@ -241,10 +241,10 @@ for (const way of /** @type {const} */ (["socket", "tcp"])) {
                 for await (const change of ws.files.watch("/", { signal: stop.signal })) {
                     seen.push(`${change.event} ${change.path}`);
                     if (change.event === "ready") await ws.files.write("/w.txt", "1");
-                    else stop.abort();
+                    else if (change.path === "/w.txt") stop.abort(); // others may be there: Carrel makes what it needs in a new workspace
                 }
             }, { name: "AbortError" });
-            assert.deepEqual(seen, ["ready /", "create /w.txt"]);
+            assert.deepEqual([seen[0], seen.at(-1)], ["ready /", "create /w.txt"]);
         });
 
         test("a plan is looked at, applied and undone", async () => {
