@@ -168,7 +168,8 @@ static void follow(struct asking *asking)
                                      .holds = true,
                                      .only = asking->wish.own ? SPOOL_OUT : -1,
                                      .whole = asking->wish.own,
-                                     .announce = asking->wish.format != FOLLOW_RAW};
+                                     .announce =
+                                         asking->wish.format != FOLLOW_RAW && !call->manner};
 
     let_go(asking);
     follow_start(call, job, job->id, NULL, &request);
