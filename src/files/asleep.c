@@ -22,6 +22,7 @@
 #include "files/serve.h"
 #include "protocol/files_join.h"
 #include "sys/calls.h"
+#include "sys/fds.h"
 #include "sys/process.h"
 #include "sys/uapi.h"
 
@@ -221,26 +222,10 @@ static int enter(const struct asleep_job *job, int tree)
 
 static int receive(int jobs, struct asleep_job *job, int fds[ASLEEP_FDS])
 {
-    union {
-        struct cmsghdr align;
-        char room[CMSG_SPACE(ASLEEP_FDS * sizeof(int))];
-    } control;
-    struct iovec part = {job, sizeof(*job)};
-    struct msghdr msg = {.msg_iov = &part,
-                         .msg_iovlen = 1,
-                         .msg_control = &control,
-                         .msg_controllen = sizeof(control)};
-    ssize_t n;
+    size_t count = ASLEEP_FDS;
+    ssize_t n = fds_receive(jobs, job, sizeof(*job), fds, &count, 0);
 
-    do {
-        n = recvmsg(jobs, &msg, MSG_CMSG_CLOEXEC);
-    } while (n < 0 && errno == EINTR);
-    const struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&msg) : NULL;
-    if (n != sizeof(*job) || !c || c->cmsg_type != SCM_RIGHTS ||
-        c->cmsg_len != CMSG_LEN(ASLEEP_FDS * sizeof(int)))
-        return -EPIPE;
-    memcpy(fds, CMSG_DATA(c), ASLEEP_FDS * sizeof(int));
-    return 0;
+    return n == sizeof(*job) && count == ASLEEP_FDS ? 0 : -EPIPE;
 }
 
 /* The socket for jobs is closed before the first call is read: whoever took this process over would

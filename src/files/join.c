@@ -21,31 +21,25 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "sys/fds.h"
 #include "sys/uapi.h"
 
-static int receive(int socket, struct files_join *join, int fds[5])
+enum {
+    JOIN_FDS = 5 /* at most */
+};
+
+static int receive(int socket, struct files_join *join, int fds[JOIN_FDS])
 {
-    union {
-        struct cmsghdr align;
-        char room[CMSG_SPACE(5 * sizeof(int))];
-    } control;
-    struct iovec part = {join, sizeof(*join)};
-    struct msghdr msg = {.msg_iov = &part,
-                         .msg_iovlen = 1,
-                         .msg_control = &control,
-                         .msg_controllen = sizeof(control)};
-    ssize_t n = recvmsg(socket, &msg, MSG_CMSG_CLOEXEC);
+    size_t count = JOIN_FDS;
+    ssize_t n = fds_receive(socket, join, sizeof(*join), fds, &count, 0);
 
     if (n <= 0)
-        return n < 0 ? -errno : -EPIPE;
-    struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
-    size_t want =
-        CMSG_LEN((3U + (join->has_lease ? 1U : 0U) + (join->has_hidden ? 1U : 0U)) * sizeof(int));
-    if (n != sizeof(*join) || !c || c->cmsg_type != SCM_RIGHTS || c->cmsg_len != want ||
-        join->filter_length == 0 || join->filter_length > JOIN_MOST_FILTER)
-        return -EPROTO;
-    memcpy(fds, CMSG_DATA(c), want - CMSG_LEN(0));
-    return 0;
+        return n < 0 ? (int)n : -EPIPE;
+    size_t want = 3U + (join->has_lease ? 1U : 0U) + (join->has_hidden ? 1U : 0U);
+    return n == sizeof(*join) && count == want && join->filter_length != 0 &&
+                   join->filter_length <= JOIN_MOST_FILTER
+               ? 0
+               : -EPROTO;
 }
 
 static int become(const struct files_join *join)

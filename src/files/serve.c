@@ -19,6 +19,7 @@
 #include "files/core/paths.h"
 #include "protocol/files_asleep.h"
 #include "protocol/files_join.h"
+#include "sys/fds.h"
 
 enum {
     MOST_THREADS = 256,
@@ -89,30 +90,18 @@ static void handle(const struct server *server, char *bytes, size_t n, int strea
     }
 }
 
-/* One message and its stream. 0: the front and the broker have gone; -1: none came for a while. */
+/* One message and its stream. 0: the front and the broker have gone; -1: none came for a while. A
+ * message with other descriptors is one without a stream: nobody would hear the answer. */
 static ssize_t receive(int socket, char *bytes, int *ret_stream)
 {
-    union {
-        struct cmsghdr align;
-        char room[CMSG_SPACE(sizeof(int))];
-    } control;
-    struct iovec part = {bytes, FILES_MESSAGE};
-    struct msghdr msg = {.msg_iov = &part,
-                         .msg_iovlen = 1,
-                         .msg_control = &control,
-                         .msg_controllen = sizeof(control)};
+    size_t count = 1;
     ssize_t n;
 
-    do {
-        n = recvmsg(socket, &msg, MSG_CMSG_CLOEXEC);
-    } while (n < 0 && errno == EINTR);
     *ret_stream = -1;
-    if (n <= 0)
-        return n < 0 && errno == EAGAIN ? -1 : 0;
-    const struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
-    if (c && c->cmsg_type == SCM_RIGHTS && c->cmsg_len == CMSG_LEN(sizeof(int)))
-        memcpy(ret_stream, CMSG_DATA(c), sizeof(int));
-    return n;
+    n = fds_receive(socket, bytes, FILES_MESSAGE, ret_stream, &count, 0);
+    if (n == -EPROTO)
+        return 1;
+    return n == -EAGAIN ? -1 : n < 0 ? 0 : n;
 }
 
 static void *work(void *context);

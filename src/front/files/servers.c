@@ -12,6 +12,7 @@
 #include "front/core/quota.h"
 #include "front/files/asleep.h"
 #include "protocol/broker.h"
+#include "sys/fds.h"
 
 enum {
     BODY_KEPT = 256 << 10, /* of the body, until the server takes it */
@@ -457,22 +458,18 @@ static void fail(struct files_stream *s, int error)
 /* A part of the head, and the descriptor that may come with it; as recv. */
 static ssize_t receive_head(struct files_stream *s)
 {
-    union {
-        struct cmsghdr align;
-        char room[CMSG_SPACE(sizeof(int))];
-    } control;
-    struct iovec part = {(char *)&s->head + s->head_n, sizeof(s->head) - s->head_n};
-    struct msghdr msg = {.msg_iov = &part,
-                         .msg_iovlen = 1,
-                         .msg_control = &control,
-                         .msg_controllen = sizeof(control)};
-    ssize_t n = recvmsg(s->fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    const struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&msg) : NULL;
+    char *at = (char *)&s->head + s->head_n;
+    size_t count = 1;
+    int fd;
+    ssize_t n = fds_receive(s->fd, at, sizeof(s->head) - s->head_n, &fd, &count, MSG_DONTWAIT);
 
-    if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS &&
-        c->cmsg_len == CMSG_LEN(sizeof(int))) {
+    if (n < 0) {
+        errno = (int)-n;
+        return -1;
+    }
+    if (count == 1) {
         scope_close(&s->passed);
-        memcpy(&s->passed, CMSG_DATA(c), sizeof(int));
+        s->passed = fd;
     }
     return n;
 }

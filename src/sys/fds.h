@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Descriptors that come with a message over a Unix socket, from a process that may have been taken
+ * over: no more of them stay open than the receiver wants. */
+#pragma once
+
+#include <stddef.h>
+#include <sys/types.h>
+
+enum {
+    FDS_MOST = 253 /* the kernel passes no more with one message */
+};
+
+/* One message, or what of a stream has come, with its descriptors: *count says for how many there
+ * is room in `fds`, and then how many there are; all CLOEXEC, and the caller's. `flags` as for
+ * recvmsg(2). How many bytes, 0 at the end, -errno. -EPROTO: more descriptors than there is room
+ * for, or something else beside the bytes; all are closed then, and the bytes are lost. */
+ssize_t fds_receive(int socket, void *bytes, size_t n, int *fds, size_t *count, int flags);

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sys/fds: descriptors that come with a message, from somebody who may send anything. */
+#include "unit.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "sys/fds.h"
+
+enum {
+    MANY = 200
+};
+
+static size_t open_now(void)
+{
+    DIR *dir = opendir("/proc/self/fd");
+    size_t n = 0;
+
+    while (dir && readdir(dir))
+        n++;
+    if (dir)
+        (void)closedir(dir);
+    return n;
+}
+
+/* So many copies of one descriptor with one byte; `credentials`: and these beside them. */
+static int send_fds(int socket, size_t n, bool credentials)
+{
+    union {
+        struct cmsghdr align;
+        char room[CMSG_SPACE(MANY * sizeof(int)) + CMSG_SPACE(sizeof(struct ucred))];
+    } control = {0};
+    struct iovec part = {"x", 1};
+    struct msghdr msg = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control};
+    const struct ucred own = {getpid(), getuid(), getgid()};
+    char *at = control.room;
+    int fds[MANY];
+
+    for (size_t i = 0; i < n; i++)
+        fds[i] = STDIN_FILENO;
+    if (n > 0) {
+        struct cmsghdr head = {.cmsg_len = CMSG_LEN(n * sizeof(int)),
+                               .cmsg_level = SOL_SOCKET,
+                               .cmsg_type = SCM_RIGHTS};
+        memcpy(at, &head, sizeof(head));
+        memcpy(at + CMSG_LEN(0), fds, n * sizeof(int));
+        at += CMSG_SPACE(n * sizeof(int));
+    }
+    if (credentials) {
+        struct cmsghdr head = {.cmsg_len = CMSG_LEN(sizeof(own)),
+                               .cmsg_level = SOL_SOCKET,
+                               .cmsg_type = SCM_CREDENTIALS};
+        memcpy(at, &head, sizeof(head));
+        memcpy(at + CMSG_LEN(0), &own, sizeof(own));
+        at += CMSG_SPACE(sizeof(own));
+    }
+    msg.msg_controllen = (size_t)(at - control.room);
+    return sendmsg(socket, &msg, MSG_NOSIGNAL) == 1 ? 0 : -errno;
+}
+
+TEST(no_more_descriptors_stay_open_than_are_wanted)
+{
+    static const struct {
+        const char *name;
+        int type;
+        size_t sent;
+        size_t room;
+        ssize_t n;
+        size_t count;
+    } cases[] = {
+        {"none is wanted, none comes", SOCK_SEQPACKET, 0, 0, 1, 0},
+        {"one may come and does not", SOCK_SEQPACKET, 0, 1, 1, 0},
+        {"one", SOCK_SEQPACKET, 1, 1, 1, 1},
+        {"one of a stream", SOCK_STREAM, 1, 1, 1, 1},
+        {"fewer than there is room for", SOCK_SEQPACKET, 3, 5, 1, 3},
+        {"one where none is wanted", SOCK_SEQPACKET, 1, 0, -EPROTO, 0},
+        {"two, whose room one has when it is rounded up", SOCK_SEQPACKET, 2, 1, -EPROTO, 0},
+        {"two of a stream", SOCK_STREAM, 2, 1, -EPROTO, 0},
+        {"many", SOCK_SEQPACKET, MANY, 1, -EPROTO, 0},
+        {"many that are wanted", SOCK_SEQPACKET, MANY, MANY, 1, MANY},
+    };
+
+    for (size_t i = 0; i < LENGTH(cases); i++) {
+        int ends[2];
+        int fds[MANY];
+        char byte = 0;
+        size_t count = cases[i].room;
+        CHECK(socketpair(AF_UNIX, cases[i].type | SOCK_CLOEXEC, 0, ends) == 0);
+        scoped_fd int ours = ends[0];
+        scoped_fd int theirs = ends[1];
+        size_t before = open_now();
+        CHECK_FOR(cases[i].name, send_fds(theirs, cases[i].sent, false) == 0);
+        ssize_t n = fds_receive(ours, &byte, 1, fds, &count, 0);
+        CHECK_FOR(cases[i].name, n == cases[i].n && count == cases[i].count);
+        CHECK_FOR(cases[i].name, open_now() == before + count);
+        for (size_t j = 0; j < count; j++) {
+            CHECK_FOR(cases[i].name, fcntl(fds[j], F_GETFD) == FD_CLOEXEC);
+            scope_close(&fds[j]);
+        }
+    }
+    return 0;
+}
+
+TEST(what_is_no_descriptor_is_refused_with_all_that_came)
+{
+    const int on = 1;
+    int ends[2];
+    char byte;
+    int fd = -1;
+
+    CHECK(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0);
+    scoped_fd int ours = ends[0];
+    scoped_fd int theirs = ends[1];
+    CHECK(setsockopt(ours, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) == 0);
+    size_t before = open_now();
+    for (size_t sent = 0; sent <= 1; sent++) {
+        size_t count = 1;
+        CHECK(send_fds(theirs, sent, true) == 0);
+        CHECK(fds_receive(ours, &byte, 1, &fd, &count, 0) == -EPROTO && count == 0);
+        CHECK(fd == -1 && open_now() == before);
+    }
+    return 0;
+}
+
+TEST(nothing_yet_is_not_the_end)
+{
+    int ends[2];
+    char byte;
+    int fd = -1;
+    size_t count = 1;
+
+    CHECK(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0);
+    scoped_fd int ours = ends[0];
+    scoped_fd int theirs = ends[1];
+    CHECK(fds_receive(ours, &byte, 1, &fd, &count, MSG_DONTWAIT) == -EAGAIN && count == 0);
+    scope_close(&theirs);
+    count = 1;
+    CHECK(fds_receive(ours, &byte, 1, &fd, &count, 0) == 0 && count == 0 && fd == -1);
+    return 0;
+}
