@@ -40,9 +40,11 @@ struct settings {
     uint64_t owner_connections;
     uint64_t owner_streams;
     uint64_t address_connections; /* whose owner is not known yet */
-    char trusted_proxies[1024];   /* addresses and networks that are not counted so */
-    uint64_t queue;               /* how many execs may wait when there is no room */
-    char mount_roots[4096];       /* colon separated; policies mount from below these only */
+    char mcp_hosts[1024];         /* with blanks or commas between */
+    char mcp_origins[1024];
+    char trusted_proxies[1024]; /* addresses and networks that are not counted so */
+    uint64_t queue;             /* how many execs may wait when there is no room */
+    char mount_roots[4096];     /* colon separated; policies mount from below these only */
     bool allow_net_host;
     char ports[8];              /* "off", "key", "token": how ports may be reached at most */
     uint64_t pool;              /* sandboxes prepared ahead */

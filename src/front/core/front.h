@@ -28,6 +28,7 @@ struct dropped;
 struct outdated;
 struct parser;
 struct route;
+struct mcp;
 
 enum {
     FRONT_SLOTS = 1024,
@@ -108,6 +109,7 @@ struct front {
     struct plan_job *plan_jobs;        /* the broker's processes for that */
     struct timer plan_timer;           /* what becomes of them by themselves */
     struct dropped *builds;            /* of templates, that were interrupted */
+    struct mcp *mcp;                   /* sessions and requests of it; NULL: none yet */
     char address[64];                  /* where we listen for TCP, as in a URL; "": nowhere */
     struct listener *listeners;
     struct call *calls;        /* requests that have not ended: front/core/live.h */
