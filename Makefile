@@ -170,6 +170,14 @@ $(BUILD)/$(1)/carrel-full: $(patsubst %.c,$(BUILD)/$(1)/obj/%.o,$(sort $(FULL) $
 	$$(Q)$$(CC) $(2) $$^ -ljansson -o $$@
 endef
 $(eval $(call command,weak,$(LINK_STATIC)))
+# The daemon with what the conformance suite of MCP wants a server to have (tests only).
+MCP := $(call room,front/mcp) tests/conformance/mcp_fixtures.c
+$(eval $(call flavour,$(BUILD)/mcp,$$(CC),$$(CFLAGS_ALL),$(FORTIFY) -fPIE -DCARREL_MCP_FIXTURES,))
+$(BUILD)/mcp/carrel-front: $(patsubst %.c,$(BUILD)/obj/%.o,$(filter-out $(MCP),$(FRONT))) $(MCP:%.c=$(BUILD)/mcp/obj/%.o) $(BUILD)/libcarrel.a
+	@echo "  LD $@"
+	$(Q)$(CC) $(LINK_PIE) $^ -ljansson -lsqlite3 -lcrypto -o $@
+$(addprefix $(BUILD)/mcp/,$(filter-out carrel-front,$(PROGRAMS))): $(BUILD)/mcp/%: $(BUILD)/%
+	@mkdir -p $(@D) && cp $< $@
 $(eval $(call command,asan,$(SANITIZE)))
 $(BUILD)/weak/carrel-init: $(INIT:%.c=$(BUILD)/weak/obj/%.o)
 	@echo "  LD $@"
@@ -255,7 +263,7 @@ $(BUILD)/coverage/%: tests/fuzz/%.c $(BUILD)/coverage/obj/libtested.a
 	@echo "  LD $@"
 	$(Q)$(COUNTED) -fsanitize=fuzzer $(DEPS) $< $(BUILD)/coverage/obj/libtested.a $(TESTED_LIBS) -o $@
 
-test-build: compile $(addprefix $(BUILD)/weak/,carrel carrel-full carrel-init) \
+test-build: compile $(addprefix $(BUILD)/mcp/,$(PROGRAMS)) $(addprefix $(BUILD)/weak/,carrel carrel-full carrel-init) \
   $(addprefix $(BUILD)/asan/,carrel carrel-full carrel-init carrel-serve carrel-front carrel-files carrel-client carrel-plan carrel-sink carrel-export) $(PROBES) $(UNIT) $(BUILD)/tests/newroot $(if $(shell command -v clang),$(FUZZ))
 deps:
 	@tools/install-deps build

@@ -93,6 +93,7 @@ _carrel_daemon() {
         logs) words='--follow --from --json --state --help' ;;
         kill) words='--signal --json --state --help' ;;
         key) words='create ls revoke --owner --scope --workspace --template --policy --name --json --state --help' ;;
+        mcp) words='--workspace --state --help' ;;
         events) words='--json --state --help' ;;
         audit) words='tail verify key export --follow --workspace --operation --actor --result --from --to --after --until --head --key --remote --pem --index --auth --ca --gzip --spool --json --state --help' ;;
         esac
@@ -172,7 +173,7 @@ _carrel() {
         front=${COMP_WORDS[COMP_CWORD - 2]}: prev=${COMP_WORDS[COMP_CWORD - 3]}
     fi
     if ((COMP_CWORD == 1)); then
-        mapfile -t COMPREPLY < <(compgen -W 'run doctor serve ws exec shell ps logs kill ls cat put get edit rm mv cp mkdir stat grep glob watch tree plan env port template key events audit help version --help --version' -- "$cur")
+        mapfile -t COMPREPLY < <(compgen -W 'run doctor serve ws exec shell ps logs kill ls cat put get edit rm mv cp mkdir stat grep glob watch tree plan env port template mcp key events audit help version --help --version' -- "$cur")
         return
     fi
     case $verb in
@@ -186,7 +187,7 @@ _carrel() {
     ls | cat | put | get | edit | rm | mv | cp | mkdir | stat | grep | glob | watch | tree) _carrel_files "$verb" "$prev" "$cur" "$front" && return ;;
     template) _carrel_template "$prev" "$cur" && return ;;
     run | exec | plan) ;;
-    serve | ws | shell | ps | logs | kill | key | events | audit | env | port) _carrel_daemon "$verb" "$prev" "$cur" && return ;;
+    serve | ws | shell | ps | logs | kill | key | mcp | events | audit | env | port) _carrel_daemon "$verb" "$prev" "$cur" && return ;;
     *) return ;;
     esac
     # After `--` comes somebody else's command line.

@@ -53,6 +53,7 @@ static const struct {
     {"plan", NULL, "carrel-client",
      "what a command would change: run, show, approve, apply, undo, ..."},
     {"template", NULL, "carrel-client", "prepared bases for workspaces: build, list, show, rm"},
+    {"mcp", NULL, "carrel-client", "serve a client of the Model Context Protocol"},
     {"key", NULL, "carrel-client", "keys for the daemon: create, ls, revoke"},
     {"events", NULL, "carrel-client", "what happens, as it happens"},
     {"audit", NULL, "carrel-client", "the record of what was done: tail, verify"},

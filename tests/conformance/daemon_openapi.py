@@ -375,6 +375,7 @@ class TheDaemon(DaemonTest):
         self.ports()
         self.plans()
         self.templates()
+        self.mcp()
         self.refusals()
         self.assertEqual([], sorted(self.wrong), "the daemon and the document do not agree")
         for (method, path), operation in DOCUMENT.operations():
@@ -466,6 +467,28 @@ class TheDaemon(DaemonTest):
             self.ask("GET", f"/v1/audit/{part}", 200)
             self.ask("GET", f"/v1/audit/{part}", 403, key=self.alice)
         self.ask("GET", "/v1/audit/raw", 400, query="?after=x")
+
+    def mcp(self):
+        def message(method, **more):
+            return {"jsonrpc": "2.0", "id": 1, "method": method, "params": more}
+        client = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+        opened = self.ask("POST", "/mcp", 200, message("initialize", **client))
+        session = {"Mcp-Session-Id": opened.headers["Mcp-Session-Id"]}
+        self.ask("POST", "/mcp", 202, {"jsonrpc": "2.0", "method": "notifications/initialized"}, headers=session)
+        self.ask("POST", "/mcp", 200, message("tools/list"), headers=session, query="?workspace=desk")
+        self.ask("POST", "/mcp", 200, message("tools/call", name="execute", arguments={"command": "echo a"}), query="?workspace=desk",
+                 headers={**session, "Accept": "application/json, text/event-stream"})
+        self.ask("POST", "/mcp", 200, message("no/such"), headers=session)
+        for body in ({"id": 1, "method": "ping"}, {"jsonrpc": "1.0", "id": 1, "method": "ping"}, {"jsonrpc": "2.0", "id": {}, "method": "ping"},
+                     {"jsonrpc": "2.0", "id": 1, "method": 5}, {"jsonrpc": "2.0", "id": 1, "method": "ping", "params": []}):
+            self.ask("POST", "/mcp", 400, body, headers=session)
+        self.ask("POST", "/mcp", 404, message("ping"), headers={"Mcp-Session-Id": "mnone"})
+        self.ask("POST", "/mcp", 403, message("ping"), headers={**session, "Origin": "http://evil.example"})
+        self.ask("DELETE", "/mcp", 405)
+        self.ask("DELETE", "/mcp", 204, headers=session)
+        self.ask("DELETE", "/mcp", 403, headers={"Origin": "http://evil.example"})
+        self.ask("DELETE", "/mcp", 404, headers=session)
+        self.ask("DELETE", "/mcp", 400, query="?nope=1")
 
     def templates(self):
         here = "/v1/templates"

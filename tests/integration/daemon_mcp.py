@@ -10,11 +10,12 @@ import os
 import re
 import socket
 import struct
+import subprocess
 import time
 import unittest
 import zlib
 
-from carreltest import PATIENCE
+from carreltest import CARREL, PATIENCE, ROOT
 from daemontest import DaemonTest
 from mcptest import LEGACY, META, MODERN, Mcp
 
@@ -333,7 +334,7 @@ class Ends(McpTest):
     def test_leaving_over_tcp_and_before_it_has_begun(self):
         client = Mcp(self.daemon, key=self.daemon.key("alice"), query="?workspace=mine")
         self.assertEqual(201, self.daemon.post("/v1/workspaces", {"id": "mine"}, key=client.key).status)
-        for marker in ("data: ", ""):
+        for marker, leave in (("data: ", socket.socket.close), ("data: ", lambda own: own.shutdown(socket.SHUT_WR)), ("", socket.socket.close)):
             message = client.message("tools/call", {"name": "execute", "arguments": {"command": "echo begun; sleep 1000"}}, progress=1)
             body = json.dumps(message).encode()
             head = "".join(f"{name}: {value}\r\n" for name, value in client.headers(message).items())
@@ -342,6 +343,8 @@ class Ends(McpTest):
                 got = b""
                 while marker.encode() not in got:
                     got += own.recv(65536)
+                leave(own)
+                self.wait_for(lambda: not marker or not self.daemon.get("/v1/workspaces/mine/exec?state=running").json["execs"])
             self.wait_for(lambda: any(e["command"].startswith("echo begun") for e in self.daemon.get("/v1/workspaces/mine/exec").json["execs"]) or not marker)
             self.wait_for(lambda: not self.daemon.get("/v1/workspaces/mine/exec?state=running").json["execs"])
 
@@ -362,6 +365,7 @@ class Ends(McpTest):
         answer = client.post(message, client.headers(message, Accept="application/json"))
         self.assertEqual(("application/json", "one\n"), (answer.type, answer.result["structuredContent"]["output"]))
 
+    @unittest.skipUnless(ROOT, "who is not root cannot look into the front")
     def test_nothing_is_left_of_many(self):
         client = Mcp(self.daemon, query="?workspace=desk")
         count = lambda: len(os.listdir(f"/proc/{self.daemon.front_pid()}/fd"))
@@ -418,6 +422,26 @@ class Keys(McpTest):
             agent.do("plan_discard", plan=number)
             self.assertEqual(b"old\n", self.daemon.get("/v1/workspaces/planned/files/a.txt", key=person).bytes)
 
+    def test_five_hundred_files_in_a_plan_that_a_person_approves(self):
+        policy = {"writes": "plan", "plan": {"approval": "required"}}
+        self.assertEqual(201, self.daemon.post("/v1/workspaces", {"id": "planned", "owner": "alice", "policy": policy}).status)
+        person = self.daemon.key("alice", ("owner",))
+        files = [{"path": f"/in/{n}.txt", "content": f"{n}\n"} for n in range(500)]
+        self.assertEqual(200, self.daemon.post("/v1/workspaces/planned/files-write", {"files": files}, key=person).status)
+        key = self.daemon.post("/v1/keys", {"owner": "alice", "scopes": ["agent"], "workspaces": ["planned"]}).json["key"]
+        agent = Mcp(self.daemon, key=key)
+        count = lambda path: len(Mcp(self.daemon, key=person).do("glob", workspace="planned", pattern="*.txt", path=path)["matches"])
+        plan = agent.do("execute", command="mkdir -p /even /odd; cd /in; for n in *.txt; do [ $((${n%.txt} % 2)) = 0 ] && mv $n /even || mv $n /odd; done")["plan"]
+        shown = agent.do("plan_close", plan=plan["id"])
+        self.assertIn("approval", agent.fail("plan_apply", plan=plan["id"]))
+        self.assertEqual(500, count("/in"))
+        approved = self.daemon.post(f"/v1/workspaces/planned/plans/{plan['id']}/approve", {"hash": shown["hash"]}, key=person)
+        self.assertEqual(200, approved.status, approved.bytes)
+        self.assertEqual("applied", agent.do("plan_apply", plan=plan["id"], hash=shown["hash"])["state"])
+        self.assertEqual((250, 250), (count("/even"), count("/odd")))
+        Mcp(self.daemon, key=person).do("plan_undo", workspace="planned", plan=plan["id"])
+        self.assertEqual(500, count("/in"))
+
     def test_it_is_on_record_as_what_the_key_did(self):
         key = self.daemon.key("alice")
         client = Mcp(self.daemon, key=key)
@@ -434,6 +458,127 @@ class Keys(McpTest):
         client.do("workspace_create", id="hers")
         self.daemon.request("DELETE", f"/v1/keys/{made['id']}")
         self.assertEqual(401, client.ask("ping").status)
+
+    def test_a_stream_is_told_that_its_key_was_revoked(self):
+        made = self.daemon.post("/v1/keys", {"owner": "alice", "scopes": ["user"]}).json
+        for modern in (True, False):
+            made = self.daemon.post("/v1/keys", {"owner": "alice", "scopes": ["user"]}).json
+            client = Mcp(self.daemon, key=made["key"], modern=modern)
+            name = f"hers-{modern}".lower()
+            client.do("workspace_create", id=name)
+            message = client.message("tools/call", {"name": "execute", "arguments": {"command": "echo begun; sleep 1000", "workspace": name}}, progress=1)
+            own = client.post(message, wait=False)
+            response = own.getresponse()
+            line = b""
+            while b"begun" not in line:
+                line = response.readline()
+                self.assertTrue(line, "it broke off")
+            self.assertEqual(204, self.daemon.request("DELETE", f"/v1/keys/{made['id']}").status)
+            last = json.loads(response.read().decode().strip().split("data: ")[-1])
+            self.assertIn("no longer valid", json.dumps(last))
+            own.close()
+
+
+class Stdio(McpTest):
+    """carrel mcp: the same on standard input and output."""
+    def start(self, *options, **env):
+        process = subprocess.Popen([CARREL, "mcp", *options], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, env={**os.environ, "CARREL_SOCKET": self.daemon.socket, **env}, cwd=self.dir)
+        self.processes.append(process)
+        return process
+
+    def setUp(self):
+        super().setUp()
+        self.processes = []
+
+    def tearDown(self):
+        for process in self.processes:
+            process.kill()
+            process.wait()
+            for pipe in (process.stdin, process.stdout, process.stderr):
+                pipe.close()
+        super().tearDown()
+
+    def say(self, process, message):
+        process.stdin.write((message if isinstance(message, bytes) else json.dumps(message).encode()) + b"\n")
+        process.stdin.flush()
+
+    def hear(self, process, id=...):
+        """The next message; or the answer to that request."""
+        while True:
+            line = process.stdout.readline()
+            self.assertTrue(line, "it ended")
+            message = json.loads(line)
+            if id is ... or message.get("id") == id and "method" not in message:
+                return message
+
+    def open(self, process, version=LEGACY):
+        self.say(process, {"jsonrpc": "2.0", "id": 0, "method": "initialize",
+                           "params": {"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}})
+        self.say(process, {"jsonrpc": "2.0", "method": "notifications/initialized"})  # without waiting for the answer
+        self.assertEqual(version, self.hear(process, 0)["result"]["protocolVersion"])
+
+    def call(self, id, tool, progress=None, modern=False, **arguments):
+        params = {"name": tool, "arguments": arguments}
+        meta = {META + "protocolVersion": MODERN, META + "clientCapabilities": {}} if modern else {}
+        if progress:
+            meta["progressToken"] = progress
+        return {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {**params, **({"_meta": meta} if meta else {})}}
+
+    def test_both_protocols_and_several_requests_at_a_time(self):
+        process = self.start("--workspace", "desk")
+        self.open(process)
+        self.say(process, self.call("slow", "execute", progress="p", command="echo begun; while [ ! -e go ]; do sleep 0.05; done; echo over"))
+        self.assertEqual("begun\n", self.hear(process)["params"]["message"])
+        self.say(process, self.call("a", "write_file", modern=True, path="/go", content=""))
+        self.assertEqual("/go", self.hear(process, "a")["result"]["structuredContent"]["path"])
+        self.assertEqual("begun\nover\n", self.hear(process, "slow")["result"]["structuredContent"]["output"])
+        self.say(process, self.call("r", "read_file", modern=True, path="/n\u00e4me"))
+        self.assertTrue(self.hear(process, "r")["result"]["isError"])
+        self.say(process, {"jsonrpc": "2.0", "id": "u", "method": "resources/read", "params": {
+            "uri": "carrel://desk/\u00e4 ", "_meta": {META + "protocolVersion": MODERN, META + "clientCapabilities": {}}}})
+        self.assertEqual(-32602, self.hear(process, "u")["error"]["code"])
+        self.say(process, self.call("other", "ls", workspace="other", path="/"))
+        self.assertEqual(-32602, self.hear(process, "other")["error"]["code"])
+        process.stdin.close()
+        self.assertEqual((0, b""), (process.wait(PATIENCE), process.stderr.read()))
+
+    def test_what_is_no_message(self):
+        process = self.start()
+        for line, code in ((b"{", -32700), (b"[]", -32600), (b"\xff", -32700), (b'{"jsonrpc":"2.0","id":1}', -32600)):
+            self.say(process, line)
+            self.assertEqual(code, self.hear(process)["error"]["code"], line)
+        self.say(process, b"   ")
+        self.open(process)
+
+    def test_cancelling_ends_a_command_in_both(self):
+        process = self.start("--workspace", "desk")
+        self.open(process)
+        for modern in (False, True):
+            self.say(process, self.call("one", "execute", progress="p", modern=modern, command="echo begun; sleep 1000"))
+            self.assertEqual("begun\n", self.hear(process)["params"]["message"])
+            self.say(process, {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "one"}})
+            self.wait_for(lambda: not self.running())
+            self.say(process, self.call("two", "ls", path="/", modern=modern))
+            self.assertEqual("two", self.hear(process)["id"])  # and nothing about the first
+
+    def test_a_daemon_that_begins_anew(self):
+        process = self.start("--workspace", "desk")
+        self.open(process)
+        self.daemon.kill_front()
+        for n in range(3):
+            self.say(process, self.call(n, "execute", command=f"echo {n}"))
+        for n in range(3):
+            found = self.hear(process)
+            self.assertEqual(f"{found['id']}\n", found["result"]["structuredContent"]["output"])
+
+    def test_no_daemon_and_no_key(self):
+        process = self.start(CARREL_SOCKET="", CARREL_URL=f"http://127.0.0.1:{self.daemon.tcp_port()}", CARREL_KEY="kwrong")
+        self.say(process, self.call(1, "ls", path="/"))
+        self.assertIn("CARREL_KEY", self.hear(process, 1)["error"]["message"])
+        process = self.start(CARREL_SOCKET=self.path("none"))
+        self.say(process, self.call(1, "ls", path="/"))
+        self.assertIn("carrel serve", self.hear(process, 1)["error"]["message"])
 
 
 if __name__ == "__main__":

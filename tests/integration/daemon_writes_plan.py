@@ -11,6 +11,7 @@ import time
 import unittest
 
 from carreltest import CARREL, PATIENCE, ROOT, TMP
+from mcptest import Mcp
 from writesplantest import WritesPlanTest
 
 
@@ -446,6 +447,12 @@ INTO_THE_PLAN = [
     ("POST", S + "/mount", [{}]),
     ("POST", S + "/unmount", [{}]),
     ("GET", S + "/pty", [None]),  # over a WebSocket: conformance/openai_agents.py
+    ("POST", "/mcp", [("write_file", {"path": "/notes.txt", "content": "x"}), ("execute", {"command": "rm notes.txt"}),
+                      ("edit_file", {"path": "/notes.txt", "old_string": "one", "new_string": "x"}), ("delete", {"path": "/notes.txt"}),
+                      ("move", {"source": "/empty", "destination": "/moved2"}), ("start_process", {"command": "rm notes.txt"}),
+                      ("plan_run", {"command": "rm notes.txt"}), ("plan_apply", {"plan": "{plan}"}), ("plan_undo", {"plan": "{plan}"}),
+                      ("write_process", {"process_id": "{exec}", "input": "rm notes.txt\n"}), ("kill_process", {"process_id": "{exec}"}),
+                      ("plan_discard", {"plan": "{plan}"})]),
 ]
 OF_OTHERS = [  # a command of the owner's, which runs in the tree
     ("POST", W + "/exec/{exec}/stdin", [b"rm notes.txt\n"]),
@@ -463,7 +470,7 @@ ONLY_LOOKS = [
     ("POST", W + "/files-inventory", [{}]), ("POST", W + "/files-read", [{"paths": ["/notes.txt"]}]),
     ("GET", W + "/files-watch", [None]), ("GET", W + "/ports", [None]), ("GET", "/v1/plans", [None]), ("GET", W + "/plans", [None]),
     ("GET", W + "/plans/{plan}", [None]), ("GET", W + "/plans/{plan}/diff", [None]), ("GET", "/v1/audit", [None]),
-    ("GET", "/v1/events", [None]), ("GET", S + "/running", [None]), ("GET", S + "/file/{path}", [None]), ("POST", S + "/persist", [b""]),
+    ("GET", "/v1/events", [None]), ("DELETE", "/mcp", [None]), ("GET", S + "/running", [None]), ("GET", S + "/file/{path}", [None]), ("POST", S + "/persist", [b""]),
     ("POST", "/v1/workspaces", [{"id": "desk"}, {"id": "desk", "policy": {}}, {"id": "desk2", "links": {"ticket": "desk", "ticket_mode": "rw"}}]),
 ]
 STREAMS = ("/v1/events", W + "/files-watch")
@@ -487,6 +494,10 @@ class EveryRoute(WritesPlanTest):
                  "key": "k" + "a" * 26}
         real = path.format(**names)
         headers = FORM_TYPE if body == FORM else None
+        if (method, path) == ("POST", "/mcp"):
+            tool, given = body
+            answer = Mcp(self.daemon, key=self.agent).call(tool, workspace=self.ws, **{k: v.format(**names) for k, v in given.items()})
+            return answer.status, answer.bytes
         if path in STREAMS:
             stream = self.daemon.stream(method, real, key=self.agent)
             status = stream.status

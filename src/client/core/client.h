@@ -39,6 +39,7 @@ int client_mv(char **argv);
 int client_cp(char **argv);
 int client_mkdir(char **argv);
 int client_doctor(char **argv);
+int client_mcp(char **argv);
 
 /* Says it and returns 125. */
 int client_fail(const struct err *err);

@@ -51,6 +51,8 @@ static size_t take_header(char *bytes, size_t one, size_t n, void *context)
     size_t end = n;
 
     (void)one;
+    if (call->head)
+        call->head(call->context, bytes, n);
     if (n > skip && strncasecmp(bytes, name, skip) == 0) {
         while (end > skip && (bytes[end - 1] == '\n' || bytes[end - 1] == '\r'))
             end--;
@@ -167,6 +169,11 @@ static int set_headers(struct call *call, bool has_body)
     }
     if (call->daemon->if_match && *call->daemon->if_match)
         r |= add_header(call, "If-Match", call->daemon->if_match);
+    for (size_t i = 0; i < sizeof(call->lines) / sizeof(call->lines[0]) && call->lines[i]; i++) {
+        struct curl_slist *longer = curl_slist_append(call->headers, call->lines[i]);
+        r |= longer ? 0 : -1;
+        call->headers = longer ? longer : call->headers;
+    }
     if (has_body)
         r |= add_header(call, "Content-Type", call->type ? call->type : "application/json");
     curl_easy_setopt(call->easy, CURLOPT_HTTPHEADER, call->headers);

@@ -35,7 +35,10 @@ struct call {
      * bytes again after call_resume. NULL: collected in `answer`, as every other answer is. */
     size_t (*take)(void *context, const char *bytes, size_t n);
     void *context;
-    const char *accept; /* NULL: JSON */
+    const char *accept;   /* NULL: JSON */
+    const char *lines[4]; /* more headers of the request, up to the first NULL */
+    /* Gets each header of the answer, with `context`; or NULL. */
+    void (*head)(void *context, const char *line, size_t n);
     /* What to send: bytes, that stay until the call has ended, or a file, */
     const char *type;
     const char *body;

@@ -116,8 +116,10 @@ bool mcp_stream(struct mcp_ask *ask)
 
     if (!accepts(call, "text/event-stream"))
         return true;
-    if (!live_hold(call, HTTP_OUTPUT))
+    if (!live_hold(call, ask->tool ? HTTP_OUTPUT : HTTP_NEWS)) {
+        ask->over = true;
         return false;
+    }
     ask->streams = true;
     buf_init(&ask->out, OUT_MOST);
     ask->ping.ring = ping;
@@ -143,14 +145,17 @@ static void put_event(struct mcp_ask *ask, const json_t *message)
         http_wake(ask->call->x);
 }
 
-void mcp_notify(struct mcp_ask *ask, const char *method, json_t *params)
+void mcp_send(struct mcp_ask *ask, json_t *message)
 {
-    json_t *message =
-        json_pack("{s:s, s:s, s:o}", "jsonrpc", "2.0", "method", method, "params", params);
-
     if (ask->streams && !ask->over)
         put_event(ask, message);
     json_decref(message);
+}
+
+void mcp_notify(struct mcp_ask *ask, const char *method, json_t *params)
+{
+    mcp_send(ask,
+             json_pack("{s:s, s:s, s:o}", "jsonrpc", "2.0", "method", method, "params", params));
 }
 
 void mcp_progress(struct mcp_ask *ask, uint64_t progress, const char *message, size_t n)

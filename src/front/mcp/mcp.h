@@ -73,6 +73,7 @@ struct mcp_ask {
     struct buf out;
     size_t out_at;
     struct timer ping;
+    void *fixture;       /* of the test build: tests/conformance/mcp_fixtures.c */
     const json_t *token; /* of its progress; NULL: nobody wants any */
 };
 
@@ -88,6 +89,8 @@ void mcp_error(struct mcp_ask *ask, int status, int code, json_t *data, const ch
     __attribute__((format(printf, 5, 6)));
 /* A notification about this request; takes the params. Nothing where the answer is no stream. */
 void mcp_notify(struct mcp_ask *ask, const char *method, json_t *params);
+/* Any message that goes out before the result; takes it. */
+void mcp_send(struct mcp_ask *ask, json_t *message);
 /* How far it is, by a number that only grows. */
 void mcp_progress(struct mcp_ask *ask, uint64_t progress, const char *message, size_t n);
 /* Nothing more is said about it. */

@@ -10,15 +10,19 @@
 
 #include "base/bytes.h"
 #include "base/network.h"
+#include "front/core/live.h"
 #include "front/core/parser.h"
 #include "front/core/scope.h"
 #include "front/mcp/mcp.h"
 #include "protocol/broker.h"
+#ifdef CARREL_MCP_FIXTURES
+#include "front/mcp/fixtures.h"
+#endif
 
-/* What a tool changes is looked after by the route that it asks. */
+/* What a tool changes is looked after by the route that it asks. There is no GET: nothing is said
+ * but in answers, and neither protocol has to offer a stream beside them. */
 const struct route mcp_routes[] = {
     {HTTP_POST, "/mcp", VIEWERS, BODY_FILES, RAW, mcp_post, "workspace", NOT_IN_PLAN},
-    {HTTP_GET, "/mcp", VIEWERS, 0, NO_HEAD, mcp_get, "workspace", NOT_IN_PLAN},
     {HTTP_DELETE, "/mcp", VIEWERS, 0, 0, mcp_delete, "workspace", NOT_IN_PLAN},
     ROUTES_END,
 };
@@ -311,6 +315,10 @@ static void take_note(struct mcp_ask *ask, const char *method)
             mcp_silence(other);
         }
     }
+#ifdef CARREL_MCP_FIXTURES
+    if (!method)
+        fixtures_reply(ask);
+#endif
     ask->over = true;
     call_reply(ask->call, 202, NULL, NULL, "", 0);
 }
@@ -324,6 +332,9 @@ static void left(struct call *call)
     /* Who speaks the newer protocol says by leaving that it wants no more of it. */
     mcp_run_leave(ask, ask->modern && !ask->over);
     inner_drop(ask->inner);
+#ifdef CARREL_MCP_FIXTURES
+    fixtures_left(ask);
+#endif
     timer_stop(ask->front->events, &ask->ping);
     *ask->at = ask->next;
     if (ask->next)
@@ -333,6 +344,17 @@ static void left(struct call *call)
     json_decref(ask->kept);
     json_decref(ask->message);
     free(ask);
+}
+
+/* Its place is needed, or its key was revoked: what it has asked for is told why. */
+static void say_last(struct call *call, const struct ending *ending)
+{
+    struct mcp_ask *ask = call->context;
+
+    mcp_run_leave(ask, ask->modern);
+    inner_drop(ask->inner);
+    ask->inner = NULL;
+    mcp_error(ask, ending->status, MCP_INTERNAL, NULL, "%s", ending->message);
 }
 
 /* NULL: answered. */
@@ -354,6 +376,7 @@ static struct mcp_ask *make(struct call *call)
     mcp->asks = ask;
     call->context = ask;
     call->abandoned = left;
+    call->ending = say_last;
     if (!inner_asker_of(call, &ask->who)) {
         call_error(call, 401, "unauthorized", "the key is longer than any of ours");
         return NULL;
@@ -437,15 +460,6 @@ void mcp_post(struct call *call)
     }
     parse_json(bytes, n, &parsed);
     heard(call, &parsed);
-}
-
-/* Nothing is said but in answers: neither protocol has to offer a stream of its own. */
-void mcp_get(struct call *call)
-{
-    if (!may(call))
-        return;
-    call->allow = "Allow: POST, DELETE\r\n";
-    call_error(call, 405, "method_not_allowed", "send messages with POST; there is no stream here");
 }
 
 void mcp_delete(struct call *call)

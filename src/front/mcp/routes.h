@@ -7,5 +7,4 @@
 extern const struct route mcp_routes[];
 
 void mcp_post(struct call *call);
-void mcp_get(struct call *call);
 void mcp_delete(struct call *call);
