@@ -54,7 +54,7 @@ static bool lists(const char *list, const char *text, size_t n)
 {
     while (*list) {
         size_t one = strcspn(list, " ,\t");
-        if ((one == 1 && *list == '*') || (one == n && strncasecmp(list, text, n) == 0))
+        if ((one == 1 && *list == '*') || (one > 0 && one == n && strncasecmp(list, text, n) == 0))
             return true;
         list += one;
         list += strspn(list, " ,\t");

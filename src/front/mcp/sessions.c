@@ -36,26 +36,24 @@ static void drop(struct mcp *mcp, struct mcp_session **at)
     free(gone);
 }
 
-/* The last one of that owner, or of all, if there are as many as there may be. */
+/* Ends the oldest session of that owner, or of all, if there are as many as there may be. */
 static void make_room(struct mcp *mcp, const char *owner)
 {
-    struct mcp_session **last = NULL;
-    struct mcp_session **at = &mcp->sessions;
+    struct mcp_session **oldest = NULL;
+    struct mcp_session **oldest_own = NULL;
     unsigned own = 0;
 
-    for (; *at; at = &(*at)->next) {
+    for (struct mcp_session **at = &mcp->sessions; *at; at = &(*at)->next) {
+        oldest = at;
         if (strcmp((*at)->actor.owner, owner) == 0) {
             own++;
-            last = at;
+            oldest_own = at;
         }
     }
-    if (own >= OWNER_MOST) {
-        drop(mcp, last);
-    } else if (mcp->session_count >= ALL_MOST) {
-        for (at = &mcp->sessions; (*at)->next;)
-            at = &(*at)->next;
-        drop(mcp, at);
-    }
+    if (own >= OWNER_MOST)
+        drop(mcp, oldest_own);
+    else if (oldest && mcp->session_count >= ALL_MOST)
+        drop(mcp, oldest);
 }
 
 bool mcp_session_open(struct call *call, char ret[60])

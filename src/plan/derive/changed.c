@@ -64,7 +64,7 @@ enum {
 
 struct hunt {
     const struct deriving *d;
-    const struct origin *wanted;
+    struct origin wanted;
     size_t looks; /* of all hunts */
     bool found;
 };
@@ -72,7 +72,7 @@ struct hunt {
 static void look_at(struct hunt *hunt, const char *path)
 {
     hunt->looks++;
-    hunt->found = hunt->found || derive_is_origin(hunt->d, path, hunt->wanted);
+    hunt->found = hunt->found || derive_is_origin(hunt->d, path, &hunt->wanted);
 }
 
 static int visit(void *context, struct plan_entry *entry, struct err *err)
@@ -125,16 +125,14 @@ static bool is_replaced(struct hunt *hunt, const struct plan_operation *operatio
     const struct deriving *d = hunt->d;
     const struct layer_entry *entry = d->how->privileged ? entry_of(d, operation) : NULL;
     const char *base = plan_base_path(operation);
-    struct origin origin;
 
     if (!entry || !base || entry->type != LAYER_FILE || entry->shared ||
         !S_ISREG(operation->base.mode))
         return false;
-    derive_origin(d->layer.upper, entry->path, &origin);
-    hunt->wanted = &origin;
-    if (origin.is_absent)
+    derive_origin(d->layer.upper, entry->path, &hunt->wanted);
+    if (hunt->wanted.is_absent)
         return entry->empty && has_one_name(d, base);
-    return origin.n > 0 && !derive_is_origin(d, base, &origin) && !is_moved_here(hunt);
+    return hunt->wanted.n > 0 && !derive_is_origin(d, base, &hunt->wanted) && !is_moved_here(hunt);
 }
 
 void derive_forget_changed(const struct deriving *d)
