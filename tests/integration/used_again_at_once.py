@@ -86,17 +86,17 @@ class UsedAgainAtOnce(CarrelTest):
         os.mkdir(top)
         try:
             for _ in range(10):
-                subprocess.run(["mount", "-o", "loop", image, top], check=True)
+                subprocess.run(["mount", "-n", "-o", "loop", image, top], check=True)
                 device = subprocess.run(["findmnt", "-no", "SOURCE", top], capture_output=True, text=True,
                                         check=True).stdout.strip()
                 os.makedirs(f"{top}/ws", exist_ok=True)
                 for where in (["--workspace", f"{top}/ws"], ["--workspace", self.ws, "--rw", f"{top}/ws:/tmp/it"]):
                     self.succeeded(carrel("run", *where, "--", "true"))
-                subprocess.run(["umount", top], check=True)
+                subprocess.run(["umount", "-n", top], check=True)
                 self.assertEqual("", subprocess.run(["losetup", "-j", image], capture_output=True, text=True,
                                                     check=True).stdout, f"{device} is still in use")
         finally:
-            subprocess.run(["umount", "-q", top], check=False)
+            subprocess.run(["umount", "-n", "-q", top], check=False)
 
 
 if __name__ == "__main__":
