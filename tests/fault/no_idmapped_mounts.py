@@ -55,7 +55,7 @@ class NoIdmappedMounts(CarrelTest):
         """Attack: he is somebody on the host here, so that modes of files in /etc do not keep him out as they do elsewhere."""
         if not ROOT:
             return  # then they are covered: etc_shows_what_links_lead_to.py
-        prepare = ("cp -r /etc/passwd /etc/group /etc/ld.so.c* /etc/alternatives {old} && mount -t tmpfs none /etc && cp -r {old}/* /etc && "
+        prepare = ("cp -r /etc/passwd /etc/group /etc/ld.so.c* /etc/alternatives {old} && mount -n -t tmpfs none /etc && cp -r {old}/* /etc && "
                    "mkdir -p /etc/maven/conf && echo secret >/etc/maven/conf/settings.xml && cd /etc/maven && ").format(old=self.path("old"))
         os.mkdir(self.path("old"))
         run = f" && {CARREL} run --workspace {self.ws} -c 'cat /etc/maven/conf/settings.xml; echo ran'"

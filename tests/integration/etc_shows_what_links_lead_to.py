@@ -12,7 +12,7 @@ PREPARE = """
 set -eu
 mkdir old
 cp -r /etc/passwd /etc/group /etc/ld.so.c* /etc/alternatives old
-mount -t tmpfs none /etc
+mount -n -t tmpfs none /etc
 cp -r old/* /etc
 mkdir -p /etc/java-99-openjdk/security/closed /etc/maven /etc/python3.99 /etc/secrets /etc/ssl/private /etc/texmf
 cd /etc/java-99-openjdk
