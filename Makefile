@@ -117,8 +117,9 @@ $(BUILD)/.prefix $(BUILD)/.lean: FORCE
 	@echo '$(SAYS)' | cmp -s - $@ || echo '$(SAYS)' >$@
 FORCE:
 $(foreach at,$(BUILD) $(BUILD)/lean $(BUILD)/weak $(BUILD)/asan $(BUILD)/way,$(at)/obj/src/sandbox/start.o): $(BUILD)/.prefix
-# So is the description of the HTTP interface.
+# So are the description of the HTTP interface, and the script that makes environments.
 $(BUILD)/obj/src/front/host.o $(BUILD)/asan/obj/src/front/host.o $(BUILD)/way/obj/src/front/host.o: docs/openapi.json
+$(foreach at,$(BUILD) $(BUILD)/asan $(BUILD)/way $(BUILD)/fuzz $(BUILD)/coverage,$(at)/obj/src/front/workspaces/env_script.o): src/front/workspaces/env.sh
 
 # musl brings no kernel headers; these are the system's.
 $(BUILD)/musl-include/linux:

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Names at the top of every sandbox that Carrel mounts on: the host's, and its own; and those under
- * which an environment is made and waits for its place (front/workspaces/env_script.c). In one
+ * which an environment is made and waits for its place (front/workspaces/env.sh). In one
  * place, for those who make them and those who keep others from them. */
 #pragma once
 

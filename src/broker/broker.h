@@ -377,7 +377,7 @@ struct boundary {
 int boundary_make(struct broker *broker, const struct exec_message *m, struct boundary *ret,
                   struct err *err);
 void boundary_clear(struct boundary *boundary);
-/* A Python environment that is whole (front/workspaces/env_script.c) takes the place of its
+/* A Python environment that is whole (front/workspaces/env.sh) takes the place of its
  * template's, now that the desk is over; unless something else of the workspace's lives. */
 void boundary_put_staged(const struct broker *broker, const struct desk *desk);
 /* Whether there is room for one more sandbox (if `new_desk`) and what was asked for (REQUEST_…). */
