@@ -90,8 +90,9 @@ SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-fra
 ALL_CPUS = --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 all: deps
 	@$(MAKE) $(ALL_CPUS) compile
+PROVISION := $(wildcard provision/*.py) provision/uv.sh
 PROGRAMS := carrel carrel-full carrel-init carrel-serve carrel-front carrel-files carrel-client carrel-plan carrel-sink carrel-export
-compile: $(addprefix $(BUILD)/,$(PROGRAMS)) $(BUILD)/libcarrel.a $(BUILD)/example
+compile: $(addprefix $(BUILD)/,$(PROGRAMS) provision/__main__.py) $(BUILD)/libcarrel.a $(BUILD)/example
 # Each source once, for what the compiler says of it.
 objects: $(patsubst %.c,$(BUILD)/obj/%.o,$(shell find src -name '*.c'))
 
@@ -154,13 +155,16 @@ endef
 $(eval $(call sanitized,carrel-serve,$(SERVE),-lcrypto))
 $(eval $(call sanitized,carrel-front,$(FRONT),-ljansson -lsqlite3 -lcrypto))
 $(eval $(call sanitized,carrel-files,$(FILES),-larchive -lz -lcrypto))
-$(eval $(call program,carrel-client,$(CLIENT),-ljansson -lcurl -larchive -lcrypto))
+$(eval $(call program,carrel-client,$(CLIENT),-ljansson -lcurl -lcrypto))
 $(eval $(call sanitized,carrel-plan,$(PLAN),-ljansson -lcrypto))
 $(eval $(call sanitized,carrel-sink,$(SINK),-lcrypto))
 $(eval $(call sanitized,carrel-export,$(EXPORT),-ljansson -lcurl -lz -lcrypto))
 # Some verbs of the sanitized command are this one's.
 $(BUILD)/asan/carrel-client: $(BUILD)/carrel-client
 	@mkdir -p $(@D) && cp $< $@
+# What fetches tools and builds templates, in Python: found beside the client that starts it.
+$(foreach at,$(BUILD) $(BUILD)/asan $(BUILD)/mcp,$(at)/provision/__main__.py): $(PROVISION)
+	@rm -rf $(@D) && mkdir -p $(@D) && cp $^ $(@D)
 # The command without its controls (tests only), and with sanitizers.
 define command
 $(BUILD)/$(1)/carrel: $(LEAN:%.c=$(BUILD)/$(1)/obj/%.o)
@@ -225,7 +229,7 @@ $(BUILD)/tests/newroot: tests/tools/newroot.c $(BUILD)/libcarrel.a
 TESTED := $(LIB) $(JSON) $(AUDIT) $(HTTP) $(call room,protocol front/store) $(call here,audit/sink audit/export) src/broker/oldlinks.c \
   $(filter %rows.c,$(FRONT)) $(addprefix src/front/,core/record_text.c core/room.c core/scope.c core/util.c exec/exec.c exec/input.c exec/spool.c files/asleep.c workspaces/env_script.c) \
   $(addprefix src/client/,core/args.c core/text.c core/table.c core/where.c files/place.c plan/plan_tree.c) \
-  $(addprefix src/client/provision/,packages.c unpack.c template_file.c template_lock.c template_remedy.c) $(addprefix src/cli/,common.c options.c) \
+  $(addprefix src/cli/,common.c options.c) \
   $(filter-out %/main.c %/serve.c %/join.c %/asleep.c,$(FILES)) $(filter-out %/main.c,$(PLAN))
 TESTED := $(sort $(filter-out src/audit/sink/main.c src/audit/export/main.c,$(TESTED)))
 TESTED_LIBS := -ljansson -lsqlite3 -lcrypto -larchive -lz
@@ -264,8 +268,8 @@ $(BUILD)/coverage/%: tests/fuzz/%.c $(BUILD)/coverage/obj/libtested.a
 	@echo "  LD $@"
 	$(Q)$(COUNTED) -fsanitize=fuzzer $(DEPS) $< $(BUILD)/coverage/obj/libtested.a $(TESTED_LIBS) -o $@
 
-test-build: compile $(addprefix $(BUILD)/mcp/,$(PROGRAMS)) $(addprefix $(BUILD)/weak/,carrel carrel-full carrel-init) \
-  $(addprefix $(BUILD)/asan/,carrel carrel-full carrel-init carrel-serve carrel-front carrel-files carrel-client carrel-plan carrel-sink carrel-export) $(PROBES) $(UNIT) $(BUILD)/tests/newroot $(if $(shell command -v clang),$(FUZZ))
+test-build: compile $(addprefix $(BUILD)/mcp/,$(PROGRAMS) provision/__main__.py) $(addprefix $(BUILD)/weak/,carrel carrel-full carrel-init) \
+  $(addprefix $(BUILD)/asan/,carrel carrel-full carrel-init carrel-serve carrel-front carrel-files carrel-client carrel-plan carrel-sink carrel-export provision/__main__.py) $(PROBES) $(UNIT) $(BUILD)/tests/newroot $(if $(shell command -v clang),$(FUZZ))
 deps:
 	@tools/install-deps build
 run:
@@ -306,6 +310,8 @@ install: compile
 	install -Dm755 $(BUILD)/carrel $(DESTDIR)$(PREFIX)/bin/carrel
 	for part in $(filter-out carrel,$(PROGRAMS)); do \
 	  install -Dm755 $(BUILD)/$$part $(DESTDIR)$(LIBEXECDIR)/$$part; done
+	for file in $(PROVISION); do \
+	  install -Dm644 $$file $(DESTDIR)$(LIBEXECDIR)/$$file; done
 	install -Dm644 $(BUILD)/libcarrel.a $(DESTDIR)$(PREFIX)/lib/libcarrel.a
 	install -Dm644 include/carrel.h $(DESTDIR)$(PREFIX)/include/carrel.h
 	for page in man/*.[1-8]; do \

@@ -127,6 +127,7 @@ def prepare_programs(directory):
     for name in ("carrel", "carrel-full", "carrel-init", "carrel-serve", "carrel-front", "carrel-files", "carrel-client", "carrel-plan",
                  "carrel-sink", "carrel-export"):
         shutil.copy(ROOT / "build" / name, directory / name)
+    shutil.copytree(ROOT / "build/provision", directory / "provision")
     library = [ROOT / "build/libcarrel.a", "-ljansson"]
     programs = {"spawnbench": [], "enginebench": library, "coldbench": library, "crowdbench": library,
                 "iobench": ["-static"], "bomb": ["-static"], "httpbench": [], "streambench": [], "durablebench": []}

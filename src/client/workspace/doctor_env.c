@@ -30,7 +30,7 @@ enum answer {
 static const char script[] =
     "of() { command -v \"$1\" || echo; }\n"
     "of python; of bun; of node; echo \"$PATH\"; echo \"${PYTHONUNBUFFERED-}\"\n"
-    "note=/.venv/.carrel-installing\n" /* see toolbox_uv.c */
+    "note=/.venv/.carrel-installing\n" /* see provision/uv.sh */
     "lost=''\n"
     "if [ -s $note ] && flock -n /.venv true; then\n"
     "    while read -r name; do\n"

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* carrel env: the tools, and Python and Node in a workspace. */
-#include "client/provision/env_setup.h"
-
 #include <stdio.h>
 #include <string.h>
 
 #include "cli/cli.h"
 #include "client/core/client.h"
 #include "client/core/text.h"
+#include "client/workspace/provision.h"
 
 static const char help[] =
     "usage: carrel env setup [--index URL] [--registry URL] [--ca FILE] [--offline] ...\n"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* carrel template: prepared bases for workspaces. */
-#include "client/provision/template_build.h"
-
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,7 +10,7 @@
 #include "client/core/table.h"
 #include "client/core/text.h"
 #include "client/core/where.h"
-#include "client/provision/template_file.h"
+#include "client/workspace/provision.h"
 
 static const char help[] =
     "usage: carrel template build FILE|NAME [--update-lock] [--offline] [--quiet]\n"
@@ -34,6 +32,13 @@ static const char help[] =
     "  carrel template build office\n"
     "  carrel template show office\n"
     "  carrel template build ./mine.json --update-lock\n";
+
+struct template_options {
+    struct args_common common;
+    bool update_lock;
+    bool offline;
+    bool quiet;
+};
 
 /* Each returns the exit status. */
 typedef int template_fn(struct daemon *daemon, const struct template_options *o, const char *name,
@@ -228,6 +233,34 @@ static bool find_shipped(const char *name, char path[PATH_MAX])
     return false;
 }
 
+/* 1 to 64 of letters, digits, '.', '_' and '-', a letter or digit first (template_file.py). */
+static bool is_name(const char *word)
+{
+    static const char known[] = "._-ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
+    size_t n = strlen(word);
+
+    return n > 0 && n <= 64 && !strchr("._-", word[0]) && word[strspn(word, known)] == '\0';
+}
+
+static int build_file(const struct template_options *o, const char *path)
+{
+    static struct where where;
+    struct provision p;
+    struct err err = {0};
+
+    if (where_daemon(o->common.state, &where, &err) < 0)
+        return client_fail(&err);
+    provision_begin(&p, "template-build");
+    provision_add(&p, "socket", where.socket[0] ? where.socket : NULL);
+    provision_add(&p, "url", where.url);
+    provision_flag(&p, "update-lock", o->update_lock);
+    provision_flag(&p, "offline", o->offline);
+    provision_flag(&p, "quiet", o->quiet);
+    provision_flag(&p, "json", o->common.json);
+    provision_add(&p, "file", path);
+    return provision_run(&p);
+}
+
 static int build(const struct template_options *o, const char *word)
 {
     char path[PATH_MAX];
@@ -235,10 +268,10 @@ static int build(const struct template_options *o, const char *word)
     size_t n = strlen(word);
     bool is_path = strchr(word, '/') || (n > 5 && strcmp(word + n - 5, ".json") == 0);
 
-    if (is_path || !template_is_name(word))
-        return template_build(o, word);
+    if (is_path || !is_name(word))
+        return build_file(o, word);
     if (find_shipped(word, path))
-        return template_build(o, path);
+        return build_file(o, path);
     snprintf(message, sizeof(message),
              "no template '%s' came with Carrel; for a file of your own write its path: ./%s.json",
              word, word);

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* carrel env setup: its options, and what the daemon's settings say instead. */
+#include "cli/cli.h"
+#include "client/core/client.h"
+#include "client/core/where.h"
+#include "client/workspace/provision.h"
+#include "protocol/settings.h"
+
+static const char help[] =
+    "usage: carrel env setup [--index URL] [--registry URL] [--ca FILE] [--offline]\n"
+    "                        [--uv VERSION] [--pip VERSION] [--bun VERSION] [--config FILE]\n"
+    "\n"
+    "Fetches uv and pip from an index of Python packages and bun from npm's registry,\n"
+    "checks them against the hashes given there, and puts them where every workspace sees\n"
+    "them as /opt/carrel, read-only. Run again, it looks for newer ones. Whatever fails,\n"
+    "the tools that are there stay.\n"
+    "\n"
+    "  --index URL       of Python packages; else package_index of --config, else\n"
+    "                    UV_DEFAULT_INDEX, UV_INDEX_URL, PIP_INDEX_URL, else that of pip\n"
+    "  --registry URL    of Node packages; else package_registry of --config, else\n"
+    "                    npm_config_registry, else that of npm\n"
+    "  --ca FILE         certificate authorities; else package_ca of --config, else\n"
+    "                    SSL_CERT_FILE, else the system's\n"
+    "  --uv, --pip, --bun VERSION   this one, not the newest\n"
+    "  --offline         fetch nothing: look whether they are there, whole\n"
+    "  --timeout SECONDS how long a server may send nothing (30)\n"
+    "  --config FILE     the daemon's settings: what carrel serve is given\n"
+    "  --json            print one JSON object\n"
+    "  --state DIR       the daemon's state directory\n"
+    "\n"
+    "examples:\n"
+    "  carrel env setup\n"
+    "  carrel env setup --index https://mirror.example/simple --ca /etc/ssl/mirror.pem\n";
+
+struct setup {
+    struct args_common common;
+    const char *index;
+    const char *registry;
+    const char *ca;
+    const char *config;
+    const char *timeout;
+    const char *uv;
+    const char *pip;
+    const char *bun;
+    bool offline;
+};
+
+/* What was not said on the command line. */
+static int take_settings(struct setup *s, struct settings *settings, struct err *err)
+{
+    settings_init(settings);
+    if (s->config && settings_read_file(settings, s->config, err) < 0)
+        return -1;
+
+    const struct {
+        const char **option;
+        const char *setting;
+    } others[] = {{&s->index, settings->package_index},
+                  {&s->registry, settings->package_registry},
+                  {&s->ca, settings->package_ca},
+                  {&s->common.state, settings->state}};
+
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        if (!*others[i].option && *others[i].setting)
+            *others[i].option = others[i].setting;
+    }
+    s->offline = s->offline || settings->package_offline;
+    return 0;
+}
+
+static int set_up(struct setup *s)
+{
+    static struct settings settings;
+    static char state[WHERE_PATH];
+    struct provision p;
+    struct err err = {0};
+
+    if (take_settings(s, &settings, &err) < 0 ||
+        where_state(s->common.state, state, sizeof(state), &err) < 0)
+        return client_fail(&err);
+    provision_begin(&p, "env-setup");
+    provision_add(&p, "state", state);
+    provision_flag(&p, "make-state", !s->common.state);
+    provision_add(&p, "index", s->index);
+    provision_add(&p, "registry", s->registry);
+    provision_add(&p, "ca", s->ca);
+    provision_add(&p, "timeout", s->timeout);
+    provision_add(&p, "uv", s->uv);
+    provision_add(&p, "pip", s->pip);
+    provision_add(&p, "bun", s->bun);
+    provision_flag(&p, "offline", s->offline);
+    provision_flag(&p, "json", s->common.json);
+    return provision_run(&p);
+}
+
+int env_setup(char **argv)
+{
+    struct setup s = {.common = {.verb = "env setup"}};
+    const struct args_rule rules[] = {
+        {"--index", ARGS_TEXT, &s.index},     {"--registry", ARGS_TEXT, &s.registry},
+        {"--ca", ARGS_TEXT, &s.ca},           {"--config", ARGS_TEXT, &s.config},
+        {"--timeout", ARGS_TEXT, &s.timeout}, {"--uv", ARGS_TEXT, &s.uv},
+        {"--pip", ARGS_TEXT, &s.pip},         {"--bun", ARGS_TEXT, &s.bun},
+        {"--offline", ARGS_FLAG, &s.offline}, {NULL, ARGS_FLAG, NULL},
+    };
+    const char *words[1];
+    struct err err = {0};
+
+    if (args_all(argv + 1, rules, &s.common, words, 0, &err) < 0)
+        return client_fail(&err);
+    if (s.common.help)
+        return cli_put(help);
+    return set_up(&s);
+}
