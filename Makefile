@@ -31,15 +31,15 @@ FILES   := $(call room,files) src/protocol/files.c src/policy/glob.c
 PLAN    := $(call room,plan/core plan/derive plan/apply plan/verbs)
 # carrel starts commands and is kept small; carrel-full has the verbs and options that need JSON.
 CLI     := $(addprefix src/cli/,main.c run.c options.c common.c) src/policy/units.c
-FULL    := $(addprefix src/cli/,full.c run.c options.c common.c doctor.c plan.c) $(call room,plan/local) $(JSON)
+FULL    := $(addprefix src/cli/,full.c run.c options.c common.c doctor.c plan.c) $(call room,plan/local) src/plan/core/state.c $(JSON)
 LIB     := $(BASE) $(SYS) $(POLICY) $(SANDBOX)
 SMALL   := $(filter-out %/events.c %/network.c %/pack.c %/state_dir.c,$(BASE))
 LEAN    := $(SMALL) $(filter-out %/landlock.c %/calls.c,$(SYS)) $(filter-out %/explain.c %/doctor.c src/sandbox/session/%,$(SANDBOX)) $(CLI)
 INIT    := $(call room,init) src/sandbox/wire.c $(filter-out %/near.c,$(SMALL)) $(addprefix src/sys/,message.c mount.c path.c refusals.c)
 # The daemon: carrel-serve is the broker and has neither HTTP nor JSON; carrel-front has no privileges.
 SERVE   := $(call room,broker) $(addprefix src/protocol/,broker.c settings.c) $(AUDIT)
-FRONT   := $(call room,front protocol) $(HTTP) $(JSON) $(READING)
-CLIENT  := $(call room,client plan/local) src/cli/common.c src/json/encode.c $(addprefix src/protocol/,files.c settings.c) $(READING)
+FRONT   := $(call room,front protocol) src/plan/core/state.c $(HTTP) $(JSON) $(READING)
+CLIENT  := $(call room,client plan/local) src/plan/core/state.c src/cli/common.c src/json/encode.c $(addprefix src/protocol/,files.c settings.c) $(READING)
 PROBES  := $(patsubst tests/escape/probes/%.c,$(BUILD)/probes/%,$(wildcard tests/escape/probes/*.c))
 UNIT    := $(patsubst tests/unit/%.c,$(BUILD)/unit/%,$(wildcard tests/unit/test_*.c))
 FUZZ    := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c)) $(BUILD)/fuzz/planted

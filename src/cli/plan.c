@@ -56,12 +56,12 @@ static int continue_plan(struct cli_plan *plan, int plans, struct err *err)
     if (plan->lock < 0)
         return -1;
     plan->state = plan_read_state(plan->place);
-    const char *word = json_string_value(json_object_get(plan->state, "state"));
-    if (!word || strcmp(word, "open") != 0)
+    enum plan_state state = plan_state_of(plan->state);
+    if (!plan_state_allows(state, PLAN_ACT_CONTINUE))
         return err_set(err, ERR_CONFLICT, 0,
                        "plan '%.64s' is not open (%.32s), so that no command can add to it; leave "
                        "--plan-id out to begin another",
-                       plan->id, word ? word : "it has no state");
+                       plan->id, state == PLAN_NONE ? "it has no state" : plan_state_name(state));
     return 0;
 }
 
@@ -75,8 +75,9 @@ static int make_plan(struct cli_plan *plan, int plans, struct err *err)
     plan->lock = plan_lock(plan->place, plan->id, err);
     if (plan->lock < 0)
         return -1;
-    plan->state = json_pack("{s:s, s:s, s:s, s:o, s:o}", "id", plan->id, "state", "open", "origin",
-                            "run", "created", plan_time_now(), "argv", words(plan->run->spec.argv));
+    plan->state =
+        json_pack("{s:s, s:s, s:s, s:o, s:o}", "id", plan->id, "state", plan_state_name(PLAN_OPEN),
+                  "origin", "run", "created", plan_time_now(), "argv", words(plan->run->spec.argv));
     return plan_own(plan->tree, plan->place, err) < 0
                ? -1
                : plan_write_state(plan->place, plan->state, err);
@@ -154,7 +155,9 @@ int cli_plan_end(struct cli_plan *plan, const struct carrel_result *result, json
         (void)json_object_del(answer, "hash"); /* it is not done */
     copy_members(plan->state, answer, kept, sizeof(kept) / sizeof(kept[0]));
     json_decref(answer);
-    if (plan_set_state(plan->place, plan->state, open ? "open" : "closed", err) < 0)
+    int r = open ? plan_write_state(plan->place, plan->state, err)
+                 : plan_change_state(plan->place, plan->state, PLAN_EVENT_MADE, 0, err);
+    if (r < 0)
         return -1;
     *ret = json_object();
     copy_members(*ret, plan->state, told, sizeof(told) / sizeof(told[0]));

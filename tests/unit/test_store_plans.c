@@ -127,7 +127,7 @@ static int add_plan(const char *id, const char *workspace, const char *state, in
     struct store_plan p = {.id = id,
                            .workspace = workspace,
                            .owner = "alice",
-                           .state = state,
+                           .state = plan_state_from_name(state),
                            .origin = "run",
                            .key = plans_key,
                            .actor = "key:k1",
@@ -178,12 +178,12 @@ TEST(plans_are_added_changed_listed_and_go_with_their_workspace)
     CHECK(store_plans_due(store, 40, see_plan, NULL, &err) == 0 && strcmp(plans_seen, "p3 ") == 0);
     arena_init(&arena, 1 << 20);
     CHECK(store_plan_get(store, &arena, "p2", &p, &err) == 1 && p.due_ms == 50);
-    p.state = "approved";
+    p.state = PLAN_APPROVED;
     p.hash = "ab";
-    CHECK(store_plan_change(store, &p, "open", &err) < 0 && err.code == ERR_CONFLICT);
-    CHECK(store_plan_change(store, &p, "pending", &err) == 0);
-    CHECK(store_plan_change(store, &p, "pending", &err) < 0); /* once */
-    CHECK(store_plan_get(store, &arena, "p2", &p, &err) == 1 && strcmp(p.state, "approved") == 0);
+    CHECK(store_plan_change(store, &p, PLAN_OPEN, &err) < 0 && err.code == ERR_CONFLICT);
+    CHECK(store_plan_change(store, &p, PLAN_PENDING, &err) == 0);
+    CHECK(store_plan_change(store, &p, PLAN_PENDING, &err) < 0); /* once */
+    CHECK(store_plan_get(store, &arena, "p2", &p, &err) == 1 && p.state == PLAN_APPROVED);
     CHECK(store_plan_undecided(store, &arena, "w1", &p, &err) == 1 && strcmp(p.id, "p2") == 0);
     CHECK(run_sql("UPDATE plans SET state = 'discarded'"));
     CHECK(store_plan_undecided(store, &arena, "w1", &p, &err) == 0);
@@ -213,10 +213,10 @@ TEST(a_key_has_one_shared_plan_while_it_is_open)
     CHECK(store_plan_shared(store, &arena, "w1", "k2", &p, &err) == 0);
     CHECK(store_plan_shared(store, &arena, "w2", "k1", &p, &err) == 0);
     CHECK(store_plan_get(store, &arena, "p2", &p, &err) == 1);
-    CHECK(store_plan_change(store, &p, "open", &err) == 0); /* it stays what it is */
+    CHECK(store_plan_change(store, &p, PLAN_OPEN, &err) == 0); /* it stays what it is */
     CHECK(store_plan_shared(store, &arena, "w1", "k1", &p, &err) == 1);
-    p.state = "closed";
-    CHECK(store_plan_change(store, &p, "open", &err) == 0);
+    p.state = PLAN_CLOSED;
+    CHECK(store_plan_change(store, &p, PLAN_OPEN, &err) == 0);
     CHECK(store_plan_shared(store, &arena, "w1", "k1", &p, &err) == 0);
     arena_clear(&arena);
     return 0;
@@ -232,6 +232,51 @@ TEST(of_the_plans_that_are_due_each_workspace_has_its_oldest)
     plans_seen[0] = '\0';
     CHECK(store_plans_due(store, 40, see_plan, NULL, &err) == 0);
     CHECK(strcmp(plans_seen, "p1 p3 ") == 0);
+    return 0;
+}
+
+static bool is_over(enum plan_state state)
+{
+    switch (state) {
+    case PLAN_REJECTED:
+    case PLAN_EXPIRED:
+    case PLAN_APPLIED:
+    case PLAN_UNDONE:
+    case PLAN_STALE:
+    case PLAN_FAILED:
+        return true;
+    case PLAN_NONE:
+    case PLAN_OPEN:
+    case PLAN_CLOSED:
+    case PLAN_PENDING:
+    case PLAN_APPROVED:
+    case PLAN_QUEUED:
+    case PLAN_APPLYING:
+    case PLAN_UNDOING:
+    case PLAN_DISCARDED:
+    case PLAN_STATE_COUNT_:
+    default:
+        return false;
+    }
+}
+
+/* The lists of states in SQL name every one that there is. */
+TEST(a_plan_that_is_not_discarded_is_over_or_undecided)
+{
+    struct store_undecided n;
+    char expected[32];
+
+    for (enum plan_state state = PLAN_OPEN; state < PLAN_STATE_COUNT_; state++) {
+        const char *name = plan_state_name(state);
+        CHECK_FOR(name, new_store() == 0 && add_workspace("w1", "alice") == 0);
+        CHECK_FOR(name, add_plan("p1", "w1", name, 0) == 0);
+        snprintf(expected, sizeof(expected), "%s", is_over(state) ? "p1 " : "");
+        plans_seen[0] = '\0';
+        CHECK_FOR(name, store_plans_over(store, "w1", see_plan, NULL, &err) == 0);
+        CHECK_FOR(name, strcmp(plans_seen, expected) == 0);
+        CHECK_FOR(name, store_plans_count_undecided(store, "w1", NULL, &n, &err) == 0);
+        CHECK_FOR(name, n.plans == (is_over(state) || state == PLAN_DISCARDED ? 0 : 1));
+    }
     return 0;
 }
 

@@ -4,7 +4,8 @@
  *
  *   state.json is changed in one step, before the tree is ("applying") and after ("applied"): what
  * is found in the middle was broken off. Then carrel-plan takes back or finishes it before anything
- * else is done, and its journal, not the word that was found, says what the plan is.
+ * else is done, and its journal, not the word that was found, says what the plan is
+ * (plan/core/state.h).
  */
 #include <dirent.h>
 #include <errno.h>
@@ -84,32 +85,31 @@ static int tool(const struct plan_place *place, int dir, const char *verb, json_
     return r;
 }
 
-static bool is_broken_off(const char *state)
+static bool is_broken_off(const json_t *state)
 {
-    return state && (strcmp(state, "applying") == 0 || strcmp(state, "undoing") == 0);
+    return plan_state_allows(plan_state_of(state), PLAN_ACT_SETTLE);
 }
 
-/* What a plan is of which so many operations are in force; `before` when there are none. */
-static const char *state_by_force(const json_t *answer, const char *before)
+static uint64_t in_force(const json_t *answer)
 {
-    return json_integer_value(json_object_get(answer, "in_force")) > 0 ? "applied" : before;
+    json_int_t n = json_integer_value(json_object_get(answer, "in_force"));
+
+    return n > 0 ? (uint64_t)n : 0;
 }
 
 /* Broken off by a crash or a kill: the tree is made whole before anybody looks at it. */
 static int recover(const struct plan_place *place, int dir, struct err *err)
 {
     json_t *state = plan_read_state(dir);
-    const char *word = client_text(state, "state");
     json_t *answer = NULL;
     int r = 0;
 
-    if (is_broken_off(word)) {
-        const char *none = strcmp(word, "applying") == 0 ? "closed" : "undone";
+    if (is_broken_off(state)) {
         r = tool(place, dir, "recover", json_object(), &answer, err);
         if (r == 0) {
             set_now(answer, "at");
             json_object_set(state, "recover", answer); /* what was kept aside is told there */
-            r = plan_set_state(dir, state, state_by_force(answer, none), err);
+            r = plan_change_state(dir, state, PLAN_EVENT_SETTLED_CLOSED, in_force(answer), err);
         }
     }
     json_decref(answer);
@@ -287,7 +287,7 @@ static int keep_answer(int dir, json_t *state, json_t *answer, struct err *err)
 {
     json_object_update(state, answer);
     json_decref(answer);
-    return plan_set_state(dir, state, "closed", err);
+    return plan_change_state(dir, state, PLAN_EVENT_MADE, 0, err);
 }
 
 static int submit(struct plan_place *place, json_t *body, json_t **ret, struct err *err)
@@ -326,21 +326,23 @@ struct work {
     json_t *body; /* what was asked */
 };
 
-static int wants(const struct work *w, const char *state, struct err *err)
+/* Without a daemon one state allows each action. */
+static int wants(const struct work *w, enum plan_action action, enum plan_state state,
+                 struct err *err)
 {
-    const char *now = client_text(w->state, "state");
+    enum plan_state now = plan_state_of(w->state);
 
-    if (now && strcmp(now, state) == 0)
+    if (plan_state_allows(now, action))
         return 0;
-    return err_set(err, ERR_CONFLICT, 0, "the plan is %s; it must be %s", now ? now : "broken",
-                   state);
+    return err_set(err, ERR_CONFLICT, 0, "the plan is %s; it must be %s",
+                   now == PLAN_NONE ? "broken" : plan_state_name(now), plan_state_name(state));
 }
 
 static int close_it(struct work *w, struct err *err)
 {
     json_t *answer = NULL;
 
-    if (wants(w, "open", err) < 0)
+    if (wants(w, PLAN_ACT_CONTINUE, PLAN_OPEN, err) < 0)
         return -1;
     if (tool(w->place, w->dir, "derive",
              json_pack("{s:s,s:b}", "mode", "close", "privileged",
@@ -368,7 +370,7 @@ static int verify(struct work *w, struct err *err)
         return err_set(err, ERR_INVALID, 0,
                        "--check goes with a workspace of the daemon; here run it yourself: carrel "
                        "plan run --plan PLAN --keep-open");
-    return wants(w, "closed", err) < 0 ? -1 : judge(w, err);
+    return wants(w, PLAN_ACT_APPLY, PLAN_CLOSED, err) < 0 ? -1 : judge(w, err);
 }
 
 /* What the plan itself has done looks like a change of somebody else's, where the state does not
@@ -379,8 +381,9 @@ static void believe_journal(const struct work *w)
     struct err unheard;
 
     if (tool(w->place, w->dir, "recover", json_object(), &answer, &unheard) == 0 &&
-        strcmp(state_by_force(answer, ""), "applied") == 0)
-        (void)plan_set_state(w->dir, w->state, "applied", &unheard);
+        in_force(answer) > 0)
+        (void)plan_change_state(w->dir, w->state, PLAN_EVENT_SETTLED_CLOSED, in_force(answer),
+                                &unheard);
     json_decref(answer);
 }
 
@@ -423,16 +426,16 @@ static int refuse_if_judged_so(const struct work *w, struct err *err)
     return -1;
 }
 
-/* `during` is on disk while carrel-plan changes the tree, so that whoever comes after a crash knows
- * of it. An error mostly means that everything is as it was; where it does not, the journal knows,
- * and what it says is on disk then. */
-static int change(struct work *w, const char *verb, const char *during, json_t **ret,
+/* The state after `event` is on disk while carrel-plan changes the tree, so that whoever comes
+ * after a crash knows of it. An error mostly means that everything is as it was; where it does not,
+ * the journal knows, and what it says is on disk then. */
+static int change(struct work *w, const char *verb, enum plan_event event, json_t **ret,
                   struct err *err)
 {
     struct err unheard;
 
     if (plan_own(w->place->tree, w->dir, err) < 0 ||
-        plan_set_state(w->dir, w->state, during, err) < 0)
+        plan_change_state(w->dir, w->state, event, 0, err) < 0)
         return -1;
     if (tool(w->place, w->dir, verb, json_incref(w->body), ret, err) == 0)
         return 0;
@@ -448,28 +451,29 @@ static int apply(struct work *w, struct err *err)
 
     if (json_object_get(w->body, "async"))
         return err_set(err, ERR_INVALID, 0, "--async goes with a workspace of the daemon");
-    if (wants(w, "closed", err) < 0)
+    if (wants(w, PLAN_ACT_APPLY, PLAN_CLOSED, err) < 0)
         return -1;
     if (!asked || !hash || strcmp(asked, hash) != 0)
         return err_set(err, ERR_CONFLICT, 0, "the plan has another hash: look at it again");
     if (judge(w, err) < 0 || refuse_if_judged_so(w, err) < 0)
         return -1;
-    if (change(w, "apply", "applying", &answer, err) < 0)
+    if (change(w, "apply", PLAN_EVENT_APPLY, &answer, err) < 0)
         return -1;
     set_now(answer, "at");
     json_object_set_new(w->state, "apply", answer);
-    return plan_set_state(w->dir, w->state, "applied", err);
+    return plan_change_state(w->dir, w->state, PLAN_EVENT_APPLIED, 0, err);
 }
 
 static int undo(struct work *w, struct err *err)
 {
     json_t *answer = NULL;
 
-    if (wants(w, "applied", err) < 0 || change(w, "undo", "undoing", &answer, err) < 0)
+    if (wants(w, PLAN_ACT_UNDO, PLAN_APPLIED, err) < 0 ||
+        change(w, "undo", PLAN_EVENT_UNDO, &answer, err) < 0)
         return -1;
     set_now(answer, "at");
     json_object_set_new(w->state, "undo", answer);
-    return plan_set_state(w->dir, w->state, state_by_force(answer, "undone"), err);
+    return plan_change_state(w->dir, w->state, PLAN_EVENT_UNDONE, in_force(answer), err);
 }
 
 static int refuse(struct work *w, struct err *err)
@@ -533,7 +537,7 @@ static int make_whole(struct plan_place *place, struct err *err)
         return -1;
     json_array_foreach(plans, i, plan)
     {
-        if (r < 0 || !is_broken_off(client_text(plan, "state")))
+        if (r < 0 || !is_broken_off(plan))
             continue;
         scoped_fd int dir = open_locked(place, client_text(plan, "id"), err);
         r = dir < 0 ? -1 : recover(place, dir, err);

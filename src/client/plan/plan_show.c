@@ -9,6 +9,7 @@
 #include "client/core/text.h"
 #include "client/plan/plan.h"
 #include "client/plan/plan_tree.h"
+#include "plan/core/state.h"
 #include "json/encode.h"
 
 enum {
@@ -19,26 +20,24 @@ enum {
 
 /* What a state means, and what may be typed next; %W is the place and the plan, %H the hash. */
 static const struct {
-    const char *state;
     const char *means;
     const char *next[2];
-} states[] = {
-    {"open", "can be gone on with", {"carrel plan close %W", "carrel plan discard %W"}},
-    {"closed", "nothing is changed yet", {"carrel plan apply %W", "carrel plan discard %W"}},
-    {"pending",
-     "waits for an approval",
-     {"carrel plan approve %W --hash %H", "carrel plan reject %W"}},
-    {"approved", "nothing is changed yet", {"carrel plan apply %W", NULL}},
-    {"rejected", "will not be applied", {"carrel plan discard %W", NULL}},
-    {"expired", "nobody approved it in time", {"carrel plan discard %W", NULL}},
-    {"queued", "will be applied soon", {"carrel plan cancel %W", NULL}},
-    {"applying", "being applied", {"carrel plan cancel %W", NULL}},
-    {"applied", "the changes are made", {"carrel plan undo %W", NULL}},
-    {"undoing", "being undone", {NULL, NULL}},
-    {"undone", "everything is as it was before", {"carrel plan discard %W", NULL}},
-    {"stale", "the files have changed since", {"carrel plan discard %W", NULL}},
-    {"failed", "nothing was changed", {"carrel plan discard %W", NULL}},
-    {"discarded", "it is gone", {NULL, NULL}},
+} states[PLAN_STATE_COUNT_] = {
+    [PLAN_OPEN] = {"can be gone on with", {"carrel plan close %W", "carrel plan discard %W"}},
+    [PLAN_CLOSED] = {"nothing is changed yet", {"carrel plan apply %W", "carrel plan discard %W"}},
+    [PLAN_PENDING] = {"waits for an approval",
+                      {"carrel plan approve %W --hash %H", "carrel plan reject %W"}},
+    [PLAN_APPROVED] = {"nothing is changed yet", {"carrel plan apply %W", NULL}},
+    [PLAN_REJECTED] = {"will not be applied", {"carrel plan discard %W", NULL}},
+    [PLAN_EXPIRED] = {"nobody approved it in time", {"carrel plan discard %W", NULL}},
+    [PLAN_QUEUED] = {"will be applied soon", {"carrel plan cancel %W", NULL}},
+    [PLAN_APPLYING] = {"being applied", {"carrel plan cancel %W", NULL}},
+    [PLAN_APPLIED] = {"the changes are made", {"carrel plan undo %W", NULL}},
+    [PLAN_UNDOING] = {"being undone", {NULL, NULL}},
+    [PLAN_UNDONE] = {"everything is as it was before", {"carrel plan discard %W", NULL}},
+    [PLAN_STALE] = {"the files have changed since", {"carrel plan discard %W", NULL}},
+    [PLAN_FAILED] = {"nothing was changed", {"carrel plan discard %W", NULL}},
+    [PLAN_DISCARDED] = {"it is gone", {NULL, NULL}},
 };
 
 static void print_safe(struct buf *b, const char *text)
@@ -87,10 +86,9 @@ static void print_head(struct buf *b, const struct plan_place *place, const json
     print_safe(b, place->dir ? place->dir : place->workspace);
     buf_str(b, ": ");
     print_safe(b, state);
-    for (size_t i = 0; state && i < sizeof(states) / sizeof(states[0]); i++) {
-        if (strcmp(state, states[i].state) == 0)
-            buf_printf(b, ", %s", states[i].means);
-    }
+    const char *means = states[plan_state_from_name(state)].means;
+    if (means)
+        buf_printf(b, ", %s", means);
     buf_str(b, "\n");
     if (client_ago(plan, "created", ago))
         buf_printf(b, "  made %s", ago);
@@ -202,7 +200,7 @@ static void print_story(struct buf *b, const json_t *plan)
 static void print_tail(struct buf *b, const struct plan_place *place, const json_t *plan,
                        bool colours)
 {
-    const char *state = client_text(plan, "state");
+    const char *const *next = states[plan_state_from_name(client_text(plan, "state"))].next;
     const char *hash = client_text(plan, "hash");
     const json_t *findings = json_object_get(plan, "findings");
 
@@ -216,13 +214,9 @@ static void print_tail(struct buf *b, const struct plan_place *place, const json
         buf_str(b, "\n");
     }
     print_story(b, plan);
-    for (size_t i = 0; state && i < sizeof(states) / sizeof(states[0]); i++) {
-        for (size_t k = 0; k < 2 && strcmp(state, states[i].state) == 0; k++) {
-            if (!states[i].next[k])
-                continue;
-            buf_str(b, k == 0 ? "next  " : "  or  ");
-            print_command(b, states[i].next[k], place, plan);
-        }
+    for (size_t i = 0; i < 2 && next[i]; i++) {
+        buf_str(b, i == 0 ? "next  " : "  or  ");
+        print_command(b, next[i], place, plan);
     }
 }
 

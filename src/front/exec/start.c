@@ -15,6 +15,7 @@
 #include "front/exec/request.h"
 #include "front/exec/routes.h"
 #include "front/exec/start.h"
+#include "plan/core/state.h"
 #include "json/result.h"
 
 enum {
@@ -192,9 +193,9 @@ static void answer_started(struct asking *asking)
     } else if (asking->wish.background) {
         json_t *object = running_json(job);
         if (asking->wish.sandbox.plan.is_plan)
-            json_object_set_new(
-                object, "plan",
-                json_pack("{s:s, s:s}", "id", asking->wish.sandbox.plan.id, "state", "open"));
+            json_object_set_new(object, "plan",
+                                json_pack("{s:s, s:s}", "id", asking->wish.sandbox.plan.id, "state",
+                                          plan_state_name(PLAN_OPEN)));
         let_go(asking);
         call_json(call, 202, object);
     } else if (asking->wish.streamed) {

@@ -16,12 +16,15 @@ enum {
     SETTLE_MS = 5000, /* a row that says "applying" and is not worked on is looked at */
 };
 
-/* What it was before it was asked to be applied. */
-static const char *state_before(const json_t *details)
+static bool is_approved(const json_t *details)
 {
-    const json_t *approval = json_object_get(details, "approval");
+    return json_object_get(json_object_get(details, "approval"), "by") != NULL;
+}
 
-    return json_object_get(approval, "by") ? "approved" : "closed";
+/* It is again what it was before it was asked to be applied. */
+static enum plan_event back(const json_t *details)
+{
+    return is_approved(details) ? PLAN_EVENT_SETTLED_APPROVED : PLAN_EVENT_SETTLED_CLOSED;
 }
 
 static bool is_one_of(const char *state, const char *const *states)
@@ -53,28 +56,19 @@ static void note(json_t *details, const char *what, const char *name, json_t *va
 
 /* --- an end --- */
 
-struct failure {
-    int status;
-    const char *code;
-    const char *message;
-};
-
-/* It was not to be, for now or for ever: what the row says then. */
-static const char *state_after(const struct plan_work *w, const json_t *details, const char *code,
-                               bool *ret_again)
+/* It was not to be, for now or for ever. */
+static enum plan_event event_of(const struct plan_work *w, const json_t *details, const char *code)
 {
     static const char *const passing[] = {"workspace_busy", "disk_full",   "io_error",
                                           "quota_exceeded", "unavailable", NULL};
-    bool passes = is_one_of(code, passing);
 
-    *ret_again = w->from_queue && passes && w->row.attempts < PLAN_TRIES && !w->cancelled;
-    if (*ret_again)
-        return "queued";
+    if (w->from_queue && is_one_of(code, passing) && w->row.attempts < PLAN_TRIES && !w->cancelled)
+        return PLAN_EVENT_SETTLED_QUEUED;
     if (strcmp(code, "plan_conflict") == 0 || strcmp(code, "plan_stale") == 0)
-        return "stale";
+        return PLAN_EVENT_OUTDATED;
     if (w->from_queue && !w->cancelled)
-        return "failed";
-    return state_before(details);
+        return PLAN_EVENT_GIVEN_UP;
+    return back(details);
 }
 
 static int64_t pause_ms(int64_t attempts)
@@ -91,14 +85,14 @@ static int64_t pause_ms(int64_t attempts)
 static void not_applied(struct plan_work *w, const char *code, const char *message)
 {
     json_t *details = plan_details(&w->row);
-    bool again = false;
+    enum plan_event event = event_of(w, details, code);
+    bool again = event == PLAN_EVENT_SETTLED_QUEUED;
     struct err err;
-    const char *state = state_after(w, details, code, &again);
 
     note(details, "apply", "error", json_pack("{s:s, s:s}", "code", code, "message", message));
     w->row.due_ms = again ? wall_ms() + pause_ms(w->row.attempts) : 0;
-    w->front->count.plans_stale += strcmp(state, "stale") == 0;
-    if (!work_write_row(w, state, details, &err))
+    w->front->count.plans_stale += event == PLAN_EVENT_OUTDATED;
+    if (!work_change(w, event, 0, details, &err))
         fprintf(stderr, "level=warning event=plan_row plan='%s' error='%s'\n", w->plan, err.msg);
     work_announce(w, "plan.apply");
 }
@@ -133,7 +127,7 @@ static void look_soon(struct plan_work *w)
     struct err err;
 
     w->row.due_ms = wall_ms() + FIRST_PAUSE_MS;
-    if (!work_write_row(w, w->row.state, NULL, &err))
+    if (!work_keep(w, NULL, &err))
         fprintf(stderr, "level=warning event=plan_row plan='%s' error='%s'\n", w->plan, err.msg);
 }
 
@@ -193,29 +187,36 @@ static void journal_failed(void *owner, const struct err *err)
         not_told(w); /* what went wrong first */
 }
 
-/* How many operations are in the tree; -1: told that it is not known. */
-static json_int_t in_force(struct plan_work *w, const struct plan_end *end)
+static uint64_t in_force_of(const json_t *answer)
+{
+    json_int_t n = json_integer_value(json_object_get(answer, "in_force"));
+
+    return n > 0 ? (uint64_t)n : 0;
+}
+
+/* How many operations are in the tree. False: told that it is not known. */
+static bool read_in_force(struct plan_work *w, const struct plan_end *end, uint64_t *ret)
 {
     json_t *answer = plan_end_json(end);
-    json_int_t n = json_integer_value(json_object_get(answer, "in_force"));
     bool known = end->status == 0 && answer;
 
+    *ret = in_force_of(answer);
     json_decref(answer);
     w->job = NULL;
     if (!known)
         not_told(w);
-    return known ? n : -1;
+    return known;
 }
 
 /* The journal says that it was done after all. */
-static void was_done(struct plan_work *w, const char *what, const char *state)
+static void was_done(struct plan_work *w, const char *what, enum plan_event event)
 {
     json_t *details = plan_details(&w->row);
     struct err err;
 
     note(details, what, "interrupted", json_true());
     w->row.due_ms = 0;
-    if (!work_write_row(w, state, details, &err)) {
+    if (!work_change(w, event, 0, details, &err)) {
         work_fail(w, &err);
         return;
     }
@@ -239,11 +240,13 @@ static void asked_of_apply(void *owner, const struct plan_end *end)
 {
     struct plan_work *w = owner;
     struct plan_end first = {.status = 1, .why = w->failure_why, .fd = -1};
-    json_int_t n = in_force(w, end);
+    uint64_t in_force;
 
-    if (n > 0)
-        was_done(w, "apply", "applied");
-    else if (n == 0)
+    if (!read_in_force(w, end, &in_force))
+        return;
+    if (in_force > 0)
+        was_done(w, "apply", PLAN_EVENT_APPLIED);
+    else
         fail_answer(w, &first, take_failure(w));
 }
 
@@ -266,7 +269,7 @@ static void applied(void *owner, const struct plan_end *end)
         w->row.disk_bytes = json_integer_value(disk);
     json_decref(answer);
     w->row.due_ms = 0;
-    if (!work_write_row(w, "applied", details, &err)) {
+    if (!work_change(w, PLAN_EVENT_APPLIED, 0, details, &err)) {
         work_fail(w, &err);
         return;
     }
@@ -308,7 +311,7 @@ static void begin_apply(void *context, const struct err *failed)
     json_object_set(details, "apply", w->options);
     w->row.due_ms = wall_ms() + SETTLE_MS; /* if how it ends cannot be written down */
     w->row.attempts++;
-    if (!work_write_row(w, "applying", details, &err)) {
+    if (!work_change(w, PLAN_EVENT_APPLY, 0, details, &err)) {
         json_decref(job);
         work_fail(w, &err);
         return;
@@ -334,7 +337,7 @@ static bool refuse_parts(struct plan_work *w)
 static bool is_allowed(struct plan_work *w)
 {
     json_t *details = plan_details(&w->row);
-    bool approved = strcmp(state_before(details), "approved") == 0;
+    bool approved = is_approved(details);
     struct plan_policy policy;
     struct err err;
 
@@ -349,7 +352,7 @@ static bool is_allowed(struct plan_work *w)
         return true;
     w->row.due_ms =
         wall_ms() + (int64_t)(policy.expires_ms ? policy.expires_ms : PLAN_POLICY_EXPIRES_MS);
-    if (!work_write_row(w, "pending", NULL, &err))
+    if (!work_change(w, PLAN_EVENT_HELD, 0, NULL, &err))
         work_fail(w, &err);
     else
         work_end(w, 403, "approval_required", NULL, "%s",
@@ -390,22 +393,30 @@ static void verified(struct plan_work *w, const char *verdict)
                     begin_apply);
 }
 
-/* Whether its state lets it be applied; answered otherwise. */
-static bool may_apply(struct plan_work *w)
-{
-    static const char *const ready[] = {"closed", "approved", "queued", NULL};
+struct refusal {
+    int status;
+    const char *code;
+    const char *message;
+};
 
-    if (is_one_of(w->row.state, ready))
+/* Whether its state lets it be applied, or put into the queue; answered otherwise. */
+static bool may_apply(struct plan_work *w, enum plan_action action)
+{
+    static const struct refusal refusals[PLAN_STATE_COUNT_] = {
+        [PLAN_OPEN] = {409, "plan_open", "the plan is open; close it first"},
+        [PLAN_PENDING] = {403, "approval_required", "the plan waits for an approval"},
+        [PLAN_QUEUED] = {409, "conflict", "the plan is in the queue already"},
+        [PLAN_STALE] = {409, "plan_stale",
+                        "what the plan was made of has changed since; make it anew"},
+    };
+    const struct refusal *refusal = &refusals[w->row.state];
+
+    if (plan_state_allows(w->row.state, action))
         return true;
-    if (strcmp(w->row.state, "pending") == 0)
-        work_end(w, 403, "approval_required", NULL, "the plan waits for an approval");
-    else if (strcmp(w->row.state, "open") == 0)
-        work_end(w, 409, "plan_open", NULL, "the plan is open; close it first");
-    else if (strcmp(w->row.state, "stale") == 0)
-        work_end(w, 409, "plan_stale", NULL,
-                 "what the plan was made of has changed since; make it anew");
+    if (refusal->code)
+        work_end(w, refusal->status, refusal->code, NULL, "%s", refusal->message);
     else
-        work_end(w, 409, "conflict", NULL, "the plan is %s", w->row.state);
+        work_end(w, 409, "conflict", NULL, "the plan is %s", plan_state_name(w->row.state));
     return false;
 }
 
@@ -419,9 +430,9 @@ void plan_apply(struct front *front, const struct plan_asked *asked, bool keep_g
 {
     struct plan_work *w = work_begin(front, asked);
 
-    if (!w || !work_read_row(w) || !may_apply(w))
+    if (!w || !work_read_row(w) || !may_apply(w, PLAN_ACT_APPLY))
         return;
-    w->from_queue = strcmp(w->row.state, "queued") == 0;
+    w->from_queue = w->row.state == PLAN_QUEUED;
     w->options = make_options(w, keep_going, w->from_queue);
     work_verify(w, verified);
 }
@@ -442,7 +453,7 @@ static void enqueue(void *context, const struct err *failed)
     json_object_set(details, "apply", w->options);
     w->row.due_ms = wall_ms();
     w->row.attempts = 0;
-    if (!work_write_row(w, "queued", details, &err)) {
+    if (!work_change(w, PLAN_EVENT_QUEUED, 0, details, &err)) {
         work_fail(w, &err);
         return;
     }
@@ -454,12 +465,8 @@ void plan_enqueue(struct front *front, const struct plan_asked *asked, bool keep
 {
     struct plan_work *w = work_begin(front, asked);
 
-    if (!w || !work_read_row(w) || !may_apply(w))
+    if (!w || !work_read_row(w) || !may_apply(w, PLAN_ACT_ENQUEUE))
         return;
-    if (strcmp(w->row.state, "queued") == 0) {
-        work_end(w, 409, "conflict", NULL, "the plan is in the queue already");
-        return;
-    }
     w->options = make_options(w, keep_going, true);
     if (!is_allowed(w))
         return;
@@ -473,12 +480,12 @@ static void cancelled(void *context, const struct err *failed)
     struct err err;
 
     w->row.due_ms = 0;
-    const char *state = state_before(details);
+    enum plan_event event = back(details);
     json_object_del(details, "apply");
     if (failed) {
         json_decref(details);
         work_fail(w, failed);
-    } else if (!work_write_row(w, state, details, &err)) {
+    } else if (!work_change(w, event, 0, details, &err)) {
         work_fail(w, &err);
     } else {
         work_end(w, 200, NULL, NULL, "%s", "");
@@ -518,7 +525,7 @@ void plan_cancel(struct front *front, const struct plan_asked *asked)
     struct plan_work *w = work_begin(front, asked);
     if (!w || !work_read_row(w))
         return;
-    if (strcmp(w->row.state, "queued") != 0)
+    if (!plan_state_allows(w->row.state, PLAN_ACT_CANCEL))
         work_end(w, 409, "conflict", NULL, "the plan is not in the queue");
     else
         work_record(w, "plan.apply", "cancelled", json_pack("{s:s}", "hash", w->row.hash),
@@ -534,7 +541,7 @@ static void not_undone(struct plan_work *w, const char *code, const char *messag
 
     note(details, "undo", "error", json_pack("{s:s, s:s}", "code", code, "message", message));
     w->row.due_ms = 0;
-    if (!work_write_row(w, "applied", details, &err))
+    if (!work_change(w, PLAN_EVENT_NOT_UNDONE, 0, details, &err))
         fprintf(stderr, "level=warning event=plan_row plan='%s' error='%s'\n", w->plan, err.msg);
 }
 
@@ -552,12 +559,14 @@ static void asked_of_undo(void *owner, const struct plan_end *end)
 {
     struct plan_work *w = owner;
     struct plan_end first = {.status = 1, .why = w->failure_why, .fd = -1};
-    json_int_t n = in_force(w, end);
+    uint64_t in_force;
 
-    if (n == 0)
-        was_done(w, "undo", "undone");
-    if (n <= 0)
+    if (!read_in_force(w, end, &in_force))
         return;
+    if (in_force == 0) {
+        was_done(w, "undo", PLAN_EVENT_UNDONE);
+        return;
+    }
     json_t *answer = take_failure(w);
     const json_t *error = json_object_get(answer, "error");
     const char *code = json_string_value(json_object_get(error, "code"));
@@ -580,10 +589,10 @@ static void undone(void *owner, const struct plan_end *end)
     }
     json_t *details = plan_details(&w->row);
     take_answer(json_object_get(details, "undo"), answer);
-    bool whole = json_integer_value(json_object_get(answer, "in_force")) == 0;
+    uint64_t in_force = in_force_of(answer);
     json_decref(answer);
     w->row.due_ms = 0;
-    if (!work_write_row(w, whole ? "undone" : "applied", details, &err)) {
+    if (!work_change(w, PLAN_EVENT_UNDONE, in_force, details, &err)) {
         work_fail(w, &err);
         return;
     }
@@ -607,7 +616,7 @@ static void begin_undo(void *context, const struct err *failed)
     json_object_set_new(details, "undo",
                         json_pack("{s:s, s:I}", "by", w->actor, "asked_ms", (json_int_t)wall_ms()));
     w->row.due_ms = wall_ms() + SETTLE_MS;
-    if (!work_write_row(w, "undoing", details, &err)) {
+    if (!work_change(w, PLAN_EVENT_UNDO, 0, details, &err)) {
         work_fail(w, &err);
         return;
     }
@@ -626,8 +635,9 @@ void plan_undo(struct front *front, const struct plan_asked *asked, json_t *path
         return;
     }
     w->options = options;
-    if (strcmp(w->row.state, "applied") != 0)
-        work_end(w, 409, "conflict", NULL, "the plan is %s, not applied", w->row.state);
+    if (!plan_state_allows(w->row.state, PLAN_ACT_UNDO))
+        work_end(w, 409, "conflict", NULL, "the plan is %s, not applied",
+                 plan_state_name(w->row.state));
     else if (w->row.dropped)
         work_end(w, 410, "gone", NULL,
                  "what is needed to undo the plan is no longer kept (policy plan.history)");
@@ -644,7 +654,7 @@ static void settled(void *owner, const struct plan_end *end)
     json_t *answer = plan_end_json(end);
     json_t *details = plan_details(&w->row);
     bool async = json_is_true(json_object_get(json_object_get(details, "apply"), "async"));
-    const char *state;
+    enum plan_event event = async ? PLAN_EVENT_SETTLED_QUEUED : back(details);
     struct err err;
 
     w->job = NULL;
@@ -653,17 +663,12 @@ static void settled(void *owner, const struct plan_end *end)
         work_fail_answer(w, end, answer);
         return;
     }
-    if (json_integer_value(json_object_get(answer, "in_force")) > 0)
-        state = "applied";
-    else if (strcmp(w->row.state, "undoing") == 0)
-        state = "undone";
-    else
-        state = async ? "queued" : state_before(details);
-    note(details, strcmp(w->row.state, "undoing") == 0 ? "undo" : "apply", "interrupted",
-         json_true());
+    uint64_t in_force = in_force_of(answer);
     json_decref(answer);
-    w->row.due_ms = strcmp(state, "queued") == 0 ? wall_ms() : 0;
-    if (!work_write_row(w, state, details, &err)) {
+    note(details, w->row.state == PLAN_UNDOING ? "undo" : "apply", "interrupted", json_true());
+    bool again = plan_state_after(w->row.state, event, in_force) == PLAN_QUEUED;
+    w->row.due_ms = again ? wall_ms() : 0;
+    if (!work_change(w, event, in_force, details, &err)) {
         work_fail(w, &err);
         return;
     }
@@ -682,7 +687,7 @@ static void not_settled(void *owner, const struct err *err)
 
         note(details, "apply", "message", json_string(err->msg));
         w->row.due_ms = 0;
-        if (!work_write_row(w, "failed", details, &failed)) {
+        if (!work_change(w, PLAN_EVENT_GIVEN_UP, 0, details, &failed)) {
             work_fail(w, &failed);
             return;
         }
@@ -693,12 +698,11 @@ static void not_settled(void *owner, const struct err *err)
 void plan_settle(struct front *front, const struct plan_asked *asked)
 {
     static const struct plan_job_calls calls = {.failed = not_settled, .ended = settled};
-    static const char *const torn[] = {"applying", "undoing", NULL};
     struct plan_work *w = work_begin(front, asked);
 
     if (!w || !work_read_row(w))
         return;
-    if (is_one_of(w->row.state, torn))
+    if (plan_state_allows(w->row.state, PLAN_ACT_SETTLE))
         (void)work_start(w, PLAN_RECOVER, json_object(), &calls);
     else
         work_end(w, 200, NULL, NULL, "%s", "");

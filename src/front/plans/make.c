@@ -44,18 +44,18 @@ static json_t *made_json(const struct plan_work *w, const json_t *details)
     return object;
 }
 
-/* Whether a person is to look at it, and until when: into the row. NULL: the policy is not read. */
-static const char *state_when_made(struct plan_work *w, struct err *err)
+/* Whether a person is to look at it; until when: into the row. False: the policy is not read. */
+static bool read_approval(struct plan_work *w, enum plan_event *ret, struct err *err)
 {
     struct plan_policy policy;
 
     if (!work_policy(w, &policy, NULL, err))
-        return NULL;
-    if (policy.approval == PLAN_APPROVAL_NONE)
-        return "closed";
+        return false;
+    *ret = policy.approval == PLAN_APPROVAL_NONE ? PLAN_EVENT_MADE : PLAN_EVENT_HELD;
     uint64_t expires = policy.expires_ms ? policy.expires_ms : PLAN_POLICY_EXPIRES_MS;
-    w->row.due_ms = wall_ms() + (int64_t)expires;
-    return "pending";
+    if (*ret == PLAN_EVENT_HELD)
+        w->row.due_ms = wall_ms() + (int64_t)expires;
+    return true;
 }
 
 static void made(void *context, const struct err *failed)
@@ -85,6 +85,7 @@ static void closed(void *owner, const struct plan_end *end)
 {
     struct plan_work *w = owner;
     json_t *answer = plan_end_json(end);
+    enum plan_event event;
     struct err err;
 
     w->job = NULL;
@@ -97,13 +98,11 @@ static void closed(void *owner, const struct plan_end *end)
         return;
     }
     json_t *details = take_answer(w, answer);
-    const char *state = state_when_made(w, &err);
     json_decref(answer);
-    json_incref(details);
-    if (!state || !work_write_row(w, state, details, &err))
-        work_fail(w, &err);
-    else
+    if (read_approval(w, &event, &err) && work_change(w, event, 0, json_incref(details), &err))
         finish(w, "plan.close", details);
+    else
+        work_fail(w, &err);
     json_decref(details);
 }
 
@@ -114,7 +113,7 @@ void plan_close(struct front *front, const struct plan_asked *asked)
 
     if (!w || !work_read_row(w))
         return;
-    if (strcmp(w->row.state, "open") != 0)
+    if (!plan_state_allows(w->row.state, PLAN_ACT_CONTINUE))
         work_end(w, 409, "conflict", NULL, "the plan is not open any more");
     else
         (void)work_start(w, PLAN_DERIVE, json_string("close"), &calls);
@@ -143,9 +142,11 @@ int plan_has_room(struct front *front, const char *workspace, const char *key,
 /* It is understood: into the store, unless others were quicker. */
 static bool add_row(struct plan_work *w, const json_t *details, struct err *err)
 {
-    w->row.state = state_when_made(w, err);
-    if (!w->row.state)
+    enum plan_event event;
+
+    if (!read_approval(w, &event, err))
         return false;
+    w->row.state = plan_state_after(PLAN_NONE, event, 0);
     w->row.details = plan_details_text(&w->arena, details);
     if (!w->row.details) {
         err_set(err, ERR_LIMIT, ENOMEM, "keep what is known of the plan");
@@ -306,7 +307,7 @@ static void discarded(void *context, const struct err *failed)
     }
     w->row.due_ms = 0;
     w->row.disk_bytes = 0;
-    if (!work_write_row(w, "discarded", NULL, &err)) {
+    if (!work_change(w, PLAN_EVENT_DISCARDED, 0, NULL, &err)) {
         work_fail(w, &err);
         return;
     }
@@ -322,12 +323,13 @@ void plan_discard(struct front *front, const struct plan_asked *asked)
 
     if (!w || !work_read_row(w))
         return;
-    if (strcmp(w->row.state, "discarded") == 0)
-        work_end(w, 409, "conflict", NULL, "the plan was discarded already");
-    else if (strcmp(w->row.state, "applying") == 0 || strcmp(w->row.state, "undoing") == 0)
-        work_end(w, 409, "conflict", NULL, "the plan is being carried out");
+    if (plan_state_allows(w->row.state, PLAN_ACT_DISCARD))
+        work_record(w, "plan.discard", "ok",
+                    json_pack("{s:s}", "state", plan_state_name(w->row.state)), discarded);
     else
-        work_record(w, "plan.discard", "ok", json_pack("{s:s}", "state", w->row.state), discarded);
+        work_end(w, 409, "conflict", NULL, "%s",
+                 w->row.state == PLAN_DISCARDED ? "the plan was discarded already"
+                                                : "the plan is being carried out");
 }
 
 /* --- with a command --- */
@@ -341,7 +343,7 @@ static void set_plan(struct job *job, const struct plan_outcome *outcome)
     arena_init(&arena, 8UL << 20);
     if (store_plan_get(job->front->store, &arena, job->plan, &row, &err) == 1) {
         json_t *details = plan_details(&row);
-        json_t *object = json_pack("{s:s, s:s}", "id", row.id, "state", row.state);
+        json_t *object = json_pack("{s:s, s:s}", "id", row.id, "state", plan_state_name(row.state));
         if (*row.hash) {
             json_t *copied = json_object_get(details, "copied_bytes");
             json_object_set_new(object, "hash", json_string(row.hash));

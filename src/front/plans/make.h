@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plans, as the front knows them: a row each, and what is under way with one.
- *
- *   open --close--> closed | pending --approve--> approved --apply--> applying --> applied
- *   submitted -----^           |--reject, time--> rejected, expired      |--> stale, failed
- *   closed | approved --apply, async--> queued --its turn--> applying
- *   applied --undo--> undoing --> undone | applied (of some paths)         any --> discarded
+/* Plans, as the front knows them: a row each, and what is under way with one. What may be done in
+ * which state, and what becomes of it, is in plan/core/state.h.
  *
  * A row is written before what it says is begun, and again when that is over: a front that dies in
  * between finds "applying" or "undoing", and asks the journal of the plan how far it went. */
@@ -14,6 +10,7 @@
 
 #include "front/core/front.h"
 #include "front/plans/process.h"
+#include "plan/core/state.h"
 #include "policy/plan_policy.h"
 
 struct job;

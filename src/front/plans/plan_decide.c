@@ -79,7 +79,7 @@ static const char *why_not(struct call *call, const struct store_plan *row, cons
 
     if (why)
         return why;
-    if (strcmp(row->state, "pending") != 0)
+    if (!plan_state_allows(row->state, PLAN_ACT_DECIDE))
         return "the plan does not wait for an approval";
     if (row->due_ms && row->due_ms <= wall_ms())
         return "the time to decide is over";
@@ -155,8 +155,8 @@ static void decided(struct call *call, struct answer *answer)
     json_object_set_new(details, "approval", approval);
     row->details = plan_details_text(&call->arena, details);
     json_decref(details);
-    const char *was = row->state;
-    row->state = d->approves ? "approved" : "rejected";
+    enum plan_state was = row->state;
+    row->state = plan_state_after(was, d->approves ? PLAN_EVENT_APPROVED : PLAN_EVENT_REJECTED, 0);
     row->due_ms = 0;
     row->updated_ms = wall_ms();
     if (!row->details || store_plan_change(call->front->store, row, was, &err) < 0) {
@@ -165,7 +165,8 @@ static void decided(struct call *call, struct answer *answer)
     }
     call->front->count.plans_refused += !d->approves;
     front_announce(call->front, d->approves ? "plan.approve" : "plan.reject", row->workspace,
-                   row->owner, json_pack("{s:s, s:s}", "plan", row->id, "state", row->state));
+                   row->owner,
+                   json_pack("{s:s, s:s}", "plan", row->id, "state", plan_state_name(row->state)));
     call_json(call, 200, plan_json(call->front, row));
 }
 
@@ -242,7 +243,7 @@ void plans_reject(struct call *call)
         refuse(call, d, why);
     else if (d->hash && strcmp(d->hash, d->row.hash) != 0)
         refuse(call, d, "the rejection names another hash than this plan's");
-    else if (strcmp(d->row.state, "pending") != 0)
+    else if (!plan_state_allows(d->row.state, PLAN_ACT_DECIDE))
         call_error(call, 409, "conflict", "the plan does not wait for a decision");
     else {
         call->context = d;

@@ -73,7 +73,7 @@ static bool add(struct call *call, const struct plan_wish *w, const char *exec, 
     struct store_plan row = {.id = w->id,
                              .workspace = call->workspace.id,
                              .owner = call->workspace.owner,
-                             .state = "open",
+                             .state = PLAN_OPEN,
                              .origin = "run",
                              .key = call->actor.key,
                              .actor = call->actor.name,
@@ -131,7 +131,7 @@ static bool go_on(struct call *call, const struct plan_wish *w, const char *exec
         call_error(call, 404, "plan_not_found", "there is no plan '%s' in this workspace", w->id);
         return false;
     }
-    if (strcmp(row.state, "open") != 0 || plan_is_busy(call->front, row.id)) {
+    if (!plan_state_allows(row.state, PLAN_ACT_CONTINUE) || plan_is_busy(call->front, row.id)) {
         call_error(call, 409, "conflict", "the plan is not open any more");
         return false;
     }
@@ -143,7 +143,7 @@ static bool go_on(struct call *call, const struct plan_wish *w, const char *exec
         call_error(call, 403, "forbidden", "a plan is continued with the key that opened it");
         return false;
     }
-    if (store_plan_change(call->front->store, &row, "open", &err) == 0)
+    if (store_plan_change(call->front->store, &row, PLAN_OPEN, &err) == 0)
         return true;
     call_fail(call, &err);
     return false;

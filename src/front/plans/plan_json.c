@@ -23,7 +23,7 @@ static void take_time(json_t *to, const char *name, const json_t *from, const ch
 static json_t *approval_json(const struct store_plan *row, const json_t *details)
 {
     const json_t *given = json_object_get(details, "approval");
-    bool pending = strcmp(row->state, "pending") == 0;
+    bool pending = row->state == PLAN_PENDING;
     json_t *object = json_pack("{s:b}", "required", pending || given != NULL);
 
     take(object, "by", given, "by");
@@ -58,7 +58,7 @@ json_t *plan_json(const struct front *front, const struct store_plan *row)
     uint64_t steps = plan_steps_done(front, row->id);
     json_t *object = json_pack(
         "{s:s, s:s, s:s, s:s, s:o, s:o, s:I, s:I, s:o, s:o, s:s, s:s}", "id", row->id, "workspace",
-        row->workspace, "state", row->state, "origin", row->origin, "hash",
+        row->workspace, "state", plan_state_name(row->state), "origin", row->origin, "hash",
         *row->hash ? json_string(row->hash) : json_null(), "operations",
         *row->hash ? json_integer(row->operations) : json_null(), "bytes", (json_int_t)row->bytes,
         "disk_bytes", (json_int_t)row->disk_bytes, "created", time_json(row->created_ms), "updated",
@@ -89,7 +89,7 @@ json_t *plan_json(const struct front *front, const struct store_plan *row)
     if (json_object_get(details, "undo"))
         json_object_set_new(object, "undo",
                             doing_json(json_object_get(details, "undo"), steps, is_busy));
-    if (strcmp(row->state, "queued") == 0 || row->attempts)
+    if (row->state == PLAN_QUEUED || row->attempts)
         json_object_set_new(object, "attempts", json_integer(row->attempts));
     json_decref(details);
     return object;

@@ -54,7 +54,7 @@ bool planned_goes_on(struct call *call, const struct plan_wish *w)
     arena_init(&arena, 8UL << 20);
     bool open = !plan_is_busy(call->front, w->id) &&
                 store_plan_get(call->front->store, &arena, w->id, &row, &err) == 1 &&
-                strcmp(row.state, "open") == 0;
+                plan_state_allows(row.state, PLAN_ACT_CONTINUE);
     arena_clear(&arena);
     return open;
 }

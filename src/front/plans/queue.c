@@ -33,7 +33,7 @@ static uint64_t trimmed_ms;
 struct due {
     char plan[PLAN_ID];
     char workspace[FRONT_ID];
-    char state[16];
+    enum plan_state state;
     char actor[FRONT_ID + 8];
     bool keep_going;
 };
@@ -52,17 +52,16 @@ static bool collect(void *context, const struct store_plan *row)
     /* One of a workspace at a time, and no more of an owner than may be worked on; those that wait
      * for it take no place of others. */
     if (work_find_in(list->front, row->workspace) ||
-        (strcmp(row->state, "pending") != 0 &&
-         plan_jobs_of(list->front, row->owner) >= PLAN_JOBS_OWN))
+        (row->state != PLAN_PENDING && plan_jobs_of(list->front, row->owner) >= PLAN_JOBS_OWN))
         return true;
     json_t *details = plan_details(row);
     const json_t *apply = json_object_get(details, "apply");
     const char *by = json_string_value(json_object_get(apply, "by"));
 
-    *due = (struct due){.keep_going = json_is_true(json_object_get(apply, "keep_going"))};
+    *due = (struct due){.state = row->state,
+                        .keep_going = json_is_true(json_object_get(apply, "keep_going"))};
     strncpy(due->plan, row->id, sizeof(due->plan) - 1);
     strncpy(due->workspace, row->workspace, sizeof(due->workspace) - 1);
-    strncpy(due->state, row->state, sizeof(due->state) - 1);
     strncpy(due->actor, by ? by : row->actor, sizeof(due->actor) - 1);
     json_decref(details);
     return ++list->n < MOST_DUE;
@@ -85,15 +84,15 @@ static void tried(void *context, const struct plan_outcome *outcome)
     arena_init(&arena, 8UL << 20);
     if (store_plan_get(front->store, &arena, t->plan, &row, &err) == 1 && row.due_ms &&
         row.due_ms <= wall_ms()) {
-        const char *was = row.state;
+        enum plan_state was = row.state;
         row.due_ms = wall_ms() + AGAIN_MS;
         row.attempts++;
-        if (strcmp(was, "queued") == 0 && row.attempts > PLAN_TRIES) {
-            row.state = "failed";
+        if (was == PLAN_QUEUED && row.attempts > PLAN_TRIES) {
+            row.state = plan_state_after(was, PLAN_EVENT_GIVEN_UP, 0);
             row.due_ms = 0;
         }
         fprintf(stderr, "level=warning event=plan_waits plan='%s' state='%s' why='%s'\n", t->plan,
-                row.state, outcome->message);
+                plan_state_name(row.state), outcome->message);
         ignore(store_plan_change(front->store, &row, was, &err) == 0); /* then the next turn */
     }
     arena_clear(&arena);
@@ -112,7 +111,7 @@ static void expired(void *context, const struct err *failed)
         return;
     }
     w->row.due_ms = 0;
-    if (!work_write_row(w, "expired", NULL, &err)) {
+    if (!work_change(w, PLAN_EVENT_EXPIRED, 0, NULL, &err)) {
         work_fail(w, &err);
         return;
     }
@@ -126,7 +125,7 @@ static void expire(struct front *front, const struct plan_asked *asked)
 
     if (!w || !work_read_row(w))
         return;
-    if (strcmp(w->row.state, "pending") == 0)
+    if (plan_state_allows(w->row.state, PLAN_ACT_DECIDE))
         work_record(w, "plan.expire", "rejected", json_pack("{s:s}", "hash", w->row.hash), expired);
     else
         work_end(w, 200, NULL, NULL, "%s", "");
@@ -142,9 +141,9 @@ static void begin(struct front *front, const struct due *due)
         return;
     t->front = front;
     memcpy(t->plan, due->plan, sizeof(t->plan));
-    if (strcmp(due->state, "queued") == 0) {
+    if (due->state == PLAN_QUEUED) {
         plan_apply(front, &asked, due->keep_going);
-    } else if (strcmp(due->state, "pending") == 0) {
+    } else if (due->state == PLAN_PENDING) {
         asked.actor = "front";
         expire(front, &asked);
     } else {
@@ -343,12 +342,15 @@ static void ask_for_unknown(struct front *front)
 
 void plans_resume(struct front *front)
 {
-    static const char *const torn[] = {"applying", "undoing"};
     struct err err;
 
-    for (size_t i = 0; i < 2; i++)
-        ignore(store_plans(front->store, NULL, torn[i], NULL, SIZE_MAX, make_due, front, &err));
-    ignore(store_plans(front->store, NULL, "open", NULL, SIZE_MAX, look_at_open, front, &err));
+    for (enum plan_state state = PLAN_NONE; state < PLAN_STATE_COUNT_; state++) {
+        if (plan_state_allows(state, PLAN_ACT_SETTLE))
+            ignore(store_plans(front->store, NULL, plan_state_name(state), NULL, SIZE_MAX, make_due,
+                               front, &err));
+    }
+    ignore(store_plans(front->store, NULL, plan_state_name(PLAN_OPEN), NULL, SIZE_MAX, look_at_open,
+                       front, &err));
     ask_for_unknown(front);
     trimmed_ms = now_ms();
     front->plan_timer.ring = tick;

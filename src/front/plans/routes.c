@@ -172,7 +172,6 @@ void plans_submit(struct call *call)
     memcpy(text, bytes, n);
     struct store_plan row = {.workspace = call->workspace.id,
                              .owner = call->workspace.owner,
-                             .state = "closed",
                              .origin = "submitted",
                              .key = call->actor.key,
                              .actor = call->actor.name,
@@ -452,7 +451,7 @@ static void look(struct call *call, enum plan_verb verb, struct looking *made, j
 /* Whether there are files of it to look at; answered otherwise. */
 static bool has_files(struct call *call, const struct store_plan *row)
 {
-    bool dropped = row->dropped || strcmp(row->state, "discarded") == 0;
+    bool dropped = row->dropped || row->state == PLAN_DISCARDED;
 
     if (refuse_deleted(call))
         return false;

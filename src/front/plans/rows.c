@@ -33,7 +33,7 @@ static int read_plan(struct query *q, struct arena *arena, struct store_plan *re
         .id = query_column_text(q, 0, arena),
         .workspace = query_column_text(q, 1, arena),
         .owner = query_column_text(q, 2, arena),
-        .state = query_column_text(q, 3, arena),
+        .state = plan_state_from_name(query_column_text(q, 3, arena)),
         .origin = query_column_text(q, 4, arena),
         .key = query_column_text(q, 5, arena),
         .actor = query_column_text(q, 6, arena),
@@ -64,8 +64,9 @@ int store_plan_add(struct store *store, const struct store_plan *p, struct err *
     scoped_query struct query q = query_on(store, QUERY_PLAN_ADD,
                                            "INSERT INTO plans (" COLUMNS
                                            ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
-    const char *const texts[] = {p->id,    p->workspace, p->owner, p->state, p->origin, p->key,
-                                 p->actor, p->principal, p->exec,  p->hash,  p->details};
+    const char *const texts[] = {p->id,     p->workspace, p->owner,  plan_state_name(p->state),
+                                 p->origin, p->key,       p->actor,  p->principal,
+                                 p->exec,   p->hash,      p->details};
     const int64_t numbers[] = {kept(p),       p->operations, p->bytes,
                                p->disk_bytes, p->created_ms, p->updated_ms,
                                p->due_ms,     p->attempts,   p->dropped};
@@ -102,7 +103,7 @@ int store_plan_shared(struct store *store, struct arena *arena, const char *work
     return rc > 0 ? read_plan(&q, arena, ret, err) : rc;
 }
 
-int store_plan_change(struct store *store, const struct store_plan *p, const char *was,
+int store_plan_change(struct store *store, const struct store_plan *p, enum plan_state was,
                       struct err *err)
 {
     int changed = 0;
@@ -112,7 +113,7 @@ int store_plan_change(struct store *store, const struct store_plan *p, const cha
         " operations = ?, bytes = ?, disk_bytes = ?, updated_ms = ?, due_ms = ?, attempts = ?"
         " WHERE id = ? AND state = ?");
 
-    query_text(&q, p->state);
+    query_text(&q, plan_state_name(p->state));
     query_text(&q, p->exec);
     query_text(&q, p->hash);
     query_text(&q, p->details);
@@ -124,10 +125,12 @@ int store_plan_change(struct store *store, const struct store_plan *p, const cha
     query_number(&q, p->due_ms);
     query_number(&q, p->attempts);
     query_text(&q, p->id);
-    query_text(&q, was);
+    query_text(&q, plan_state_name(was));
     if (query_run(&q, &changed, err) < 0)
         return -1;
-    return changed ? 0 : err_set(err, ERR_CONFLICT, 0, "the plan is not '%s' any more", was);
+    return changed ? 0
+                   : err_set(err, ERR_CONFLICT, 0, "the plan is not '%s' any more",
+                             plan_state_name(was));
 }
 
 int store_plan_remove(struct store *store, const char *id, struct err *err)

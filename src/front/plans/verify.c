@@ -150,7 +150,7 @@ static void verified(void *owner, const struct plan_end *end)
     json_object_set_new(details, "findings", plan_shortened(findings));
     json_object_set_new(details, "findings_count", json_integer(n));
     json_object_set_new(details, "verified_ms", json_integer(wall_ms()));
-    if (!work_write_row(w, w->row.state, details, &err)) {
+    if (!work_keep(w, details, &err)) {
         json_decref(answer);
         give_up(w);
         work_fail(w, &err);
@@ -200,7 +200,7 @@ void plan_verify(struct front *front, const struct plan_asked *asked)
         return;
     if (!*w->row.hash)
         work_end(w, 409, "plan_open", NULL, "the plan is open; close it first");
-    else if (strcmp(w->row.state, "discarded") == 0)
+    else if (!plan_state_allows(w->row.state, PLAN_ACT_LOOK))
         work_end(w, 409, "conflict", NULL, "the plan was discarded");
     else
         work_verify(w, tell);

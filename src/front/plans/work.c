@@ -59,11 +59,11 @@ static void free_work(struct plan_work *w)
 
 /* It was at work when somebody wanted it out of the queue. */
 static void tell_canceller(struct front *front, const struct plan_canceller *c, const char *plan,
-                           const char *state)
+                           enum plan_state state)
 {
     struct plan_outcome outcome = {.status = 200, .message = ""};
 
-    if (strcmp(state, "queued") == 0) { /* it came to nothing, and would be tried again */
+    if (state == PLAN_QUEUED) { /* it came to nothing, and would be tried again */
         plan_cancel(front, &(struct plan_asked){.plan = plan,
                                                 .actor = c->actor,
                                                 .request = c->request,
@@ -71,7 +71,7 @@ static void tell_canceller(struct front *front, const struct plan_canceller *c, 
                                                 .context = c->context});
         return;
     }
-    if (strcmp(state, "applied") == 0 || strcmp(state, "applying") == 0)
+    if (state == PLAN_APPLIED || state == PLAN_APPLYING)
         outcome = (struct plan_outcome){
             .status = 409,
             .code = "conflict",
@@ -88,16 +88,14 @@ void work_end(struct plan_work *w, int status, const char *code, json_t *details
     plan_done *done = w->done;
     void *context = w->context;
     struct plan_canceller canceller = w->canceller;
+    enum plan_state state = w->row.state;
     char plan[PLAN_ID];
-    char state[16] = "";
     va_list args;
 
     va_start(args, format);
     vsnprintf(outcome.message, sizeof(outcome.message), format, args);
     va_end(args);
     memcpy(plan, w->plan, sizeof(plan));
-    if (w->row.state)
-        strncpy(state, w->row.state, sizeof(state) - 1);
     free_work(w);
     if (done)
         done(context, &outcome);
@@ -243,7 +241,7 @@ const char *plan_details_text(struct arena *arena, const json_t *details)
     return copy;
 }
 
-bool work_write_row(struct plan_work *w, const char *state, json_t *details, struct err *err)
+static bool write_row(struct plan_work *w, enum plan_state state, json_t *details, struct err *err)
 {
     struct store_plan row = w->row;
 
@@ -260,6 +258,23 @@ bool work_write_row(struct plan_work *w, const char *state, json_t *details, str
         return false;
     w->row = row;
     return true;
+}
+
+bool work_keep(struct plan_work *w, json_t *details, struct err *err)
+{
+    return write_row(w, w->row.state, details, err);
+}
+
+bool work_change(struct plan_work *w, enum plan_event event, uint64_t in_force, json_t *details,
+                 struct err *err)
+{
+    enum plan_state next = plan_state_after(w->row.state, event, in_force);
+
+    if (next != PLAN_NONE)
+        return write_row(w, next, details, err);
+    json_decref(details);
+    err_set(err, ERR_CONFLICT, 0, "the plan is %s", plan_state_name(w->row.state));
+    return false;
 }
 
 bool work_start(struct plan_work *w, enum plan_verb verb, json_t *job,
@@ -300,7 +315,8 @@ void work_record(struct plan_work *w, const char *operation, const char *result,
 void work_announce(const struct plan_work *w, const char *what)
 {
     front_announce(w->front, what, w->workspace, w->row.owner ? w->row.owner : "",
-                   json_pack("{s:s, s:s, s:s}", "plan", w->plan, "state", w->row.state, "hash",
+                   json_pack("{s:s, s:s, s:s}", "plan", w->plan, "state",
+                             plan_state_name(w->row.state), "hash",
                              w->row.hash ? w->row.hash : ""));
 }
 

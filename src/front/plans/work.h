@@ -60,8 +60,12 @@ void work_fail(struct plan_work *work, const struct err *err);
 void work_fail_answer(struct plan_work *work, const struct plan_end *end, json_t *answer);
 /* Its row again; false: told that it is gone. */
 bool work_read_row(struct plan_work *work);
-/* Its row becomes this; takes the details (NULL: as they were). False: told. */
-bool work_write_row(struct plan_work *work, const char *state, json_t *details, struct err *err);
+/* The event happens to it, and its row is written, with what else was set there. Takes the details
+ * (NULL: as they were). False: `err` says why not. */
+bool work_change(struct plan_work *work, enum plan_event event, uint64_t in_force, json_t *details,
+                 struct err *err);
+/* The same, where the state stays what it is. */
+bool work_keep(struct plan_work *work, json_t *details, struct err *err);
 /* Starts a job. Takes the object; false: told. */
 bool work_start(struct plan_work *work, enum plan_verb verb, json_t *job,
                 const struct plan_job_calls *calls);

@@ -13,6 +13,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "plan/core/state.h"
 
 struct store;
 
@@ -101,12 +102,12 @@ struct store_port {
     int64_t created_ms;
 };
 
-/* A plan; its files are the broker's. See front/plans/make.h for its states. */
+/* A plan; its files are the broker's. */
 struct store_plan {
     const char *id;
     const char *workspace;
     const char *owner; /* of the workspace */
-    const char *state;
+    enum plan_state state;
     const char *origin;    /* "run", "submitted" */
     const char *key;       /* id of the key that made it, "": the admin key or the socket */
     const char *actor;     /* who that is in the record */
@@ -237,7 +238,7 @@ int store_plan_get(struct store *store, struct arena *arena, const char *id, str
 int store_plan_shared(struct store *store, struct arena *arena, const char *workspace,
                       const char *key, struct store_plan *ret, struct err *err);
 /* Writes all that can change of it, if its state was `was`. ERR_CONFLICT: it was not. */
-int store_plan_change(struct store *store, const struct store_plan *plan, const char *was,
+int store_plan_change(struct store *store, const struct store_plan *plan, enum plan_state was,
                       struct err *err);
 int store_plan_remove(struct store *store, const char *id, struct err *err);
 /* Newest first; workspace NULL: all; state NULL: any. `before`: an id, or NULL for the newest. */

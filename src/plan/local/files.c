@@ -192,9 +192,20 @@ int plan_write_state(int place, const json_t *state, struct err *err)
     return 0;
 }
 
-int plan_set_state(int place, json_t *state, const char *word, struct err *err)
+enum plan_state plan_state_of(const json_t *state)
 {
-    if (json_object_set_new(state, "state", json_string(word)) < 0)
+    return plan_state_from_name(json_string_value(json_object_get(state, "state")));
+}
+
+int plan_change_state(int place, json_t *state, enum plan_event event, uint64_t in_force,
+                      struct err *err)
+{
+    enum plan_state next = plan_state_after(plan_state_of(state), event, in_force);
+
+    if (next == PLAN_NONE)
+        return err_set(err, ERR_CONFLICT, 0, "the plan is %s",
+                       plan_state_name(plan_state_of(state)));
+    if (json_object_set_new(state, "state", json_string(plan_state_name(next))) < 0)
         return err_set(err, ERR_LIMIT, 0, "no memory for the state of the plan");
     return plan_write_state(place, state, err);
 }

@@ -12,6 +12,7 @@
 #include <stdbool.h>
 
 #include "base/err.h"
+#include "plan/core/state.h"
 
 enum {
     PLAN_ID_SIZE = 28, /* 'p', 26 digits, NUL */
@@ -50,5 +51,9 @@ int plan_lock_layer(int place, const char *id, struct err *err);
 json_t *plan_read_state(int place);
 /* Whole or not at all, and on the disk. */
 int plan_write_state(int place, const json_t *state, struct err *err);
-int plan_set_state(int place, json_t *state, const char *word, struct err *err);
+/* What it says; PLAN_NONE: nothing that is known. */
+enum plan_state plan_state_of(const json_t *state);
+/* The event happens to it (plan_state_after), and what it says now is written. */
+int plan_change_state(int place, json_t *state, enum plan_event event, uint64_t in_force,
+                      struct err *err);
 json_t *plan_time_now(void);
