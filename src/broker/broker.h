@@ -468,8 +468,8 @@ enum lock_use {
 /* 0, or -1 with EBUSY: somebody else has it. From now on nothing new is begun in it. */
 int lock_take(struct broker *broker, const char *workspace, enum lock_use use, const void *holder,
               struct err *err);
-/* From whoever has it to another; nothing happens when nobody does. */
-void lock_pass(struct broker *broker, const char *workspace, const void *holder);
+/* Nothing happens when `from` does not have it. */
+void lock_pass(struct broker *broker, const char *workspace, const void *from, const void *to);
 /* What waited goes on. Nothing happens for one that does not have it. */
 void lock_release(struct broker *broker, const char *workspace, const void *holder);
 bool lock_is_held(const struct broker *broker, const char *workspace);

@@ -8,7 +8,8 @@
  * Who changes the tree has the workspace alone (tree_locks.c). When such a process does not end
  * well, or the daemon before this one was killed with it, another one takes back what was half done
  * before anybody else may use the tree. That is tried until it succeeds, ever more seldom, or until
- * the plan's directory is gone: then the tree is left as it is. */
+ * the plan's directory is gone: then the tree is left as it is. A front that asks what a plan has
+ * come to (PLAN_RECOVER) waits for that, and has the workspace next. */
 #include "broker/plans.h"
 
 #include <errno.h>
@@ -106,16 +107,20 @@ static void unlink_job(struct plan_job *job)
     job->broker->plan_job_count--;
 }
 
-/* Another plan of the workspace that is to be taken back has it next, and nobody in between. */
+/* Another plan of the workspace that is to be taken back has it next, then a front that asks what
+ * became of one, and nobody in between. */
 static void let_go(struct plan_job *job)
 {
     struct broker *b = job->broker;
-    const struct plan_job *other = b->plan_jobs;
+    const struct plan_job *next = NULL;
 
-    while (other && (other->tag || strcmp(other->at.workspace, job->at.workspace) != 0))
-        other = other->next;
-    if (other)
-        lock_pass(b, job->at.workspace, other);
+    for (const struct plan_job *other = b->plan_jobs; other; other = other->next) {
+        if (other->verb == &verbs[PLAN_RECOVER] && (!next || !other->tag) &&
+            strcmp(other->at.workspace, job->at.workspace) == 0)
+            next = other;
+    }
+    if (next)
+        lock_pass(b, job->at.workspace, job, next);
     else
         lock_release(b, job->at.workspace, job);
 }
@@ -542,6 +547,9 @@ static int check_free(struct plan_job *job, struct err *err)
     char path[sizeof(b->settings.state) + 256];
     struct err unused;
 
+    /* Our own have it, or get it from the one that has. */
+    if (job->verb->alone && job->tag && lock_take(b, job->at.workspace, LOCK_PLAN, job, err) < 0)
+        return job->verb == &verbs[PLAN_RECOVER] && err->os_errno == EBUSY ? 1 : -1;
     if (is_taken(job))
         return 1;
     if (job->verb->alone)
@@ -649,10 +657,7 @@ void plan_request(struct broker *b, uint64_t tag, const struct plan_message *m)
         link_send_error(b, tag, &err);
         return;
     }
-    if (job->verb->alone && lock_take(b, job->at.workspace, LOCK_PLAN, job, &err) < 0)
-        fail(job, &err);
-    else
-        try_begin(job);
+    try_begin(job);
 }
 
 int plan_recover(struct broker *b, const struct plan_place *at, struct err *err)

@@ -122,12 +122,12 @@ int lock_take(struct broker *b, const char *workspace, enum lock_use use, const 
     return 0;
 }
 
-void lock_pass(struct broker *b, const char *workspace, const void *holder)
+void lock_pass(struct broker *b, const char *workspace, const void *from, const void *to)
 {
     struct tree_lock *lock = find(b, workspace);
 
-    if (lock)
-        lock->holder = holder;
+    if (lock && lock->holder == from)
+        lock->holder = to;
 }
 
 void lock_release(struct broker *b, const char *workspace, const void *holder)

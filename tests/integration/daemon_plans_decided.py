@@ -15,7 +15,7 @@ import unittest
 import unittest.mock
 
 import daemontest
-from carreltest import PATIENCE, TMP, CarrelTest, mount, umount
+from carreltest import PATIENCE, TMP, CarrelTest, mount, umount, write
 from daemonplantest import PlanTest
 from daemontest import Daemon
 
@@ -388,6 +388,8 @@ int main(int argc, char **argv)
     int status, lies = argc > 1 && (!strcmp(argv[1], "apply") || !strcmp(argv[1], "undo"));
     if (argc > 1 && !strcmp(argv[1], "show"))
         pause();
+    while (argc > 1 && !strcmp(argv[1], "recover") && access(HOLD, F_OK) == 0)
+        usleep(20000);
     pid_t child = lies ? fork() : 0;
     if (child == 0) {
         int sink = lies ? open("/dev/null", O_WRONLY) : -1;
@@ -410,7 +412,7 @@ int main(int argc, char **argv)
             if name.startswith("carrel") and os.access(f"{above}/{name}", os.X_OK) and os.path.isfile(f"{above}/{name}"):
                 shutil.copy(f"{above}/{name}", f"{place}/{name}")
         os.rename(f"{place}/carrel-plan", f"{place}/real")
-        done = subprocess.run(["cc", "-O1", f'-DREAL="{place}/real"', "-xc", "-", "-o", f"{place}/carrel-plan"],
+        done = subprocess.run(["cc", "-O1", f'-DREAL="{place}/real"', f'-DHOLD="{self.dir}/hold"', "-xc", "-", "-o", f"{place}/carrel-plan"],
                               input=self.LIAR.encode(), capture_output=True, check=False)
         self.assertEqual(0, done.returncode, done.stderr)
         for at in (TMP, self.dir):
@@ -475,6 +477,26 @@ int main(int argc, char **argv)
                 self.assertEqual((200, state), (answer.status, answer.json.get("state")), answer.bytes)
                 self.assertEqual(there, os.path.exists(f"{root}/a"))
                 self.assertTrue(answer.json[verb]["interrupted"])
+        finally:
+            daemon.stop()
+
+    def test_who_asks_hears_of_it_after_what_was_left_is_dealt_with(self):
+        with unittest.mock.patch.object(daemontest, "CARREL", self.programs()):
+            daemon = Daemon(self.path("s"))
+        try:
+            ws = daemon.post("/v1/workspaces", {}).json["id"]
+            made = daemon.post(f"/v1/workspaces/{ws}/plans", [{"op": "create", "path": "a", "content": "1"}]).json
+            one = f"/v1/workspaces/{ws}/plans/{made['id']}"
+            write(self.path("hold"), "")
+            asking = daemontest.Connection(daemon.socket)
+            asking.request("POST", f"{one}/apply", "{}")
+            time.sleep(12)  # the broker is at it
+            self.assertEqual("applying", daemon.get(one).json["state"])
+            os.unlink(self.path("hold"))
+            answer = daemontest.Answer(asking.getresponse())
+            asking.close()
+            self.assertEqual((200, "applied"), (answer.status, answer.json.get("state")), answer.bytes)
+            self.assertTrue(answer.json["apply"]["interrupted"])
         finally:
             daemon.stop()
 

@@ -11,8 +11,6 @@
 enum {
     FIRST_PAUSE_MS = 500,
     LONGEST_PAUSE_MS = 60000,
-    ASK_AGAIN_MS = 100, /* while the broker sees to what was left */
-    MOST_ASKED = 100,
     SETTLE_MS = 5000, /* a row that says "applying" and is not worked on is looked at */
 };
 
@@ -133,15 +131,16 @@ static void look_soon(struct plan_work *w)
 
 /* --- what an end that was not good means --- */
 
-/* It failed, or nobody can read what it said: its journal knows whether the tree was changed. Takes
- * the answer; the caller is told when that is known. */
+/* It failed, or nobody can read what it said: its journal knows whether the tree was changed. The
+ * broker answers once it has dealt with what was left. Takes the answer; the caller is told when
+ * that is known. */
 static void ask_journal(struct plan_work *w, const struct plan_end *end, json_t *answer,
                         const struct plan_job_calls *calls)
 {
     w->failure = answer;
     snprintf(w->failure_why, sizeof(w->failure_why), "%s", end->why);
-    w->asking = calls;
     if (end->status != PLAN_KILLED) {
+        w->asks_journal = true;
         (void)work_start(w, PLAN_RECOVER, json_object(), calls);
         return;
     }
@@ -167,24 +166,13 @@ static void not_told(struct plan_work *w)
     work_fail_answer(w, &end, take_failure(w));
 }
 
-static void ask_again(struct timer *timer)
-{
-    struct plan_work *w =
-        (struct plan_work *)(void *)((char *)timer - offsetof(struct plan_work, ask_again));
-
-    (void)work_start(w, PLAN_RECOVER, json_object(), w->asking);
-}
-
 static void journal_failed(void *owner, const struct err *err)
 {
     struct plan_work *w = owner;
-    bool busy = err->code == ERR_CONFLICT && err->os_errno == EBUSY;
 
+    (void)err; /* what is told went wrong first */
     w->job = NULL;
-    w->ask_again.ring = ask_again;
-    if (!busy || ++w->asked > MOST_ASKED ||
-        timer_set(w->front->events, &w->ask_again, now_ms() + ASK_AGAIN_MS) < 0)
-        not_told(w); /* what went wrong first */
+    not_told(w);
 }
 
 static uint64_t in_force_of(const json_t *answer)
@@ -510,7 +498,7 @@ static void cancel_at_work(struct plan_work *w, const struct plan_asked *asked)
     w->canceller.context = asked->context;
     strncpy(w->canceller.actor, asked->actor, sizeof(w->canceller.actor) - 1);
     strncpy(w->canceller.request, asked->request, sizeof(w->canceller.request) - 1);
-    if (w->job && !w->verifying)
+    if (w->job && !w->verifying && !w->asks_journal)
         plan_job_cancel(w->job);
 }
 

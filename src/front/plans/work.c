@@ -51,7 +51,6 @@ static void free_work(struct plan_work *w)
         *at = w->next;
     free(w->verifying);
     json_decref(w->options);
-    timer_stop(w->front->events, &w->ask_again);
     json_decref(w->failure);
     arena_clear(&w->arena);
     free(w);

@@ -36,10 +36,8 @@ struct plan_work {
     json_t *options; /* of apply and undo */
     json_t *failure; /* what carrel-plan answered, while its journal is asked what that means */
     char failure_why[32];
-    const struct plan_job_calls *asking; /* the journal: what is done with its answer */
-    struct timer ask_again;
-    unsigned asked;
     struct verifying *verifying;
+    bool asks_journal; /* the job does: that is not called off */
     bool from_queue;
     bool cancelled;
     struct plan_canceller canceller; /* done NULL: nobody */
