@@ -6,25 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum err_said err_said_of(const char *code)
-{
-    static const struct {
-        const char *code;
-        enum err_said said;
-    } known[] = {
-
-#define X(name, code) {code, SAID_##name},
-#include "base/errors.def"
-#undef X
-    };
-
-    for (unsigned i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
-        if (strcmp(known[i].code, code) == 0)
-            return known[i].said;
-    }
-    return SAID_NOTHING;
-}
-
 int err_set(struct err *err, enum err_code code, int os_errno, const char *format, ...)
 {
     va_list args;

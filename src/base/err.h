@@ -18,12 +18,14 @@ enum err_code {
     ERR_CODE_COUNT_,
 };
 
-/* The code of the answer that said so, for callers that decide by it: errors.def. */
+/* The code of the answer that said so, for callers that decide by it: errors.def, base/answers.h.
+ */
 enum err_said {
     SAID_NOTHING, /* there was no answer, or nobody decides by its code */
-#define X(name, code) SAID_##name,
+#define X(name, code, status, plan) SAID_##name,
 #include "base/errors.def"
 #undef X
+    SAID_COUNT_,
 };
 
 struct err {
@@ -35,8 +37,6 @@ struct err {
 
 _Static_assert(sizeof(struct err) <= PIPE_BUF, "written to a pipe in one piece");
 
-/* By its code; SAID_NOTHING for one that is not in the list. */
-enum err_said err_said_of(const char *code);
 /* Both return -1, so that `return err_set(...)` reads well. */
 int err_set(struct err *err, enum err_code code, int os_errno, const char *format, ...)
     __attribute__((format(printf, 4, 5)));

@@ -7,12 +7,52 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/answers.h"
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/near.h"
 
 /* --- err --- */
+
+TEST(each_code_of_an_answer_is_there_once_with_a_status_of_an_error)
+{
+    CHECK(err_answer(SAID_NOTHING)->code == NULL && err_answer(SAID_NOTHING)->status == 500);
+    for (unsigned i = SAID_NOTHING + 1; i < SAID_COUNT_; i++) {
+        const struct err_answer *answer = err_answer((enum err_said)i);
+        CHECK_FOR(answer->code, answer->status >= 400 && answer->status < 600);
+        CHECK_FOR(answer->code, err_said_of(answer->code) == (enum err_said)i);
+    }
+    return 0;
+}
+
+TEST(what_carrel_plan_says_means_the_error_that_it_had)
+{
+    static const struct {
+        enum err_code code;
+        const char *says;
+    } rows[] = {
+        {ERR_NONE, "io_error"},
+        {ERR_INVALID, "plan_invalid"},
+        {ERR_DENIED, "plan_refused"},
+        {ERR_LIMIT, "plan_limit"},
+        {ERR_NOT_FOUND, "plan_not_found"},
+        {ERR_CONFLICT, "plan_conflict"},
+        {ERR_KERNEL, "unsupported"},
+        {ERR_IO, "io_error"},
+    };
+
+    for (size_t i = 0; i < LENGTH(rows); i++) {
+        const struct err_answer *answer = err_answer(err_said_by_plan(rows[i].code));
+        CHECK_FOR(rows[i].says, strcmp(answer->code, rows[i].says) == 0);
+        CHECK_FOR(rows[i].says, rows[i].code == ERR_NONE || answer->plan == rows[i].code);
+    }
+    CHECK(LENGTH(rows) == ERR_CODE_COUNT_);
+    CHECK(err_answer(SAID_DISK_FULL)->plan == ERR_IO);
+    CHECK(err_answer(SAID_PLAN_STALE)->plan == ERR_CONFLICT);
+    CHECK(err_answer(SAID_FORBIDDEN)->plan == ERR_NONE);
+    return 0;
+}
 
 TEST(codes_of_answers_are_told_apart_whole)
 {
@@ -22,7 +62,7 @@ TEST(codes_of_answers_are_told_apart_whole)
     CHECK(err_said_of("file_not_found") == SAID_FILE_NOT_FOUND);
     CHECK(err_said_of("reserved") == SAID_RESERVED);
     CHECK(err_said_of("not_foun") == SAID_NOTHING && err_said_of("not_found ") == SAID_NOTHING);
-    CHECK(err_said_of("") == SAID_NOTHING);
+    CHECK(err_said_of("") == SAID_NOTHING && err_said_of(NULL) == SAID_NOTHING);
     CHECK(err_set(&err, ERR_IO, 0, "(not_found)") < 0 && err.said == SAID_NOTHING);
     err.said = SAID_READ_ONLY;
     CHECK(err_wrap(&err, "more") < 0 && err.said == SAID_READ_ONLY);

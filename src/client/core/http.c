@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/answers.h"
 #include "client/core/text.h"
 
 enum {

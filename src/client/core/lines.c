@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/answers.h"
 #include "cli/cli.h"
 #include "client/core/client.h"
 
@@ -35,10 +36,7 @@ int lines_check(const char *line, size_t n, struct err *err)
         return 0;
     json_t *object = json_loadb(line, n, 0, NULL);
     const char *code = client_text(json_object_get(object, "error"), "code");
-    long status = !code                               ? 500
-                  : strcmp(code, "unauthorized") == 0 ? 401
-                  : strcmp(code, "not_found") == 0    ? 404
-                                                      : 429;
+    int status = err_answer(err_said_of(code))->status;
     json_decref(object);
     (void)http_explain(status, line, n, &said);
     return err_set(err, said.code, 0, "the daemon ended the stream: %.220s", said.msg);

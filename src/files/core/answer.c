@@ -8,6 +8,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "base/answers.h"
 #include "files/core/call.h"
 
 enum {
@@ -16,41 +17,40 @@ enum {
 
 static const struct kind {
     int error;
-    unsigned status;
-    const char *code;
+    enum err_said said;
     const char *words;
 } kinds[] = {
-    {ENOENT, 404, "file_not_found", "there is no such file"},
-    {EACCES, 403, "permission_denied", "its permissions do not allow that"},
-    {EPERM, 403, "permission_denied", "that is not allowed"},
-    {EISDIR, 409, "is_directory", "it is a directory"},
-    {ENOTDIR, 409, "not_a_directory", "it, or a part of its path, is not a directory"},
-    {ENAMETOOLONG, 400, "invalid_path", "a name in it is longer than 255 bytes"},
-    {EINVAL, 400, "invalid_path", "that cannot be done with this path"},
-    {ELOOP, 400, "invalid_path", "its symbolic links lead nowhere"},
-    {EEXIST, 409, "already_exists", "there is one already"},
-    {ENOTEMPTY, 409, "not_empty", "the directory is not empty"},
-    {ENXIO, 409, "not_a_file", "it is a pipe, a socket or a device"},
-    {ENOSPC, 507, "disk_full", "the disk is full"},
-    {EDQUOT, 507, "disk_full",
+    {ENOENT, SAID_FILE_NOT_FOUND, "there is no such file"},
+    {EACCES, SAID_PERMISSION_DENIED, "its permissions do not allow that"},
+    {EPERM, SAID_PERMISSION_DENIED, "that is not allowed"},
+    {EISDIR, SAID_IS_DIRECTORY, "it is a directory"},
+    {ENOTDIR, SAID_NOT_A_DIRECTORY, "it, or a part of its path, is not a directory"},
+    {ENAMETOOLONG, SAID_INVALID_PATH, "a name in it is longer than 255 bytes"},
+    {EINVAL, SAID_INVALID_PATH, "that cannot be done with this path"},
+    {ELOOP, SAID_INVALID_PATH, "its symbolic links lead nowhere"},
+    {EEXIST, SAID_ALREADY_EXISTS, "there is one already"},
+    {ENOTEMPTY, SAID_NOT_EMPTY, "the directory is not empty"},
+    {ENXIO, SAID_NOT_A_FILE, "it is a pipe, a socket or a device"},
+    {ENOSPC, SAID_DISK_FULL, "the disk is full"},
+    {EDQUOT, SAID_DISK_FULL,
      "the limit on the workspace's disk, or its quota, is used up; delete something"},
-    {EROFS, 403, "read_only", "it is on something that is mounted read-only"},
-    {EBUSY, 409, "reserved", "the name is one that Carrel provides itself"},
-    {EAGAIN, 423, "locked", "a program inside holds a lease on it"},
-    {EFBIG, 413, "too_large", "it is larger than a file may be"},
-    {ETXTBSY, 409, "busy", "it is a program that runs"},
-    {EXDEV, 409, "cross_device", "the two are on different mounts"},
-    {EMLINK, 409, "too_many_links", "it has too many names"},
-    {ENOMEM, 503, "unavailable", "there is no memory for that"},
-    {EMFILE, 503, "unavailable", "too many files are open"},
-    {EPIPE, 400, "incomplete_body", "the body was broken off before its end"},
-    {ECANCELED, 412, "precondition_failed", "it is not as If-Match or If-None-Match want it"},
-    {ESTALE, 409, "changed", "it was moved or replaced while this went on"},
+    {EROFS, SAID_READ_ONLY, "it is on something that is mounted read-only"},
+    {EBUSY, SAID_RESERVED, "the name is one that Carrel provides itself"},
+    {EAGAIN, SAID_LOCKED, "a program inside holds a lease on it"},
+    {EFBIG, SAID_TOO_LARGE, "it is larger than a file may be"},
+    {ETXTBSY, SAID_BUSY, "it is a program that runs"},
+    {EXDEV, SAID_CROSS_DEVICE, "the two are on different mounts"},
+    {EMLINK, SAID_TOO_MANY_LINKS, "it has too many names"},
+    {ENOMEM, SAID_UNAVAILABLE, "there is no memory for that"},
+    {EMFILE, SAID_UNAVAILABLE, "too many files are open"},
+    {EPIPE, SAID_INCOMPLETE_BODY, "the body was broken off before its end"},
+    {ECANCELED, SAID_PRECONDITION_FAILED, "it is not as If-Match or If-None-Match want it"},
+    {ESTALE, SAID_CHANGED, "it was moved or replaced while this went on"},
 };
 
 static const struct kind *kind_of(int error)
 {
-    static const struct kind other = {0, 500, "io_error", "reading or writing it failed"};
+    static const struct kind other = {0, SAID_IO_ERROR, "reading or writing it failed"};
 
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
         if (kinds[i].error == error)
@@ -65,7 +65,7 @@ const char *files_error_code(int error, const char **ret_words)
 
     if (ret_words)
         *ret_words = kind->words;
-    return kind->code;
+    return err_answer(kind->said)->code;
 }
 
 /* --- the stream --- */
@@ -230,8 +230,9 @@ static void send_error(struct files_call *call, unsigned status, const char *cod
 void answer_errno(struct files_call *call, int error, const char *path)
 {
     const struct kind *kind = kind_of(error < 0 ? -error : error);
+    const struct err_answer *answer = err_answer(kind->said);
 
-    send_error(call, kind->status, kind->code, kind->words, path);
+    send_error(call, (unsigned)answer->status, answer->code, kind->words, path);
 }
 
 void answer_error(struct files_call *call, unsigned status, const char *code, const char *format,

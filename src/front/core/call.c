@@ -8,6 +8,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/answers.h"
 #include "front/core/planned.h"
 #include "front/core/record_text.h"
 #include "front/core/router.h"
@@ -177,38 +178,36 @@ void call_chores(struct call *call)
                (uintmax_t)call->front->settings->owner_chores, call->workspace.owner);
 }
 
-void call_fail(struct call *call, const struct err *err)
+enum err_said failure_said(const struct err *err, char *text, size_t size)
 {
-    static const struct {
-        int status;
-        const char *code;
-    } table[ERR_CODE_COUNT_] = {
-        [ERR_NONE] = {500, "internal"},       [ERR_INVALID] = {400, "invalid_request"},
-        [ERR_DENIED] = {403, "forbidden"},    [ERR_LIMIT] = {429, "quota_exceeded"},
-        [ERR_NOT_FOUND] = {404, "not_found"}, [ERR_CONFLICT] = {409, "conflict"},
-        [ERR_KERNEL] = {501, "unsupported"},  [ERR_IO] = {500, "internal"},
+    static const enum err_said table[ERR_CODE_COUNT_] = {
+        [ERR_NONE] = SAID_INTERNAL,       [ERR_INVALID] = SAID_INVALID_REQUEST,
+        [ERR_DENIED] = SAID_FORBIDDEN,    [ERR_LIMIT] = SAID_QUOTA_EXCEEDED,
+        [ERR_NOT_FOUND] = SAID_NOT_FOUND, [ERR_CONFLICT] = SAID_CONFLICT,
+        [ERR_KERNEL] = SAID_UNSUPPORTED,  [ERR_IO] = SAID_INTERNAL,
     };
-
-    char text[512];
     struct err said = *err;
-    enum err_code code = (unsigned)err->code < ERR_CODE_COUNT_ ? err->code : ERR_IO;
     bool full =
         err->os_errno == ENOSPC || err->os_errno == EDQUOT || err->os_errno == EFBIG; /* ulimit */
-
     bool busy = err->code == ERR_CONFLICT && err->os_errno == EBUSY;
     bool late = err->code == ERR_LIMIT && err->os_errno == ETIMEDOUT;
+
     if (busy || late)
         said.os_errno = 0; /* our own word, not the system's */
-    err_text(&said, text, sizeof(text));
-    call_error(call,
-               full   ? 507
-               : late ? 503
-                      : table[code].status,
-               full   ? "disk_full"
-               : busy ? "workspace_busy"
-               : late ? "unavailable"
-                      : table[code].code,
-               "%s", text);
+    err_text(&said, text, size);
+    return full                                    ? SAID_DISK_FULL
+           : busy                                  ? SAID_WORKSPACE_BUSY
+           : late                                  ? SAID_UNAVAILABLE
+           : (unsigned)err->code < ERR_CODE_COUNT_ ? table[err->code]
+                                                   : SAID_INTERNAL;
+}
+
+void call_fail(struct call *call, const struct err *err)
+{
+    char text[512];
+    const struct err_answer *answer = err_answer(failure_said(err, text, sizeof(text)));
+
+    call_error(call, answer->status, answer->code, "%s", text);
 }
 
 void call_bad_field(struct call *call, const char *field, const char *expected)

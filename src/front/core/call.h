@@ -85,7 +85,8 @@ void call_quota(struct call *call, const char *setting, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* ... for the owner of its workspace: tenant_begin_chore said no. */
 void call_chores(struct call *call);
-/* By the table error code -> status. */
+/* What an answer says of our own error; its words into `text`. */
+enum err_said failure_said(const struct err *err, char *text, size_t size);
 void call_fail(struct call *call, const struct err *err);
 /* 400, with the field that is at fault. */
 void call_bad_field(struct call *call, const char *field, const char *expected);

@@ -254,9 +254,9 @@ static void view_ended(void *owner, const struct plan_end *end)
     }
     json_t *answer = plan_end_json(end);
     const json_t *error = json_object_get(answer, "error");
-    const char *code = json_string_value(json_object_get(error, "code"));
     const char *message = json_string_value(json_object_get(error, "message"));
-    err_set(&err, code && strcmp(code, "plan_conflict") == 0 ? ERR_CONFLICT : ERR_IO, 0, "%.300s",
+    bool changed = plan_answer_said(error) == SAID_PLAN_CONFLICT;
+    err_set(&err, changed ? ERR_CONFLICT : ERR_IO, 0, "%.300s",
             message ? message : "the planned view could not be made");
     json_decref(answer);
     fail(c, &err);

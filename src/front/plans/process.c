@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/answers.h"
 #include "base/fd.h"
 
 enum {
@@ -262,6 +263,13 @@ char *plan_end_text(const struct plan_end *end)
     if (text)
         text[at] = '\0';
     return text;
+}
+
+enum err_said plan_answer_said(const json_t *error)
+{
+    enum err_said said = err_said_of(json_string_value(json_object_get(error, "code")));
+
+    return err_answer(said)->plan == ERR_NONE ? SAID_IO_ERROR : said;
 }
 
 json_t *plan_end_json(const struct plan_end *end)

@@ -41,6 +41,8 @@ void plan_job_leave(struct plan_job *job);
  * they tell their end. */
 void plan_job_cancel(struct plan_job *job);
 
+/* What the "error" in its answer says: one of its own codes (errors.def), whatever is there. */
+enum err_said plan_answer_said(const json_t *error);
 /* The answer as an object; NULL: it is none, or longer than anybody may be kept waiting for. */
 json_t *plan_end_json(const struct plan_end *end);
 /* The whole of it, malloc'd, with a NUL; NULL without memory. */

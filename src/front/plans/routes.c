@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/answers.h"
 #include "front/core/planned.h"
 #include "policy/policy.h"
 #include "protocol/broker.h"
@@ -358,16 +359,10 @@ static void answer_error(struct call *call, const struct plan_end *end)
 {
     json_t *answer = plan_end_json(end);
     json_t *error = json_object_get(answer, "error");
-    const char *code = json_string_value(json_object_get(error, "code"));
-    int status = !code                                 ? 500
-                 : strcmp(code, "plan_invalid") == 0   ? 400
-                 : strcmp(code, "plan_not_found") == 0 ? 404
-                 : strcmp(code, "plan_limit") == 0     ? 413
-                 : strcmp(code, "plan_conflict") == 0  ? 409
-                                                       : 500;
 
     if (error)
-        call_json(call, status, json_pack("{s:O}", "error", error));
+        call_json(call, err_answer(plan_answer_said(error))->status,
+                  json_pack("{s:O}", "error", error));
     else
         call_error(call, 500, "io_error", "carrel-plan ended without an answer");
     json_decref(answer);

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/answers.h"
+#include "front/core/call.h"
 #include "policy/policy.h"
 
 #define ARENA_BYTES (16UL << 20)
@@ -106,42 +108,18 @@ void work_end(struct plan_work *w, int status, const char *code, json_t *details
 
 void work_fail(struct plan_work *w, const struct err *err)
 {
-    static const struct {
-        int status;
-        const char *code;
-    } table[ERR_CODE_COUNT_] = {
-        [ERR_NONE] = {500, "internal"},       [ERR_INVALID] = {400, "plan_invalid"},
-        [ERR_DENIED] = {403, "forbidden"},    [ERR_LIMIT] = {429, "quota_exceeded"},
-        [ERR_NOT_FOUND] = {404, "not_found"}, [ERR_CONFLICT] = {409, "conflict"},
-        [ERR_KERNEL] = {501, "unsupported"},  [ERR_IO] = {500, "internal"},
-    };
-
-    bool busy = err->code == ERR_CONFLICT && err->os_errno == EBUSY;
-    bool full = err->os_errno == ENOSPC || err->os_errno == EDQUOT;
-    struct err said = *err;
     char text[512];
+    enum err_said said = failure_said(err, text, sizeof(text));
+    const struct err_answer *answer =
+        err_answer(said == SAID_INVALID_REQUEST ? SAID_PLAN_INVALID : said);
 
-    if (busy)
-        said.os_errno = 0;
-    err_text(&said, text, sizeof(text));
-    work_end(w, full ? 507 : table[err->code].status,
-             full   ? "disk_full"
-             : busy ? "workspace_busy"
-                    : table[err->code].code,
-             NULL, "%s", text);
+    work_end(w, answer->status, answer->code, NULL, "%s", text);
 }
 
 void work_fail_answer(struct plan_work *w, const struct plan_end *end, json_t *answer)
 {
-    static const struct {
-        const char *code;
-        int status;
-    } table[] = {{"plan_invalid", 400},   {"plan_refused", 422},  {"plan_limit", 413},
-                 {"plan_not_found", 404}, {"plan_conflict", 409}, {"plan_stale", 409},
-                 {"unsupported", 501},    {"disk_full", 507}};
-
     const json_t *error = json_object_get(answer, "error");
-    const char *code = json_string_value(json_object_get(error, "code"));
+    enum err_said said = plan_answer_said(error);
     const char *message = json_string_value(json_object_get(error, "message"));
     json_t *details = json_incref(json_object_get(error, "details"));
     char text[400];
@@ -151,15 +129,8 @@ void work_fail_answer(struct plan_work *w, const struct plan_end *end, json_t *a
              : strcmp(end->why, "timeout") == 0   ? "it took too long and was ended"
              : strcmp(end->why, "cancelled") == 0 ? "it was cancelled"
                                                   : "carrel-plan ended without an answer");
-    for (size_t i = 0; code && i < sizeof(table) / sizeof(table[0]); i++) {
-        if (strcmp(code, table[i].code) == 0) {
-            json_decref(answer);
-            work_end(w, table[i].status, table[i].code, details, "%s", text);
-            return;
-        }
-    }
     json_decref(answer);
-    work_end(w, 500, "io_error", details, "%s", text);
+    work_end(w, err_answer(said)->status, err_answer(said)->code, details, "%s", text);
 }
 
 static bool find_row(struct plan_work *w, struct err *err)

@@ -52,7 +52,7 @@ struct plan_work *work_begin(struct front *front, const struct plan_asked *asked
 /* Tells, and frees it. */
 void work_end(struct plan_work *work, int status, const char *code, json_t *details,
               const char *format, ...) __attribute__((format(printf, 5, 6)));
-/* By the table error code -> status. */
+/* By failure_said. */
 void work_fail(struct plan_work *work, const struct err *err);
 /* By what carrel-plan has answered. Takes the answer. */
 void work_fail_answer(struct plan_work *work, const struct plan_end *end, json_t *answer);

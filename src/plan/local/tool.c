@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/answers.h"
 #include "base/fd.h"
 
 enum {
@@ -20,16 +21,6 @@ enum {
     TREE_FD = 3,
     DIR_FD = 4,
     ABOVE = 10, /* our own descriptors, so that none is written over before it is used */
-};
-
-static const struct {
-    const char *code;
-    enum err_code kind;
-} codes[] = {
-    {"plan_invalid", ERR_INVALID},   {"plan_refused", ERR_DENIED},
-    {"plan_limit", ERR_LIMIT},       {"plan_not_found", ERR_NOT_FOUND},
-    {"plan_conflict", ERR_CONFLICT}, {"plan_stale", ERR_CONFLICT},
-    {"unsupported", ERR_KERNEL},
 };
 
 /* A file that holds the job: nobody has to write while the answer is read. */
@@ -142,14 +133,12 @@ static int explain(const char *text, struct err *err)
     json_t *answer = json_loads(text, JSON_DISABLE_EOF_CHECK, NULL);
     const char *code = "";
     const char *message = "carrel-plan failed without a word";
-    enum err_code kind = ERR_IO;
 
     (void)json_unpack(answer, "{s:{s?s,s?s}}", "error", "code", &code, "message", &message);
-    for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++) {
-        if (strcmp(code, codes[i].code) == 0)
-            kind = codes[i].kind;
-    }
-    err_set(err, kind, 0, "%.300s%s%.40s%s", message, *code ? " (" : "", code, *code ? ")" : "");
+    enum err_said said = err_said_of(code);
+    enum err_code kind = err_answer(said)->plan;
+    err_set(err, kind == ERR_NONE ? ERR_IO : kind, 0, "%.300s%s%.40s%s", message, *code ? " (" : "",
+            code, *code ? ")" : "");
     json_decref(answer);
     return -1;
 }

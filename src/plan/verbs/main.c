@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/answers.h"
 #include "base/buf.h"
 #include "base/bytes.h"
 #include "base/err.h"
@@ -46,17 +47,6 @@ static const struct verb {
     {"undo", verb_undo, true, false, PLAN_CONFINED},
     {"recover", verb_recover, true, false, PLAN_CONFINED},
     {"drop", verb_drop, false, false, PLAN_CONFINED},
-};
-
-static const char *const codes[ERR_CODE_COUNT_] = {
-    [ERR_NONE] = "io_error",
-    [ERR_INVALID] = "plan_invalid",
-    [ERR_DENIED] = "plan_refused",
-    [ERR_LIMIT] = "plan_limit",
-    [ERR_NOT_FOUND] = "plan_not_found",
-    [ERR_CONFLICT] = "plan_conflict",
-    [ERR_KERNEL] = "unsupported",
-    [ERR_IO] = "io_error",
 };
 
 static int read_input(struct buf *b, struct err *err)
@@ -125,7 +115,8 @@ static const char *code_of(const struct err *err)
 {
     bool is_full = err->os_errno == ENOSPC || err->os_errno == EDQUOT;
 
-    return err->code == ERR_IO && is_full ? "disk_full" : codes[err->code];
+    return err_answer(err->code == ERR_IO && is_full ? SAID_DISK_FULL : err_said_by_plan(err->code))
+        ->code;
 }
 
 /* Messages name files, whose names are any bytes. */
