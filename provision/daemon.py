@@ -117,9 +117,11 @@ class Daemon:
         try:
             error = json.loads(answer.read(ANSWER_MOST))["error"]
             message, code = str(error.get("message") or ""), str(error.get("code") or "")
-            path = str((error.get("details") or {}).get("path") or "")
+            details = error.get("details") or {}
+            path, reason = str(details.get("path") or ""), details.get("reason")
         except (KeyError, TypeError, AttributeError, *ERRORS):
             message = code = path = ""
+            reason = None
         if answer.status == 401:
             text = f"{message or 'the daemon wants a key'}; set CARREL_KEY to a key of this daemon"
         elif message:
@@ -129,7 +131,7 @@ class Daemon:
         if answer.status == 500 and answer.headers.get("X-Request-Id"):
             text += f"; request {answer.headers['X-Request-Id']} in its log"
         failure = Failure(text)
-        failure.status = answer.status
+        failure.status, failure.reason = answer.status, reason
         return failure
 
     def ask(self, method, path, body=None, most=ANSWER_MOST, **more):

@@ -310,7 +310,7 @@ class Making:
             say("stopped; the daemon may still finish the template" if self.undecided
                 else "stopped; nothing of the build is left")
             return 128 + self.room.stopped_by
-        if "allow_net_host" in str(failure):
+        if getattr(failure, "reason", None) == "allow_net_host":
             failure = Failure("packages come over the network, which the daemon gives to no workspace: start it with --set "
                               "allow_net_host=yes, or build with --offline from what the shared cache holds")
         self.room.tell({"type": "error", "step": self.room.step, "message": str(failure)})

@@ -173,10 +173,12 @@ static int check_allowed(const struct broker *b, const struct boundary_message *
     if (m->level == CARREL_LEVEL_DIR)
         return err_set(err, ERR_DENIED, 0,
                        "level dir isolates nothing; the daemon keeps sandboxes of level ns only");
-    if (m->net == CARREL_NET_HOST && !b->settings.allow_net_host)
-        return err_set(err, ERR_DENIED, 0,
-                       "the policy says network host, which the setting allow_net_host forbids");
-    return 0;
+    if (m->net != CARREL_NET_HOST || b->settings.allow_net_host)
+        return 0;
+    err_set(err, ERR_DENIED, 0,
+            "the policy says network host, which the setting allow_net_host forbids");
+    err->said = SAID_ALLOW_NET_HOST;
+    return -1;
 }
 
 /* What a plan's command writes goes to the plan's layer, and nothing anywhere else: what lies

@@ -439,6 +439,7 @@ void protocol_pack_error(struct buf *b, uint64_t tag, const struct err *err)
     pack_u64(b, tag);
     pack_u64(b, err->code);
     pack_u64(b, (uint64_t)(err->os_errno > 0 ? err->os_errno : 0));
+    pack_u64(b, (unsigned)err->said < SAID_COUNT_ ? err->said : SAID_NOTHING); /* pid 1's, too */
     put(b, err->msg);
 }
 
@@ -450,6 +451,7 @@ bool protocol_unpack_error(char *bytes, size_t n, uint64_t *ret_tag, struct err 
     *ret_tag = unpack_u64(&u);
     ret->code = (enum err_code)unpack_upto(&u, ERR_CODE_COUNT_ - 1);
     ret->os_errno = (int)unpack_upto(&u, INT32_MAX);
+    ret->said = (enum err_said)unpack_upto(&u, SAID_COUNT_ - 1);
     get_into(&u, ret->msg, sizeof(ret->msg));
     return unpack_done(&u) && ret->code != ERR_NONE;
 }

@@ -205,7 +205,8 @@ class WithStubs(EnvTest):
     def test_what_fails_at_creation_leaves_no_workspace_and_says_why(self):
         error = self.refused_at_creation(422, "version_missing", HOST, {"python": "3.2"})
         self.assertEqual(HOST, error["details"]["have"][0]["version"])
-        self.refused_at_creation(403, "forbidden", "allow_net_host", {"python": True, "policy": {"network": "host"}})
+        error = self.refused_at_creation(403, "forbidden", "allow_net_host", {"python": True, "policy": {"network": "host"}})
+        self.assertEqual("allow_net_host", error["details"]["reason"])
         self.refused_at_creation(403, "forbidden", "allow_net_host", {"node": True, "policy": {"network": "host"}})
         shutil.rmtree(f"{self.daemon.state}/.carrel/tools/libexec")
         self.refused_at_creation(409, "tools_missing", "carrel env setup", {"python": True})

@@ -336,9 +336,11 @@ TEST(errors_and_plain_messages_arrive_as_they_were)
 
     buf_init(&b, 4096);
     err_set(&err, ERR_LIMIT, 28, "no room for '%s'", "x");
+    err.said = SAID_ALLOW_NET_HOST;
     protocol_pack_error(&b, 3, &err);
     CHECK(buf_done(&b) == 0 && protocol_unpack_error(b.p, b.n, &tag, &err_ret));
     CHECK(tag == 3 && err_ret.code == ERR_LIMIT && err_ret.os_errno == 28);
+    CHECK(err_ret.said == SAID_ALLOW_NET_HOST);
     CHECK(strcmp(err_ret.msg, err.msg) == 0);
     buf_clear(&b);
     protocol_pack_plain(&b, 4, &m);

@@ -295,13 +295,14 @@ int http_explain(long status, const char *bytes, size_t n, struct err *err)
     const char *code = "";
     const char *message = "";
     const char *path = "";
+    const char *reason = "";
     enum err_code kind = status == 404   ? ERR_NOT_FOUND
                          : status == 409 ? ERR_CONFLICT
                          : status < 500  ? ERR_INVALID
                                          : ERR_IO;
 
-    (void)json_unpack(answer, "{s:{s?s,s?s,s?{s?s}}}", "error", "code", &code, "message", &message,
-                      "details", "path", &path);
+    (void)json_unpack(answer, "{s:{s?s,s?s,s?{s?s,s?s}}}", "error", "code", &code, "message",
+                      &message, "details", "path", &path, "reason", &reason);
     if (status == 401)
         err_set(err, ERR_DENIED, 0, "%s; set CARREL_KEY to a key of this daemon",
                 *message ? message : "the daemon wants a key");
@@ -310,7 +311,9 @@ int http_explain(long status, const char *bytes, size_t n, struct err *err)
                 *code ? " (" : "", code, *code ? ")" : "");
     else
         err_set(err, kind, 0, "the daemon answered with status %ld", status);
-    err->said = err_said_of(code);
+    err->said = err_said_of(reason);
+    if (err->said == SAID_NOTHING)
+        err->said = err_said_of(code);
     json_decref(answer);
     return -1;
 }

@@ -206,8 +206,12 @@ void call_fail(struct call *call, const struct err *err)
 {
     char text[512];
     const struct err_answer *answer = err_answer(failure_said(err, text, sizeof(text)));
+    json_t *error = error_json(answer->code, text);
 
-    call_error(call, answer->status, answer->code, "%s", text);
+    if (err->said != SAID_NOTHING)
+        json_object_set_new(error, "details",
+                            json_pack("{s:s}", "reason", err_answer(err->said)->code));
+    call_json(call, answer->status, json_pack("{s:o}", "error", error));
 }
 
 void call_bad_field(struct call *call, const char *field, const char *expected)
