@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/answers.h"
@@ -23,6 +24,38 @@ TEST(each_code_of_an_answer_is_there_once_with_a_status_of_an_error)
         CHECK_FOR(answer->code, answer->status >= 400 && answer->status < 600);
         CHECK_FOR(answer->code, err_said_of(answer->code) == (enum err_said)i);
     }
+    return 0;
+}
+
+/* Whether a row of the table of this status names the code. */
+static bool is_in_row(FILE *f, const struct err_answer *answer)
+{
+    char line[2048];
+    char status[16];
+    char code[64];
+    bool found = false;
+
+    snprintf(status, sizeof(status), "| %d |", answer->status);
+    snprintf(code, sizeof(code), "`%s`", answer->code);
+    rewind(f);
+    while (!found && fgets(line, sizeof(line), f))
+        found = strncmp(line, status, strlen(status)) == 0 && strstr(line, code);
+    return found;
+}
+
+TEST(each_code_of_an_answer_is_documented_with_its_status)
+{
+    const char *src = getenv("SRC");
+    char path[4096];
+
+    snprintf(path, sizeof(path), "%s/docs/errors.md", src ? src : ".");
+    FILE *f = fopen(path, "re");
+    CHECK_FOR(path, f);
+    for (unsigned i = SAID_NOTHING + 1; i < SAID_COUNT_; i++) {
+        const struct err_answer *answer = err_answer((enum err_said)i);
+        CHECK_FOR(answer->code, is_in_row(f, answer));
+    }
+    fclose(f);
     return 0;
 }
 
