@@ -30,8 +30,8 @@ FILES   := $(call room,files) src/protocol/files.c src/policy/glob.c
 # What works on a plan: a short-lived process for each job, with no more than that job needs.
 PLAN    := $(call room,plan/core plan/derive plan/apply plan/verbs)
 # carrel starts commands and is kept small; carrel-full has the verbs and options that need JSON.
-CLI     := $(addprefix src/cli/,main.c run.c options.c common.c) src/policy/units.c
-FULL    := $(addprefix src/cli/,full.c run.c options.c common.c doctor.c plan.c) $(call room,plan/local) src/plan/core/state.c $(JSON)
+CLI     := $(addprefix src/cli/,main.c run.c options.c common.c help.c) src/policy/units.c
+FULL    := $(addprefix src/cli/,full.c run.c options.c common.c help.c doctor.c plan.c) $(call room,plan/local) src/plan/core/state.c $(JSON)
 LIB     := $(BASE) $(SYS) $(POLICY) $(SANDBOX)
 SMALL   := $(filter-out %/answers.c %/events.c %/network.c %/pack.c %/state_dir.c,$(BASE))
 LEAN    := $(SMALL) $(filter-out %/landlock.c %/calls.c,$(SYS)) $(filter-out %/explain.c %/doctor.c src/sandbox/session/%,$(SANDBOX)) $(CLI)
@@ -39,7 +39,7 @@ INIT    := $(call room,init) src/sandbox/wire.c $(filter-out %/near.c,$(SMALL)) 
 # The daemon: carrel-serve is the broker and has neither HTTP nor JSON; carrel-front has no privileges.
 SERVE   := $(call room,broker) $(addprefix src/protocol/,broker.c settings.c) $(AUDIT)
 FRONT   := $(call room,front protocol) src/plan/core/state.c $(HTTP) $(JSON) $(READING)
-CLIENT  := $(call room,client plan/local) src/plan/core/state.c src/cli/common.c src/json/encode.c $(addprefix src/protocol/,files.c settings.c) $(READING)
+CLIENT  := $(call room,client plan/local) src/plan/core/state.c src/cli/common.c src/cli/help.c src/json/encode.c $(addprefix src/protocol/,files.c settings.c) $(READING)
 PROBES  := $(patsubst tests/escape/probes/%.c,$(BUILD)/probes/%,$(wildcard tests/escape/probes/*.c))
 UNIT    := $(patsubst tests/unit/%.c,$(BUILD)/unit/%,$(wildcard tests/unit/test_*.c))
 FUZZ    := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c)) $(BUILD)/fuzz/planted
@@ -229,7 +229,7 @@ $(BUILD)/tests/newroot: tests/tools/newroot.c $(BUILD)/libcarrel.a
 TESTED := $(LIB) $(JSON) $(AUDIT) $(HTTP) $(call room,protocol front/store) $(call here,audit/sink audit/export) src/broker/oldlinks.c \
   $(filter %rows.c,$(FRONT)) $(addprefix src/front/,core/record_text.c core/room.c core/scope.c core/util.c exec/exec.c exec/input.c exec/spool.c files/asleep.c workspaces/env_script.c) \
   $(addprefix src/client/,core/args.c core/text.c core/table.c core/where.c files/place.c plan/plan_tree.c) \
-  $(addprefix src/cli/,common.c options.c) \
+  $(addprefix src/cli/,common.c help.c options.c) \
   $(filter-out %/main.c %/serve.c %/join.c %/asleep.c,$(FILES)) $(filter-out %/main.c,$(PLAN))
 TESTED := $(sort $(filter-out src/audit/sink/main.c src/audit/export/main.c,$(TESTED)))
 TESTED_LIBS := -ljansson -lsqlite3 -lcrypto -larchive -lz

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
-# bash completion for carrel
+# bash completion for carrel, written by tools/make-completions
 
 # The workspaces there are.
 _carrel_ids() {
@@ -40,81 +40,143 @@ _carrel_places() {
     [[ ${COMPREPLY[*]} != *[:/] ]] || compopt -o nospace 2>/dev/null || true
 }
 
-# The verbs on files: $1 the verb, $2 the word before, $3 the word, $4 what the shell has cut off in front of it.
-_carrel_files() {
-    local words
-    case $2 in
-    --state) mapfile -t COMPREPLY < <(compgen -d -- "$3") && return ;;
-    --depth | --offset | --limit | --mode | --if-match | --old | --new | --context | --glob | -C) return ;;
+# The value of option $2 of verb $1, which begins with $3. Fails when the option has no value.
+_carrel_value() {
+    case $1,$2 in
+    *,--dir | *,--spool | *,--state | run,--workspace) mapfile -t COMPREPLY < <(compgen -d -- "$3") ;;
+    *,--auth | *,--ca | *,--config | *,--head | *,--key | *,--layer | *,--layer-ro | *,--policy | *,--ro | *,--rw | \
+        *,--socket | *,--stdin) mapfile -t COMPREPLY < <(compgen -f -- "$3") ;;
+    audit,--workspace | key,--workspace | mcp,--workspace) _carrel_add "$3" "" < <(_carrel_ids) ;;
+    *,--actor | *,--after | *,--at | *,--bun | *,--check | *,--comment | *,--context | *,--cpu | *,--cwd | \
+        *,--depth | *,--disk | *,--env | *,--files | *,--from | *,--glob | *,--hash | *,--if-match | *,--index | \
+        *,--io | *,--label | *,--limit | *,--link | *,--listen | *,--max-output | *,--memory | *,--mode | *,--name | \
+        *,--new | *,--offset | *,--old | *,--operation | *,--owner | *,--package | *,--path | *,--pids | *,--pip | \
+        *,--plan-id | *,--registry | *,--result | *,--set | *,--signal | *,--timeout | *,--tmp-size | *,--to | \
+        *,--until | *,--uv | *,--version | *,-C | *,-c | *,-s | audit,-n) ;;
+    plan,--plan) _carrel_plan "$3" only ;;
+    *,--template) _carrel_add "$3" "" < <(_carrel_templates) ;;
+    *,--level) mapfile -t COMPREPLY < <(compgen -W 'auto ns dir' -- "$3") ;;
+    *,--access) mapfile -t COMPREPLY < <(compgen -W 'key token' -- "$3") ;;
+    *,--net) mapfile -t COMPREPLY < <(compgen -W 'none host' -- "$3") ;;
+    *,--in-state) mapfile -t COMPREPLY < <(compgen -W 'open closed pending approved rejected expired queued applying applied undone stale failed' -- "$3") ;;
+    *,--scope) mapfile -t COMPREPLY < <(compgen -W 'owner agent approve read user admin' -- "$3") ;;
+    *,--user) mapfile -t COMPREPLY < <(compgen -W 'user root' -- "$3") ;;
+    *) return 1 ;;
     esac
-    [[ $3 == -* ]] || { _carrel_places "$4$3" "$4" && return; }
-    case $1 in
-    ls) words='--long --slash --recursive --depth --json --state --help' ;;
-    cat) words='--offset --limit --json --state --help' ;;
-    put) words='--recursive --mode --if-match --json --state --help' ;;
-    get) words='--recursive --json --state --help' ;;
-    edit) words='--old --new --all --if-match --json --state --help' ;;
-    rm) words='--recursive --json --state --help' ;;
-    mv) words='--no-replace --json --state --help' ;;
-    cp) words='--recursive --no-replace --json --state --help' ;;
-    mkdir) words='--mode --json --state --help' ;;
-    stat) words='--follow --json --state --help' ;;
-    grep) words='--regex --ignore-case --context --glob --limit --json --state --help' ;;
-    glob) words='--long --limit --json --state --help' ;;
-    watch) words='--flat --json --state --help' ;;
-    tree) words='--depth --json --state --help' ;;
-    esac
-    mapfile -t COMPREPLY < <(compgen -W "$words" -- "$3")
 }
 
-# The verbs of the daemon: $1 the verb, $2 the word before, $3 the word.
-_carrel_daemon() {
-    local words
-    case $2 in
-    --state | --cwd) mapfile -t COMPREPLY < <(compgen -d -- "$3") ;;
-    --policy | --stdin | --config | --socket | --ca) mapfile -t COMPREPLY < <(compgen -f -- "$3") ;;
-    --user) mapfile -t COMPREPLY < <(compgen -W 'user root' -- "$3") ;;
-    --template) _carrel_add "$3" "" < <(_carrel_templates) ;;
-    "--workspace") _carrel_add "$3" "" < <(_carrel_ids) ;;
-    --scope) mapfile -t COMPREPLY < <(compgen -W 'owner agent approve read user admin' -- "$3") ;;
-    --access) mapfile -t COMPREPLY < <(compgen -W 'key token' -- "$3") ;;
-    --env | --timeout | --owner | --label | --link | --from | --signal | --name | --operation | --actor | --head | \
-        --listen | --set | --version | --index | --registry | --uv | --pip | --bun | -c | -n | -s) ;;
-    adopt) mapfile -t COMPREPLY < <(compgen -d -- "$3") ;;
-    *)
-        case $1 in
-        serve) words='--state --listen --socket --config --set --help' ;;
-        ws) words='create ls show policy rm undelete sleep backup restore adopt --template --python --node --policy --owner --label --link --deleted --purge --dry-run --json --state --help' ;;
-        exec) words='--cwd --env --timeout --user --stdin --tty --background --json --state --help -c --' ;;
-        shell) words='--cwd --env --timeout --user --state --help' ;;
-        env) words='setup python node --version --clear --index --registry --ca --uv --pip --bun --offline --timeout --config --json --state --help' ;;
-        port) words='--access --list --close --json --state --help' ;;
-        ps) words='--all --json --state --help' ;;
-        logs) words='--follow --from --json --state --help' ;;
-        kill) words='--signal --json --state --help' ;;
-        key) words='create ls revoke --owner --scope --workspace --template --policy --name --json --state --help' ;;
-        mcp) words='--workspace --state --help' ;;
-        events) words='--json --state --help' ;;
-        audit) words='tail verify key export --follow --workspace --operation --actor --result --from --to --after --until --head --key --remote --pem --index --auth --ca --gzip --spool --json --state --help' ;;
-        esac
-        mapfile -t COMPREPLY < <(compgen -W "$words" -- "$3")
-        case $1,$3 in
-        *,-* | serve,* | key,* | audit,*) ;;
-        *) _carrel_add "$3" "" < <(_carrel_ids) ;;
-        esac
+# The options of verb $1, and the words that may follow it.
+_carrel_words() {
+    case $1 in
+    run)
+        options='--workspace --create --at --level --net --ro --rw --layer --layer-ro --env --cwd --user --timeout --tmp-size --max-output --memory --pids --cpu --io --disk --files --stdin --tty --no-tty --policy --plan --plan-id --keep-open --json --explain -c --help --'
+        ;;
+    doctor)
+        options='--package --json --state --help'
+        ;;
+    serve)
+        options='--state --listen --socket --config --set --help'
+        ;;
+    ws)
+        options='--policy --owner --label --link --deleted --purge --dry-run --template --python --node --json --state --help'
+        words='create ls show policy rm undelete sleep backup restore adopt'
+        ;;
+    exec)
+        options='-c --cwd --env --timeout --user --stdin --tty --background --json --state --help --'
+        ;;
+    shell)
+        options='--cwd --env --timeout --user --state --help'
+        ;;
+    ps)
+        options='--all --json --state --help'
+        ;;
+    logs)
+        options='--follow --from --json --state --help'
+        ;;
+    kill)
+        options='--signal --json --state --help'
+        ;;
+    ls)
+        options='--long --slash --recursive --depth --json --state --help'
+        ;;
+    cat)
+        options='--offset --limit --json --state --help'
+        ;;
+    put)
+        options='--recursive --mode --if-match --json --state --help'
+        ;;
+    get)
+        options='--recursive --json --state --help'
+        ;;
+    edit)
+        options='--old --new --if-match --all --json --state --help'
+        ;;
+    rm)
+        options='--recursive --json --state --help'
+        ;;
+    mv)
+        options='--no-replace --json --state --help'
+        ;;
+    cp)
+        options='--no-replace --recursive --json --state --help'
+        ;;
+    mkdir)
+        options='--mode --json --state --help'
+        ;;
+    stat)
+        options='--follow --json --state --help'
+        ;;
+    grep)
+        options='--ignore-case --regex --context --limit --glob --json --state --help'
+        ;;
+    glob)
+        options='--long --limit --json --state --help'
+        ;;
+    watch)
+        options='--flat --json --state --help'
+        ;;
+    tree)
+        options='--depth --json --state --help'
+        ;;
+    env)
+        options='--version --clear --json --state --help --index --registry --ca --config --timeout --uv --pip --bun --offline'
+        words='setup'
+        ;;
+    port)
+        options='--access --list --close --json --state --help'
+        ;;
+    plan)
+        options='--dir --hash --comment --check --in-state --path --operation --diff --all --keep-going --async --force -c --plan --keep-open --cwd --env --timeout --user --stdin --json --state --help --'
+        words='run submit list show verify approve reject apply undo close discard cancel'
+        ;;
+    template)
+        options='--update-lock --offline --quiet --json --state --help'
+        words='build list show rm'
+        ;;
+    mcp)
+        options='--workspace --state --help'
+        ;;
+    key)
+        options='--owner --name --scope --workspace --template --policy --json --state --help'
+        words='create ls revoke'
+        ;;
+    events)
+        options='--json --state --help'
+        ;;
+    audit)
+        options='--follow -n --workspace --operation --actor --result --from --to --after --until --head --key --remote --pem --index --auth --ca --gzip --spool --json --state --help'
+        words='tail verify key export'
         ;;
     esac
 }
 
-# Plans: $1 the word before, $2 the word. What to do comes first, then the workspace (or --dir), then the plan.
+# What may be done to plans comes first, then the workspace (or --dir), then the plan. $1 is the word; $2: it is a plan.
 _carrel_plan() {
     local i words=() where=()
     for ((i = 2; i < COMP_CWORD; i++)); do
         case ${COMP_WORDS[i]} in
         --dir) where=(--dir "${COMP_WORDS[i + 1]}") && i=$((i + 1)) ;;
-        --plan | --cwd | --env | --timeout | --user | --stdin | --in-state | --path | --check | --hash | --comment | --operation | --state | -c)
-            i=$((i + 1))
-            ;;
+        --hash | --comment | --check | --in-state | --path | --operation | -c | --plan | --cwd | --env | --timeout | --user | --stdin | --state) i=$((i + 1)) ;;
         -*) ;;
         *) words+=("${COMP_WORDS[i]}") ;;
         esac
@@ -123,42 +185,21 @@ _carrel_plan() {
         where=("${words[1]}")
         words=("${words[0]}" "${words[@]:2}")
     fi
-    case $1,$2 in
-    --dir,* | --state,*) mapfile -t COMPREPLY < <(compgen -d -- "$2") ;;
-    --stdin,*) mapfile -t COMPREPLY < <(compgen -f -- "$2") ;;
-    --user,*) mapfile -t COMPREPLY < <(compgen -W 'user root' -- "$2") ;;
-    --in-state,*) mapfile -t COMPREPLY < <(compgen -W 'open closed pending approved rejected expired queued applying applied undone stale failed' -- "$2") ;;
-    --cwd,* | --env,* | --timeout,* | --path,* | --check,* | --hash,* | --comment,* | --operation,* | -c,*) ;;
-    *,-*) mapfile -t COMPREPLY < <(compgen -W '--dir --plan --keep-open --cwd --env --timeout --user --stdin --in-state --all --diff --path --check --hash --comment --operation --keep-going --async --force --json --state --help -c --' -- "$2") ;;
-    *)
-        if ((${#words[@]} == 0)); then
-            mapfile -t COMPREPLY < <(compgen -W 'run submit list show verify approve reject apply undo close discard cancel' -- "$2")
-        elif ((${#where[@]} == 0)); then
-            _carrel_add "$2" "" < <(_carrel_ids)
-        elif [[ $1 == --plan || ${words[0]} != @(run|submit|list) ]] && ((${#words[@]} == 1)); then
-            _carrel_add "$2" "" < <("${COMP_WORDS[0]}" plan list "${where[@]}" 2>/dev/null | while read -r id rest; do
-                [[ $id == PLAN || -z $rest ]] || printf '%s\n' "$id"
-            done)
-        else
-            mapfile -t COMPREPLY < <(compgen -f -- "$2")
-        fi
-        ;;
-    esac
-}
-
-# Templates: $1 the word before, $2 the word. What to do comes first, then a template, or the file of one.
-_carrel_template() {
-    case $1,$2 in
-    --state,*) mapfile -t COMPREPLY < <(compgen -d -- "$2") ;;
-    *,-*) mapfile -t COMPREPLY < <(compgen -W '--update-lock --offline --quiet --json --state --help' -- "$2") ;;
-    build,*) mapfile -t COMPREPLY < <(compgen -W 'minimal office' -- "$2" && compgen -f -- "$2") ;;
-    show,* | rm,*) _carrel_add "$2" "" < <(_carrel_templates) ;;
-    template,*) mapfile -t COMPREPLY < <(compgen -W 'build list show rm' -- "$2") ;;
-    esac
+    if ((${#words[@]} == 0)); then
+        mapfile -t COMPREPLY < <(compgen -W 'run submit list show verify approve reject apply undo close discard cancel' -- "$1")
+    elif ((${#where[@]} == 0)); then
+        [[ -n ${2-} ]] || _carrel_add "$1" "" < <(_carrel_ids)
+    elif [[ -n ${2-} || ${words[0]} != @(run|submit|list) ]] && ((${#words[@]} == 1)); then
+        _carrel_add "$1" "" < <("${COMP_WORDS[0]}" plan list "${where[@]}" 2>/dev/null | while read -r id rest; do
+            [[ $id == PLAN || -z $rest ]] || printf '%s\n' "$id"
+        done)
+    else
+        mapfile -t COMPREPLY < <(compgen -f -- "$1")
+    fi
 }
 
 _carrel() {
-    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} verb=${COMP_WORDS[1]} i front=''
+    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} verb=${COMP_WORDS[1]} i front='' options words
     COMPREPLY=()
     # --name=value comes as three words: --name, =, value.
     if [[ $cur == = ]]; then
@@ -173,43 +214,36 @@ _carrel() {
         front=${COMP_WORDS[COMP_CWORD - 2]}: prev=${COMP_WORDS[COMP_CWORD - 3]}
     fi
     if ((COMP_CWORD == 1)); then
-        mapfile -t COMPREPLY < <(compgen -W 'run doctor serve ws exec shell ps logs kill ls cat put get edit rm mv cp mkdir stat grep glob watch tree plan env port template mcp key events audit help version --help --version' -- "$cur")
+        mapfile -t COMPREPLY < <(compgen -W 'run doctor serve ws exec shell ps logs kill ls cat put get edit rm mv cp mkdir stat grep glob watch tree env port plan template mcp key events audit help version --help --version' -- "$cur")
         return
     fi
-    case $verb in
-    doctor)
-        case $cur in
-        -*) mapfile -t COMPREPLY < <(compgen -W '--package --json --state --help' -- "$cur") ;;
-        *) _carrel_places "$front$cur" "$front" ;;
-        esac
-        return
-        ;;
-    ls | cat | put | get | edit | rm | mv | cp | mkdir | stat | grep | glob | watch | tree) _carrel_files "$verb" "$prev" "$cur" "$front" && return ;;
-    template) _carrel_template "$prev" "$cur" && return ;;
-    run | exec | plan) ;;
-    serve | ws | shell | ps | logs | kill | key | mcp | events | audit | env | port) _carrel_daemon "$verb" "$prev" "$cur" && return ;;
-    *) return ;;
-    esac
-    # After `--` comes somebody else's command line.
+    # After `--` comes the command line of another program.
     for ((i = 2; i < COMP_CWORD; i++)); do
         if [[ ${COMP_WORDS[i]} == -- ]]; then
             declare -F _command_offset >/dev/null && _command_offset $((i + 1))
             return
         fi
     done
-    [[ $verb != plan ]] || { _carrel_plan "$prev" "$cur" && return; }
-    [[ $verb == run ]] || { _carrel_daemon "$verb" "$prev" "$cur" && return; }
-    case $prev in
-    --workspace | --at | --cwd) mapfile -t COMPREPLY < <(compgen -d -- "$cur") ;;
-    --ro | --rw | --layer | --layer-ro | --stdin | --policy) mapfile -t COMPREPLY < <(compgen -f -- "$cur") ;;
-    --level) mapfile -t COMPREPLY < <(compgen -W 'auto ns dir' -- "$cur") ;;
-    --net) mapfile -t COMPREPLY < <(compgen -W 'none host' -- "$cur") ;;
-    --user) mapfile -t COMPREPLY < <(compgen -W 'user root' -- "$cur") ;;
-    --env | --timeout | --tmp-size | --max-output | --memory | --pids | --cpu | --io | --disk | --files | --plan-id | -c) ;;
+    _carrel_value "$verb" "$prev" "$cur" && return
+    options='' words=''
+    _carrel_words "$verb"
+    if [[ $cur == -* ]]; then
+        mapfile -t COMPREPLY < <(compgen -W "$options" -- "$cur")
+        return
+    fi
+    case $verb,$prev in
+    plan,*) _carrel_plan "$cur" ;;
+    template,build) mapfile -t COMPREPLY < <(compgen -W 'minimal office' -- "$cur" && compgen -f -- "$cur") ;;
+    template,show | template,rm) _carrel_add "$cur" "" < <(_carrel_templates) ;;
+    ws,adopt) mapfile -t COMPREPLY < <(compgen -d -- "$cur") ;;
+    env,env) _carrel_add "$cur" "" < <(_carrel_ids && echo setup) ;;
+    env,*) mapfile -t COMPREPLY < <(compgen -W 'python node' -- "$cur") ;;
     *)
-        mapfile -t COMPREPLY < <(compgen -W '--workspace --create --at --level --net --ro --rw --layer --layer-ro --env --cwd --user
-            --timeout --tmp-size --stdin --tty --no-tty --max-output
-            --memory --pids --cpu --io --disk --files --policy --plan --plan-id --keep-open --json --explain --help -c --' -- "$cur")
+        mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
+        case $verb in
+        ls | cat | put | get | edit | rm | mv | cp | mkdir | stat | grep | glob | watch | tree | doctor) _carrel_places "$front$cur" "$front" ;;
+        exec | shell | ps | logs | kill | events | env | port | ws) _carrel_add "$cur" "" < <(_carrel_ids) ;;
+        esac
         ;;
     esac
 }

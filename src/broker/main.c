@@ -46,18 +46,18 @@ static int say(const struct err *err)
 
 static int help(void)
 {
-    puts(
-        "usage: carrel serve [--state DIR] [--listen ADDRESS:PORT] [--socket PATH] [--config "
-        "FILE]\n"
-        "                    [--set KEY=VALUE]...\n\n"
-        "Workspaces and commands over HTTP. Everything it keeps is in DIR; the key for everything\n"
-        "is in DIR/admin.key. Over the Unix socket its own user and root need no key.\n\n"
-        "  --state DIR       where everything is kept\n"
-        "  --listen A:P      numeric address and port; '' for none. Beyond loopback only on the\n"
-        "                    command line, and once there is an admin.key\n"
-        "  --socket PATH     Unix socket; '' for none\n"
-        "  --config FILE     lines of KEY = VALUE; # begins a comment\n"
-        "  --set KEY=VALUE   one of these:\n");
+    puts("usage: carrel serve [--state DIR] [--listen ADDRESS:PORT] [--socket FILE]\n"
+         "                    [--config FILE] [--set KEY=VALUE]...\n\n"
+         "Runs the daemon, which serves workspaces and commands over HTTP. The daemon stores\n"
+         "everything in DIR; the key that allows everything is in DIR/admin.key. On the Unix\n"
+         "socket, root and the user of the daemon need no key.\n\n"
+         "  --state DIR       store everything in DIR\n"
+         "  --listen A:P      serve at this numeric address and port; '' for none\n"
+         "                    beyond loopback only on the command line, and once there is an\n"
+         "                    admin.key\n"
+         "  --socket FILE     serve at this Unix socket; '' for none\n"
+         "  --config FILE     read settings: lines of KEY = VALUE; # begins a comment\n"
+         "  --set KEY=VALUE   change one of these settings:\n");
     settings_describe(stdout);
     puts("\nexamples:\n"
          "  carrel serve --state ~/desks\n"

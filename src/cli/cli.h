@@ -39,6 +39,8 @@ struct run_options {
 /* 0, or -1 with *err set. Touches nothing but its arguments. */
 int run_options_parse(struct run_options *ret, int argc, char **argv, struct err *err);
 void run_options_clear(struct run_options *options);
+/* Prints a help text with these options. Returns the exit status. */
+int run_options_help(const char *text);
 
 /* The verbs: argv[0] is the verb; each returns the exit status. */
 int cli_run(int argc, char **argv);
@@ -50,6 +52,24 @@ int cli_run_full(struct run_options *options, char **argv);
 int cli_open_files(struct run_options *options);
 int cli_call(struct run_options *options, struct carrel_result *ret);
 void cli_print_end(const struct carrel_result *result);
+
+/* How a row of an option table begins: the name, what stands for its value (NULL: it has none), and
+ * what --help says. A row without a text is another name of the next row; one with an empty text is
+ * accepted and not shown. Completions are made of these texts, of the first line of each. */
+struct option_text {
+    const char *name;
+    const char *value;
+    const char *about;
+};
+
+/* Stands in a help text where the options go. */
+#define HELP_OPTIONS "\v"
+
+/* Prints a help text with its options: `count` rows of `size` bytes, each of which begins with an
+ * option_text, then those of `common` that the table has not got itself. Returns the exit status.
+ */
+int cli_put_help(const char *text, const void *rows, size_t count, size_t size,
+                 const struct option_text *common);
 
 /* Prints "carrel: message" on stderr, as one line. */
 void cli_say(const char *message);

@@ -24,40 +24,40 @@ static const struct {
     const char *program;
     const char *summary;
 } verbs[] = {
-    {"run", cli_run, NULL, "run a command with a directory as its whole world"},
+    {"run", cli_run, NULL, "run one command in a sandbox"},
     {"doctor", doctor_of, NULL,
-     "what this host offers and how to fix the rest, or what ails a workspace"},
-    {"serve", NULL, "carrel-serve", "the daemon: workspaces and commands over HTTP"},
-    {"ws", NULL, "carrel-client", "workspaces of the daemon: create, ls, show, policy, rm, ..."},
-    {"exec", NULL, "carrel-client", "run a command in a workspace of the daemon"},
+     "check this host, or a workspace, and say how to fix what is wrong"},
+    {"serve", NULL, "carrel-serve", "run the daemon: workspaces and commands over HTTP"},
+    {"ws", NULL, "carrel-client", "manage workspaces: create, ls, show, policy, rm, ..."},
+    {"exec", NULL, "carrel-client", "run a command in a workspace"},
     {"shell", NULL, "carrel-client", "open a shell in a workspace"},
-    {"ps", NULL, "carrel-client", "the commands that run"},
-    {"logs", NULL, "carrel-client", "what a command has written"},
+    {"ps", NULL, "carrel-client", "list running commands"},
+    {"logs", NULL, "carrel-client", "print the output of a command"},
     {"kill", NULL, "carrel-client", "end a command and all it started, or send it a signal"},
-    {"ls", NULL, "carrel-client", "files: a directory of a workspace, or here"},
+    {"ls", NULL, "carrel-client", "list a directory of a workspace or of this host"},
     {"cat", NULL, "carrel-client", "print files"},
-    {"put", NULL, "carrel-client", "carry files to a workspace"},
-    {"get", NULL, "carrel-client", "carry files from a workspace"},
+    {"put", NULL, "carrel-client", "copy files to a workspace"},
+    {"get", NULL, "carrel-client", "copy files from a workspace"},
     {"edit", NULL, "carrel-client", "replace a text in a file"},
     {"rm", NULL, "carrel-client", "remove files"},
     {"mv", NULL, "carrel-client", "move files"},
     {"cp", NULL, "carrel-client", "copy files"},
     {"mkdir", NULL, "carrel-client", "make directories"},
-    {"stat", NULL, "carrel-client", "what is known of a file"},
-    {"grep", NULL, "carrel-client", "lines in which a text is found"},
-    {"glob", NULL, "carrel-client", "files whose path matches a pattern"},
-    {"watch", NULL, "carrel-client", "what happens to files, as it happens"},
-    {"tree", NULL, "carrel-client", "draw all that is below a directory"},
-    {"env", NULL, "carrel-client", "Python and Node in a workspace, and the tools for them"},
-    {"port", NULL, "carrel-client", "the address of a server that listens inside"},
+    {"stat", NULL, "carrel-client", "print type, size, mode and time of files"},
+    {"grep", NULL, "carrel-client", "find lines that contain a text"},
+    {"glob", NULL, "carrel-client", "find files whose path matches a pattern"},
+    {"watch", NULL, "carrel-client", "print changes to files as they happen"},
+    {"tree", NULL, "carrel-client", "draw a directory and everything below it"},
+    {"env", NULL, "carrel-client", "set up Python and Node in a workspace"},
+    {"port", NULL, "carrel-client", "get the address of a server that listens in a workspace"},
     {"plan", NULL, "carrel-client",
-     "what a command would change: run, show, approve, apply, undo, ..."},
-    {"template", NULL, "carrel-client", "prepared bases for workspaces: build, list, show, rm"},
+     "review changes before they are made: run, show, approve, apply, undo, ..."},
+    {"template", NULL, "carrel-client", "prepare bases for workspaces: build, list, show, rm"},
     {"mcp", NULL, "carrel-client", "serve a client of the Model Context Protocol"},
-    {"key", NULL, "carrel-client", "keys for the daemon: create, ls, revoke"},
-    {"events", NULL, "carrel-client", "what happens, as it happens"},
-    {"audit", NULL, "carrel-client", "the record of what was done: tail, verify"},
-    {"help", cli_help, NULL, "this text"},
+    {"key", NULL, "carrel-client", "manage keys of the daemon: create, ls, revoke"},
+    {"events", NULL, "carrel-client", "print events of workspaces and commands as they happen"},
+    {"audit", NULL, "carrel-client", "read, verify and export the audit record"},
+    {"help", cli_help, NULL, "print this text"},
     {"version", cli_version, NULL, "print the version"},
 };
 
@@ -105,7 +105,7 @@ static int cli_help(int argc, char **argv)
     for (size_t i = 0; i < sizeof(verbs) / sizeof(verbs[0]); i++)
         printf("  %-9s %s\n", verbs[i].name, verbs[i].summary);
     puts("\nexample: carrel run --workspace desk --create -- python3 -c 'print(1)'\n"
-         "'carrel VERB --help' tells more.");
+         "'carrel VERB --help' describes one verb.");
     return flushed();
 }
 

@@ -241,45 +241,72 @@ static int take_shell_line(struct run_options *o, char *value, struct err *err)
     return 0;
 }
 
-/* An option takes a value, or sets one field to true. */
+/* An option takes a value, or sets one field to true. Begins as struct option_text does. */
 static const struct option_rule {
     const char *name;
+    const char *value;
+    const char *about;
     take_fn *take;
     size_t field;
 } table[] = {
-    {"--workspace", take_workspace, 0},
-    {"--create", NULL, offsetof(struct run_options, spec.create)},
-    {"--at", take_at, 0},
-    {"--level", take_level, 0},
-    {"--net", take_net, 0},
-    {"--ro", take_ro, 0},
-    {"--rw", take_rw, 0},
-    {"--layer", take_layer, 0},
-    {"--layer-ro", take_layer_ro, 0},
-    {"--env", take_env, 0},
-    {"--cwd", take_cwd, 0},
-    {"--user", take_user, 0},
-    {"--timeout", take_timeout, 0},
-    {"--tmp-size", take_tmp_size, 0},
-    {"--max-output", take_max_output, 0},
-    {"--memory", take_memory, 0},
-    {"--pids", take_pids, 0},
-    {"--cpu", take_cpu, 0},
-    {"--io", take_io, 0},
-    {"--disk", take_disk, 0},
-    {"--files", take_files, 0},
-    {"--stdin", take_stdin, 0},
-    {"--tty", NULL, offsetof(struct run_options, spec.tty)},
-    {"--no-tty", NULL, offsetof(struct run_options, no_tty)},
-    {"--policy", take_policy, 0},
-    {"--plan", NULL, offsetof(struct run_options, plan)},
-    {"--plan-id", take_plan_id, 0},
-    {"--keep-open", NULL, offsetof(struct run_options, keep_open)},
-    {"--json", NULL, offsetof(struct run_options, json)},
-    {"--explain", NULL, offsetof(struct run_options, explain)},
-    {"--help", NULL, offsetof(struct run_options, help)},
-    {"-h", NULL, offsetof(struct run_options, help)},
-    {"-c", take_shell_line, 0},
+    {"--workspace", "DIR", "show DIR as /\nwithout it the current directory appears at /work",
+     take_workspace, 0},
+    {"--create", NULL, "make DIR if it is missing", NULL,
+     offsetof(struct run_options, spec.create)},
+    {"--at", "PATH", "show the current directory at PATH (default /work)", take_at, 0},
+    {"--level", "auto|ns|dir",
+     "choose the isolation level\nns: isolated (default); dir: a directory, isolates "
+     "nothing;\nauto: the strongest, ns",
+     take_level, 0},
+    {"--net", "none|host",
+     "choose the network\nnone: a loopback of its own (default); host: the host's network",
+     take_net, 0},
+    {"--ro", "SRC[:DST]", "show SRC read-only at DST", take_ro, 0},
+    {"--rw", "SRC[:DST]", "show SRC read-write at DST", take_rw, 0},
+    {"--layer", "SRC:DST:DIR",
+     "show SRC at DST, and keep changes in DIR\nSRC stays as it is; DIR has mode 0700", take_layer,
+     0},
+    {"--layer-ro", "SRC:DST:DIR", "show SRC with the changes in DIR at DST, read-only",
+     take_layer_ro, 0},
+    {"--env", "NAME=VALUE",
+     "set a variable\nthe command gets no other variable of your environment", take_env, 0},
+    {"--cwd", "PATH", "start the command in PATH, inside", take_cwd, 0},
+    {"--user", "user|root", "be this user inside; root has no privileges either", take_user, 0},
+    {"--timeout", "TIME", "end everything after TIME\n500ms, 30s, 5m, 1h", take_timeout, 0},
+    {"--tmp-size", "SIZE",
+     "limit the size of each of /tmp, /.cache and /dev/shm\ndefault 512M; with --memory at most a "
+     "sixth of that",
+     take_tmp_size, 0},
+    {"--max-output", "SIZE", "end everything after SIZE bytes of output\n100K, 16M",
+     take_max_output, 0},
+    {"--memory", "SIZE",
+     "limit the memory of all processes together\n/tmp counts; there is no swap", take_memory, 0},
+    {"--pids", "N", "limit the number of processes and threads", take_pids, 0},
+    {"--cpu", "N", "limit the processors\n2, 1.5, 0.25", take_cpu, 0},
+    {"--io", "SIZE", "limit the bytes a second, read and written each (cgroup v2)", take_io, 0},
+    {"--disk", "SIZE", "limit the bytes that may be added\nimage:SIZE keeps DIR in an image",
+     take_disk, 0},
+    {"--files", "N", "limit the number of files that may be added", take_files, 0},
+    {"--stdin", "FILE", "read standard input from FILE", take_stdin, 0},
+    {"--tty", NULL,
+     "give the command a terminal\ndefault: if standard input and output are terminals", NULL,
+     offsetof(struct run_options, spec.tty)},
+    {"--no-tty", NULL, "give the command no terminal", NULL, offsetof(struct run_options, no_tty)},
+    {"--policy", "FILE", "keep to the JSON policy in FILE; options can only narrow it", take_policy,
+     0},
+    {"--plan", NULL,
+     "change nothing; keep the changes beside DIR as a plan\nsee carrel plan --help", NULL,
+     offsetof(struct run_options, plan)},
+    {"--plan-id", "ID", "go on with the open plan ID", take_plan_id, 0},
+    {"--keep-open", NULL, "leave the plan open for further commands", NULL,
+     offsetof(struct run_options, keep_open)},
+    {"--json", NULL, "print one JSON object with output, exit code, usage", NULL,
+     offsetof(struct run_options, json)},
+    {"--explain", NULL, "print everything that would be done, and do nothing", NULL,
+     offsetof(struct run_options, explain)},
+    {"--help", NULL, "", NULL, offsetof(struct run_options, help)},
+    {"-h", NULL, "", NULL, offsetof(struct run_options, help)},
+    {"-c", "LINE", "run a line in the shell", take_shell_line, 0},
 };
 
 /* Finds "--name" or the front of "--name=value". Whole names only: what an abbreviation stands for
@@ -385,4 +412,9 @@ int run_options_parse(struct run_options *ret, int argc, char **argv, struct err
 void run_options_clear(struct run_options *options)
 {
     arena_clear(&options->arena);
+}
+
+int run_options_help(const char *text)
+{
+    return cli_put_help(text, table, sizeof(table) / sizeof(table[0]), sizeof(table[0]), NULL);
 }

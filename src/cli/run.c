@@ -16,45 +16,13 @@
 
 static const char help[] =
     "usage: carrel run [options] -- COMMAND [ARG...]\n"
-    "       carrel run [options] -c 'shell line'\n"
+    "       carrel run [options] -c LINE\n"
     "\n"
     "Runs a command that sees one directory as its whole world.\n"
-    "\n"
-    "  --workspace DIR    DIR becomes / (default: the current directory appears at /work)\n"
-    "  --create           make DIR if it is missing\n"
-    "  --at PATH          where the current directory appears without --workspace\n"
-    "  --level LEVEL      ns: isolated (default); dir: a directory, isolates nothing; auto\n"
-    "  --net none|host    none: a loopback of its own (default); host: the host's network\n"
-    "  --ro SRC[:DST]     show SRC read-only at DST\n"
-    "  --rw SRC[:DST]     show SRC read-write at DST\n"
-    "  --layer SRC:DST:DIR  show SRC at DST; what is changed there is kept in DIR (0700)\n"
-    "                     and SRC stays as it is; --layer-ro only shows the two\n"
-    "  --env NAME=VALUE   set a variable (nothing else of your environment comes in)\n"
-    "  --cwd PATH         start in PATH inside\n"
-    "  --user user|root   who the command is inside (root has no privileges either)\n"
-    "  --timeout TIME     end everything after TIME: 500ms, 30s, 5m, 1h\n"
-    "  --max-output SIZE  end everything after SIZE bytes of output: 100K, 16M\n"
-    "  --memory SIZE      most memory for all of it together, /tmp included; no swap\n"
-    "  --pids N           most processes and threads at a time\n"
-    "  --cpu N            most processors: 2, 1.5, 0.25\n"
-    "  --io SIZE          most bytes a second, read and written each (cgroup v2)\n"
-    "  --disk SIZE        most bytes it may add; image:SIZE keeps DIR in an image\n"
-    "  --files N          most files it may add\n"
-    "  --tmp-size SIZE    size of each of /tmp, /.cache and /dev/shm (default 512M,\n"
-    "                     with --memory at most a sixth of that)\n"
-    "  --stdin FILE       read standard input from FILE\n"
-    "  --tty, --no-tty    give the command a terminal (default: when you are on one)\n"
-    "  --policy FILE      keep to the JSON policy in FILE; options can only narrow it\n"
-    "  --plan             change nothing: what would be changed is kept beside DIR as a\n"
-    "                     plan, to be looked at and applied (carrel plan --help)\n"
-    "  --plan-id ID       go on with the open plan ID\n"
-    "  --keep-open        leave the plan open for another command\n"
-    "  --json             print one JSON object with output, exit code, usage\n"
-    "  --explain          print everything that would be done, and do nothing\n"
-    "\n"
+    "\n" HELP_OPTIONS "\n"
     "Exit status: the command's; 128+n for signal n; when a limit was reached: 120\n"
-    "memory, 121 processes, 122 output, 123 disk, 124 time; 125 Carrel itself\n"
-    "failed; 126 not executable; 127 not found.\n"
+    "memory, 121 processes, 122 output, 123 disk, 124 time; 125 when Carrel itself\n"
+    "failed; 126 when the command cannot be executed, 127 when it is not found.\n"
     "\n"
     "examples:\n"
     "  carrel run --workspace desk --create -- python3 -c 'open(\"/a.txt\",\"w\").write(\"hi\")'\n"
@@ -199,7 +167,7 @@ int cli_run(int argc, char **argv)
     if (run_options_parse(&options, argc, argv, &err) < 0)
         status = cli_fail(err_text(&err, text, sizeof(text)));
     else if (options.help)
-        status = cli_put(help);
+        status = run_options_help(help);
     else if (options.json || options.explain || options.policy_path || options.plan)
         status = cli_run_full(&options, argv);
     else

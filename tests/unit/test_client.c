@@ -170,10 +170,10 @@ struct parsed {
 
 static int parse(struct parsed *p, const char **argv)
 {
-    const struct args_rule rules[] = {{"--flag", ARGS_FLAG, &p->flag},
-                                      {"-n", ARGS_TEXT, &p->text},
-                                      {"--list", ARGS_EVERY, &p->list},
-                                      {NULL, ARGS_FLAG, NULL}};
+    const struct args_rule rules[] = {{"--flag", NULL, NULL, ARGS_FLAG, &p->flag},
+                                      {"-n", "TEXT", "a text", ARGS_TEXT, &p->text},
+                                      {"--list", "ITEM", "one more", ARGS_EVERY, &p->list},
+                                      {0}};
 
     memset(p, 0, sizeof(*p));
     p->common.verb = "verb";

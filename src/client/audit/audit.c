@@ -19,42 +19,20 @@ enum {
 };
 
 static const char help[] =
-    "usage: carrel audit tail [-f] [-n N] [FILTER]...\n"
+    "usage: carrel audit tail [-f] [-n N] [--workspace ID] [--operation NAME] [--actor ACTOR]\n"
+    "                         [--result RESULT] [--from TIME] [--to TIME] [--after SEQ]\n"
+    "                         [--until SEQ]\n"
     "       carrel audit verify [--head FILE|URL|HASH] [--key KEY|FILE] [--remote]\n"
     "       carrel audit key [--pem] [--remote]\n"
     "       carrel audit export --to TARGET [-f] [--index NAME] [--auth FILE] [--ca FILE] "
     "[--gzip]\n"
     "                           [--spool DIR]\n"
     "\n"
-    "tail prints the last records. verify reads the files in the state directory, without the\n"
-    "daemon, and says whether every record is there and as it was written, holding them\n"
-    "against the signed heads: those beside the record, and those kept elsewhere (--head).\n"
-    "key prints the public key. export sends the record somewhere once, or as it goes on.\n"
-    "\n"
-    "  -f, --follow      go on with new records\n"
-    "  -n N              how many of the last (default 20)\n"
-    "  --workspace ID    of one workspace\n"
-    "  --operation NAME  of one kind, such as exec.start, or 'exec.*'\n"
-    "  --actor ACTOR     of one key, such as key:kabcdefgh\n"
-    "  --result RESULT   that ended so, such as ok or denied\n"
-    "  --from TIME       not before: 2026-01-02, 2026-01-02T03:04:05Z, or 2h: two hours ago\n"
-    "  --to TIME         before that; for export, the target\n"
-    "  --after SEQ       with a larger number\n"
-    "  --until SEQ       up to this number\n"
-    "  --head WHAT       heads kept elsewhere, as a file or address; or the hash of a record\n"
-    "  --key KEY         the public key that signed them, or a file with it\n"
-    "  --remote          ask the daemon for record, heads and key instead of reading files\n"
-    "  --pem             the key as openssl reads it\n"
-    "  --index NAME      of Elasticsearch or OpenSearch\n"
-    "  --auth FILE       with 'ApiKey ...', 'Bearer ...' or 'user:password'\n"
-    "  --ca FILE         with the certificate authority of the target\n"
-    "  --gzip            compress what is sent\n"
-    "  --spool DIR       where to remember what was sent (default: export in the state "
-    "directory)\n"
-    "  --json            one JSON object a line\n"
-    "  --state DIR       the state directory; without it, export takes the record of the daemon\n"
-    "                    that CARREL_SOCKET or CARREL_URL names\n"
-    "\n"
+    "'tail' prints the last records. 'verify' reads the files in the state directory, without\n"
+    "the daemon. It checks that every record is there and unchanged, and compares the record\n"
+    "with its signed heads: those beside it, and those kept elsewhere (--head). 'key' prints\n"
+    "the public key. 'export' sends the record to another place, once or continuously.\n"
+    "\n" HELP_OPTIONS "\n"
     "Exit status of verify: 0 whole, 1 broken, 125 cannot be read.\n"
     "\n"
     "examples:\n"
@@ -297,27 +275,45 @@ int client_audit(char **argv)
 {
     static struct audit_options o = {.common.verb = "audit"};
     const struct args_rule rules[] = {
-        {"-f", ARGS_FLAG, &o.follow},
-        {"--follow", ARGS_FLAG, &o.follow},
-        {"-n", ARGS_TEXT, &o.count},
-        {"--workspace", ARGS_TEXT, &o.workspace},
-        {"--operation", ARGS_TEXT, &o.operation},
-        {"--actor", ARGS_TEXT, &o.actor},
-        {"--result", ARGS_TEXT, &o.result},
-        {"--from", ARGS_TEXT, &o.from},
-        {"--to", ARGS_TEXT, &o.to},
-        {"--after", ARGS_TEXT, &o.after},
-        {"--until", ARGS_TEXT, &o.until},
-        {"--head", ARGS_TEXT, &o.head},
-        {"--key", ARGS_TEXT, &o.key},
-        {"--remote", ARGS_FLAG, &o.remote},
-        {"--pem", ARGS_FLAG, &o.pem},
-        {"--index", ARGS_TEXT, &o.index},
-        {"--auth", ARGS_TEXT, &o.auth},
-        {"--ca", ARGS_TEXT, &o.ca},
-        {"--gzip", ARGS_FLAG, &o.gzip},
-        {"--spool", ARGS_TEXT, &o.spool},
-        {NULL, ARGS_FLAG, NULL},
+        {"-f", NULL, NULL, ARGS_FLAG, &o.follow},
+        {"--follow", NULL, "wait for new records", ARGS_FLAG, &o.follow},
+        {"-n", "N", "tail: print the last N records (default 20)", ARGS_TEXT, &o.count},
+        {"--workspace", "WORKSPACE", "tail: only records of this workspace", ARGS_TEXT,
+         &o.workspace},
+        {"--operation", "NAME", "tail: only this operation, such as exec.start, or 'exec.*'",
+         ARGS_TEXT, &o.operation},
+        {"--actor", "ACTOR", "tail: only this actor, such as key:kabcdefgh", ARGS_TEXT, &o.actor},
+        {"--result", "RESULT", "tail: only this result, such as ok or denied", ARGS_TEXT,
+         &o.result},
+        {"--from", "TIME",
+         "tail: not before TIME\n2026-01-02, 2026-01-02T03:04:05Z, or 2h: two hours ago", ARGS_TEXT,
+         &o.from},
+        {"--to", "TIME", "tail: before TIME; export: the target", ARGS_TEXT, &o.to},
+        {"--after", "SEQ", "tail: only records with a larger number", ARGS_TEXT, &o.after},
+        {"--until", "SEQ", "tail: only records up to this number", ARGS_TEXT, &o.until},
+        {"--head", "FILE|URL|HASH",
+         "verify: compare with heads kept elsewhere, or the hash of a record", ARGS_TEXT, &o.head},
+        {"--key", "KEY|FILE", "verify: check signatures with this public key, or the one in a file",
+         ARGS_TEXT, &o.key},
+        {"--remote", NULL, "ask the daemon for record, heads and key; read no files", ARGS_FLAG,
+         &o.remote},
+        {"--pem", NULL, "key: print the key in the form that openssl reads", ARGS_FLAG, &o.pem},
+        {"--index", "NAME", "export: the index or data stream of Elasticsearch or OpenSearch",
+         ARGS_TEXT, &o.index},
+        {"--auth", "FILE", "export: a file with 'ApiKey ...', 'Bearer ...' or 'user:password'",
+         ARGS_TEXT, &o.auth},
+        {"--ca", "FILE", "export: a file with the certificate authority of the target", ARGS_TEXT,
+         &o.ca},
+        {"--gzip", NULL, "export: compress what is sent", ARGS_FLAG, &o.gzip},
+        {"--spool", "DIR",
+         "export: remember in DIR what was sent\ndefault: export in the state directory", ARGS_TEXT,
+         &o.spool},
+        {"--json", NULL, "print one JSON object a line", ARGS_FLAG, &o.common.json},
+        {"--state", "DIR",
+         "use this state directory\nwithout it, export takes the record of the daemon "
+         "that\nCARREL_SOCKET or CARREL_URL names",
+         ARGS_TEXT, &o.common.state},
+        {0},
     };
     const char *words[2] = {NULL};
     struct err err = {0};
@@ -325,7 +321,7 @@ int client_audit(char **argv)
     if (args_all(argv + 1, rules, &o.common, words, 1, &err) < 0)
         return client_fail(&err);
     if (o.common.help)
-        return cli_put(help);
+        return args_help(help, rules);
     if (words[0] && strcmp(words[0], "tail") == 0)
         return tail_records(&o, &err);
     if (words[0] && strcmp(words[0], "verify") == 0)

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/near.h"
+#include "cli/cli.h"
 
 static const struct args_rule *find(const struct args_rule *rules, const char *word, size_t n)
 {
@@ -28,16 +29,23 @@ static int keep(const struct args_rule *rule, const char *value, struct err *err
     return 0;
 }
 
-static int unknown(const char *word, size_t n, const struct args_rule *rules,
-                   const struct args_common *common, struct err *err)
+static size_t count_of(const struct args_rule *rules)
 {
-    char hint[NEAR_HINT];
     size_t count = 0;
 
     while (rules && rules[count].name)
         count++;
+    return count;
+}
+
+static int unknown(const char *word, size_t n, const struct args_rule *rules,
+                   const struct args_common *common, struct err *err)
+{
+    char hint[NEAR_HINT];
+
     return err_set(err, ERR_INVALID, 0, "unknown option '%.80s'; see 'carrel %s --help'%s", word,
-                   common->verb, near_hint(hint, word, n, rules, count, sizeof(rules[0])));
+                   common->verb,
+                   near_hint(hint, word, n, rules, count_of(rules), sizeof(rules[0])));
 }
 
 /* Takes the option at argv[0]; returns how many words it was, or -1. */
@@ -45,11 +53,11 @@ static int take(char **argv, const struct args_rule *rules, struct args_common *
                 struct err *err)
 {
     const struct args_rule everywhere[] = {
-        {"--json", ARGS_FLAG, &common->json},
-        {"--help", ARGS_FLAG, &common->help},
-        {"-h", ARGS_FLAG, &common->help},
-        {"--state", ARGS_TEXT, &common->state},
-        {NULL, ARGS_FLAG, NULL},
+        {"--json", NULL, NULL, ARGS_FLAG, &common->json},
+        {"--help", NULL, NULL, ARGS_FLAG, &common->help},
+        {"-h", NULL, NULL, ARGS_FLAG, &common->help},
+        {"--state", NULL, NULL, ARGS_TEXT, &common->state},
+        {0},
     };
     const char *word = argv[0];
     const char *equals = word[1] == '-' ? strchr(word, '=') : NULL;
@@ -115,4 +123,15 @@ int args_all(char **argv, const struct args_rule *rules, struct args_common *com
     }
     words[count] = NULL;
     return 0;
+}
+
+int args_help(const char *text, const struct args_rule *rules)
+{
+    static const struct option_text common[] = {
+        {"--json", NULL, "print one JSON object"},
+        {"--state", "DIR", "talk to the daemon of this state directory"},
+        {0},
+    };
+
+    return cli_put_help(text, rules, count_of(rules), sizeof(*rules), common);
 }

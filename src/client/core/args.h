@@ -24,8 +24,11 @@ enum args_kind {
     ARGS_EVERY, /* struct args_list */
 };
 
+/* Begins as struct option_text does. */
 struct args_rule {
     const char *name; /* NULL ends the table */
+    const char *value;
+    const char *about;
     enum args_kind kind;
     void *to;
 };
@@ -47,3 +50,7 @@ int args_options(char **argv, int *at, const struct args_rule *rules, struct arg
  * with NULL; more than `most` are refused. */
 int args_all(char **argv, const struct args_rule *rules, struct args_common *common,
              const char **words, size_t most, struct err *err);
+
+/* Prints a help text with the options of a verb and those that all verbs have. Returns the exit
+ * status. */
+int args_help(const char *text, const struct args_rule *rules);

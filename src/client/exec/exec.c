@@ -23,25 +23,15 @@ enum {
 
 static const char help[] =
     "usage: carrel exec [options] WORKSPACE -- COMMAND [ARG...]\n"
-    "       carrel exec [options] WORKSPACE -c 'shell line'\n"
+    "       carrel exec [options] WORKSPACE -c LINE\n"
     "\n"
     "Runs a command in a workspace of the daemon and passes on its output and its exit\n"
-    "status. Ctrl-C goes to the command; the second one ends it, the third leaves it.\n"
-    "\n"
-    "  -c LINE            a line for the shell\n"
-    "  --cwd PATH         start in PATH inside\n"
-    "  --env NAME=VALUE   set a variable\n"
-    "  --timeout TIME     end the command and all it started after TIME: 500ms, 30s, 5m, 1h\n"
-    "  --user user|root   who the command is inside\n"
-    "  --stdin FILE       read standard input from FILE; -: pass on ours (default: none)\n"
-    "  --tty              give the command a terminal\n"
-    "  --background       print its id and leave it running\n"
-    "  --json             print one JSON object with output, exit code, usage\n"
-    "  --state DIR        the daemon of this state directory\n"
-    "\n"
+    "status. The first Ctrl-C goes to the command, the second one ends the command, the\n"
+    "third one ends only carrel and leaves the command running.\n"
+    "\n" HELP_OPTIONS "\n"
     "Exit status: the command's; 128+n for signal n; when a limit was reached: 120\n"
-    "memory, 121 processes, 122 output, 123 disk, 124 time; 125 Carrel itself\n"
-    "failed; 126 not executable; 127 not found.\n"
+    "memory, 121 processes, 122 output, 123 disk, 124 time; 125 when Carrel itself\n"
+    "failed; 126 when the command cannot be executed, 127 when it is not found.\n"
     "\n"
     "examples:\n"
     "  carrel exec desk -- python3 -c 'print(6 * 7)'\n"
@@ -241,16 +231,29 @@ int exec_stream(const struct exec_options *o, struct daemon *daemon, json_t *req
     return status;
 }
 
+static struct exec_options options = {.common.verb = "exec"};
+static const struct args_rule rules[] = {
+    {"-c", "LINE", "run a line in the shell", ARGS_TEXT, &options.line},
+    {"--cwd", "PATH", "start in PATH, inside", ARGS_TEXT, &options.cwd},
+    {"--env", "NAME=VALUE", "set a variable", ARGS_EVERY, &options.env},
+    {"--timeout", "TIME", "end the command and all it started after TIME\n500ms, 30s, 5m, 1h",
+     ARGS_TEXT, &options.timeout},
+    {"--user", "user|root", "be this user inside; root has no privileges either", ARGS_TEXT,
+     &options.user},
+    {"--stdin", "FILE",
+     "read standard input from FILE\n-: pass on standard input; without it there is none",
+     ARGS_TEXT, &options.stdin_path},
+    {"--tty", NULL, "give the command a terminal", ARGS_FLAG, &options.tty},
+    {"--background", NULL, "print the id of the command and leave it running", ARGS_FLAG,
+     &options.background},
+    {"--json", NULL, "print one JSON object with output, exit code, usage", ARGS_FLAG,
+     &options.common.json},
+    {0},
+};
+
 /* Options may stand on both sides of the workspace. */
 static int parse(char **argv, struct exec_options *o, struct err *err)
 {
-    const struct args_rule rules[] = {
-        {"-c", ARGS_TEXT, &o->line},     {"--cwd", ARGS_TEXT, &o->cwd},
-        {"--env", ARGS_EVERY, &o->env},  {"--timeout", ARGS_TEXT, &o->timeout},
-        {"--user", ARGS_TEXT, &o->user}, {"--stdin", ARGS_TEXT, &o->stdin_path},
-        {"--tty", ARGS_FLAG, &o->tty},   {"--background", ARGS_FLAG, &o->background},
-        {NULL, ARGS_FLAG, NULL},
-    };
     int at = 1;
 
     if (args_options(argv, &at, rules, &o->common, err) < 0)
@@ -279,7 +282,6 @@ static int parse(char **argv, struct exec_options *o, struct err *err)
 
 int client_exec(char **argv)
 {
-    static struct exec_options options = {.common.verb = "exec"};
     struct daemon daemon = {0};
     struct err err = {0};
     json_t *request = NULL;
@@ -287,7 +289,7 @@ int client_exec(char **argv)
     if (parse(argv, &options, &err) < 0)
         return client_fail(&err);
     if (options.common.help)
-        return cli_put(help);
+        return args_help(help, rules);
     if (exec_request(&options, &request, &err) < 0)
         return client_fail(&err);
     if (daemon_open(&daemon, options.common.state, &err) < 0) {

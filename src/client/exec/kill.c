@@ -14,13 +14,9 @@ enum {
 static const char help[] =
     "usage: carrel kill [-s SIGNAL] WORKSPACE EXEC...\n"
     "\n"
-    "Ends commands together with everything they started, and nothing else. With\n"
-    "-s only sends a signal to the command itself.\n"
-    "\n"
-    "  -s, --signal SIGNAL  a name or number: TERM, INT, 10\n"
-    "  --json               print nothing but errors\n"
-    "  --state DIR          the daemon of this state directory\n"
-    "\n"
+    "Ends commands together with everything they started, and nothing else. With -s,\n"
+    "sends a signal to the command itself.\n"
+    "\n" HELP_OPTIONS "\n"
     "examples:\n"
     "  carrel kill desk xabcdefghijklmnopqrstuvwxyz\n"
     "  carrel kill -s INT desk xabcdefghijklmnopqrstuvwxyz\n";
@@ -41,9 +37,14 @@ int client_kill(char **argv)
 {
     struct args_common common = {.verb = "kill"};
     const char *signal_name = NULL;
-    const struct args_rule rules[] = {{"-s", ARGS_TEXT, &signal_name},
-                                      {"--signal", ARGS_TEXT, &signal_name},
-                                      {NULL, ARGS_FLAG, NULL}};
+    const struct args_rule rules[] = {
+        {"-s", NULL, NULL, ARGS_TEXT, &signal_name},
+        {"--signal", "SIGNAL",
+         "send a signal to the command, and end nothing\na name or number: TERM, INT, 10",
+         ARGS_TEXT, &signal_name},
+        {"--json", NULL, "print nothing but errors", ARGS_FLAG, &common.json},
+        {0},
+    };
     const char *words[MOST_EXECS + 2] = {NULL};
     struct daemon daemon = {0};
     struct err err = {0};
@@ -53,7 +54,7 @@ int client_kill(char **argv)
     if (args_all(argv + 1, rules, &common, words, MOST_EXECS + 1, &err) < 0)
         return client_fail(&err);
     if (common.help)
-        return cli_put(help);
+        return args_help(help, rules);
     if (!words[0] || !words[1])
         return cli_fail("name a workspace and a command: carrel kill WORKSPACE EXEC; 'carrel ps' "
                         "lists them");

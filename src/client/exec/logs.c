@@ -12,14 +12,9 @@
 static const char help[] =
     "usage: carrel logs [-f] [--from N] WORKSPACE EXEC\n"
     "\n"
-    "Prints what a command has written: its standard output here, its standard error\n"
-    "there.\n"
-    "\n"
-    "  -f, --follow  go on until the command ends\n"
-    "  --from N      begin at byte N of the output\n"
-    "  --json        one JSON object a line, with the place of each piece\n"
-    "  --state DIR   the daemon of this state directory\n"
-    "\n"
+    "Prints what a command has written: its standard output on standard output, its\n"
+    "standard error on standard error.\n"
+    "\n" HELP_OPTIONS "\n"
     "example: carrel logs -f desk xabcdefghijklmnopqrstuvwxyz\n";
 
 static int parse_from(const char *text, uint64_t *ret, struct err *err)
@@ -51,10 +46,14 @@ int client_logs(char **argv)
     struct args_common common = {.verb = "logs"};
     bool follows = false;
     const char *from_text = NULL;
-    const struct args_rule rules[] = {{"-f", ARGS_FLAG, &follows},
-                                      {"--follow", ARGS_FLAG, &follows},
-                                      {"--from", ARGS_TEXT, &from_text},
-                                      {NULL, ARGS_FLAG, NULL}};
+    const struct args_rule rules[] = {
+        {"-f", NULL, NULL, ARGS_FLAG, &follows},
+        {"--follow", NULL, "wait for more until the command ends", ARGS_FLAG, &follows},
+        {"--from", "N", "begin at byte N of the output", ARGS_TEXT, &from_text},
+        {"--json", NULL, "print one JSON object a line, with the offset of each piece", ARGS_FLAG,
+         &common.json},
+        {0},
+    };
     const char *words[3] = {NULL};
     struct daemon daemon = {0};
     struct err err = {0};
@@ -63,7 +62,7 @@ int client_logs(char **argv)
     if (args_all(argv + 1, rules, &common, words, 2, &err) < 0)
         return client_fail(&err);
     if (common.help)
-        return cli_put(help);
+        return args_help(help, rules);
     if (!words[0] || !words[1])
         return cli_fail("name a workspace and a command: carrel logs WORKSPACE EXEC; 'carrel ps' "
                         "lists them");

@@ -10,12 +10,8 @@
 
 static const char help[] = "usage: carrel ps [--all] [WORKSPACE]\n"
                            "\n"
-                           "Lists the commands that run, in one workspace or in all of them.\n"
-                           "\n"
-                           "  --all        also those that have ended\n"
-                           "  --json       print one JSON object\n"
-                           "  --state DIR  the daemon of this state directory\n"
-                           "\n"
+                           "Lists the running commands of one workspace, or of all.\n"
+                           "\n" HELP_OPTIONS "\n"
                            "examples:\n"
                            "  carrel ps\n"
                            "  carrel ps --all desk\n";
@@ -103,7 +99,10 @@ int client_ps(char **argv)
 {
     struct args_common common = {.verb = "ps"};
     bool all = false;
-    const struct args_rule rules[] = {{"--all", ARGS_FLAG, &all}, {NULL, ARGS_FLAG, NULL}};
+    const struct args_rule rules[] = {
+        {"--all", NULL, "list ended commands too", ARGS_FLAG, &all},
+        {0},
+    };
     const char *words[2] = {NULL};
     struct daemon daemon = {0};
     struct err err = {0};
@@ -111,7 +110,7 @@ int client_ps(char **argv)
     if (args_all(argv + 1, rules, &common, words, 1, &err) < 0)
         return client_fail(&err);
     if (common.help)
-        return cli_put(help);
+        return args_help(help, rules);
     if (daemon_open(&daemon, common.state, &err) < 0)
         return client_fail(&err);
     json_t *execs = json_array();

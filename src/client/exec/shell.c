@@ -9,16 +9,10 @@
 static const char help[] =
     "usage: carrel shell [options] WORKSPACE\n"
     "\n"
-    "Opens a shell in a workspace: bash where there is one, sh otherwise. What runs in\n"
-    "the background there goes on after the shell has ended.\n"
-    "\n"
-    "  --cwd PATH         start in PATH inside\n"
-    "  --env NAME=VALUE   set a variable\n"
-    "  --timeout TIME     end the shell after TIME: 30m, 8h\n"
-    "  --user user|root   who the shell is inside\n"
-    "  --state DIR        the daemon of this state directory\n"
-    "\n"
-    "Exit status: the shell's; 125 Carrel itself failed.\n"
+    "Opens a shell in a workspace: bash if the workspace has it, sh otherwise. Commands\n"
+    "in the background of the shell go on after it has ended.\n"
+    "\n" HELP_OPTIONS "\n"
+    "Exit status: the shell's; 125 when Carrel itself failed.\n"
     "\n"
     "example: carrel shell desk\n";
 
@@ -27,15 +21,19 @@ static char *const shell[] = {
     (char[]){"/bin/sh"}, (char[]){"-c"},
     (char[]){"if command -v bash >/dev/null 2>&1; then exec bash; else exec sh; fi"}, NULL};
 
+static struct exec_options options = {.common.verb = "shell"};
+static const struct args_rule rules[] = {
+    {"--cwd", "PATH", "start in PATH, inside", ARGS_TEXT, &options.cwd},
+    {"--env", "NAME=VALUE", "set a variable", ARGS_EVERY, &options.env},
+    {"--timeout", "TIME", "end the shell after TIME\n30m, 8h", ARGS_TEXT, &options.timeout},
+    {"--user", "user|root", "be this user inside; root has no privileges either", ARGS_TEXT,
+     &options.user},
+    {"--json", NULL, "", ARGS_FLAG, &options.common.json},
+    {0},
+};
+
 static int parse(char **argv, struct exec_options *o, struct err *err)
 {
-    const struct args_rule rules[] = {
-        {"--cwd", ARGS_TEXT, &o->cwd},
-        {"--env", ARGS_EVERY, &o->env},
-        {"--timeout", ARGS_TEXT, &o->timeout},
-        {"--user", ARGS_TEXT, &o->user},
-        {NULL, ARGS_FLAG, NULL},
-    };
     const char *words[2] = {NULL};
 
     if (args_all(argv + 1, rules, &o->common, words, 1, err) < 0)
@@ -54,7 +52,6 @@ static int parse(char **argv, struct exec_options *o, struct err *err)
 
 int client_shell(char **argv)
 {
-    static struct exec_options options = {.common.verb = "shell"};
     struct daemon daemon = {0};
     struct err err = {0};
     json_t *request = NULL;
@@ -62,7 +59,7 @@ int client_shell(char **argv)
     if (parse(argv, &options, &err) < 0)
         return client_fail(&err);
     if (options.common.help)
-        return cli_put(help);
+        return args_help(help, rules);
     if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO))
         return cli_fail("a shell needs a terminal; for a script use: carrel exec --stdin - "
                         "WORKSPACE -- sh");

@@ -80,24 +80,25 @@ static int each_place(struct files *f, const struct files_message *wanted, const
 
 int client_rm(char **argv)
 {
-    static const char help[] = "usage: carrel rm [-r] PLACE...\n"
-                               "\n"
-                               "Removes files, and with -r directories with all that is in them.\n"
-                               "'.' and '..' are refused.\n"
-                               "\n"
-                               "  -r, --recursive  also directories that are not empty\n"
-                               "  --json           print nothing but errors\n"
-                               "  --state DIR      the daemon of this state directory\n"
-                               "\n"
-                               "examples:\n"
-                               "  carrel rm desk:/a.txt\n"
-                               "  carrel rm -r desk:/build\n";
+    static const char help[] =
+        "usage: carrel rm [-r] PLACE...\n"
+        "\n"
+        "Removes files and empty directories; with -r directories with everything in them.\n"
+        "'.' and '..' are refused.\n"
+        "\n" HELP_OPTIONS "\n"
+        "examples:\n"
+        "  carrel rm desk:/a.txt\n"
+        "  carrel rm -r desk:/build\n";
     struct files f;
     bool recursive = false;
-    const struct args_rule rules[] = {{"-r", ARGS_FLAG, &recursive},
-                                      {"-R", ARGS_FLAG, &recursive},
-                                      {"--recursive", ARGS_FLAG, &recursive},
-                                      {NULL, ARGS_FLAG, NULL}};
+    const struct args_rule rules[] = {
+        {"-r", NULL, NULL, ARGS_FLAG, &recursive},
+        {"-R", NULL, NULL, ARGS_FLAG, &recursive},
+        {"--recursive", NULL, "remove directories, too, with everything in them", ARGS_FLAG,
+         &recursive},
+        {"--json", NULL, "print nothing but errors", ARGS_FLAG, &f.common.json},
+        {0},
+    };
     const struct files_verb verb = {help, rules, 1, FILES_WORDS,
                                     "name what to remove: carrel rm WS:/path"};
     const char *words[FILES_WORDS + 1] = {NULL};
@@ -114,16 +115,16 @@ int client_mkdir(char **argv)
 {
     static const char help[] = "usage: carrel mkdir [--mode MODE] PLACE...\n"
                                "\n"
-                               "Makes directories, and those above them that are missing.\n"
-                               "\n"
-                               "  --mode MODE  octal digits, such as 0755\n"
-                               "  --json       print one JSON object for each\n"
-                               "  --state DIR  the daemon of this state directory\n"
-                               "\n"
+                               "Makes directories, and missing directories above them.\n"
+                               "\n" HELP_OPTIONS "\n"
                                "example: carrel mkdir desk:/src/parts\n";
     struct files f;
     const char *mode = NULL;
-    const struct args_rule rules[] = {{"--mode", ARGS_TEXT, &mode}, {NULL, ARGS_FLAG, NULL}};
+    const struct args_rule rules[] = {
+        {"--mode", "MODE", "set the mode, in octal digits such as 0755", ARGS_TEXT, &mode},
+        {"--json", NULL, "print one JSON object for each path", ARGS_FLAG, &f.common.json},
+        {0},
+    };
     const struct files_verb verb = {help, rules, 1, FILES_WORDS,
                                     "name what to make: carrel mkdir WS:/path"};
     const char *words[FILES_WORDS + 1] = {NULL};
@@ -218,17 +219,17 @@ int client_mv(char **argv)
     static const char help[] =
         "usage: carrel mv [-n] FROM... TO\n"
         "\n"
-        "Moves or renames files and directories within a workspace. With a directory as\n"
-        "TO, into it.\n"
-        "\n"
-        "  -n, --no-replace  leave what is there already\n"
-        "  --json            print one JSON object for each\n"
-        "  --state DIR       the daemon of this state directory\n"
-        "\n"
+        "Moves or renames files and directories within a workspace. If TO is a directory,\n"
+        "moves them into it.\n"
+        "\n" HELP_OPTIONS "\n"
         "example: carrel mv desk:/a.txt desk:/old/\n";
     struct two t = {.op = FILES_MOVE};
     const struct args_rule rules[] = {
-        {"-n", ARGS_FLAG, &t.keep}, {"--no-replace", ARGS_FLAG, &t.keep}, {NULL, ARGS_FLAG, NULL}};
+        {"-n", NULL, NULL, ARGS_FLAG, &t.keep},
+        {"--no-replace", NULL, "do not replace an existing file", ARGS_FLAG, &t.keep},
+        {"--json", NULL, "print one JSON object for each path", ARGS_FLAG, &t.f.common.json},
+        {0},
+    };
     const struct files_verb verb = {help, rules, 2, FILES_WORDS,
                                     "say what goes where: carrel mv WS:/from WS:/to"};
 
@@ -240,22 +241,21 @@ int client_cp(char **argv)
     static const char help[] =
         "usage: carrel cp [-r] [-n] FROM... TO\n"
         "\n"
-        "Copies files, and with -r directories, within a workspace. With a directory as\n"
-        "TO, into it.\n"
-        "\n"
-        "  -r, --recursive   also directories\n"
-        "  -n, --no-replace  leave what is there already\n"
-        "  --json            print one JSON object for each\n"
-        "  --state DIR       the daemon of this state directory\n"
-        "\n"
+        "Copies files within a workspace; with -r also directories. If TO is a directory,\n"
+        "copies into it.\n"
+        "\n" HELP_OPTIONS "\n"
         "example: carrel cp -r desk:/src desk:/backup\n";
     struct two t = {.op = FILES_COPY};
-    const struct args_rule rules[] = {{"-n", ARGS_FLAG, &t.keep},
-                                      {"--no-replace", ARGS_FLAG, &t.keep},
-                                      {"-r", ARGS_FLAG, &t.recursive},
-                                      {"-R", ARGS_FLAG, &t.recursive},
-                                      {"--recursive", ARGS_FLAG, &t.recursive},
-                                      {NULL, ARGS_FLAG, NULL}};
+    const struct args_rule rules[] = {
+        {"-n", NULL, NULL, ARGS_FLAG, &t.keep},
+        {"--no-replace", NULL, "do not replace an existing file", ARGS_FLAG, &t.keep},
+        {"-r", NULL, NULL, ARGS_FLAG, &t.recursive},
+        {"-R", NULL, NULL, ARGS_FLAG, &t.recursive},
+        {"--recursive", NULL, "copy directories, too, with everything in them", ARGS_FLAG,
+         &t.recursive},
+        {"--json", NULL, "print one JSON object for each path", ARGS_FLAG, &t.f.common.json},
+        {0},
+    };
     const struct files_verb verb = {help, rules, 2, FILES_WORDS,
                                     "say what goes where: carrel cp WS:/from WS:/to"};
 
@@ -269,27 +269,23 @@ int client_edit(char **argv)
     static const char help[] =
         "usage: carrel edit PLACE --old TEXT --new TEXT [--all] [--if-match ETAG]\n"
         "\n"
-        "Replaces one text by another in a file. The text must be there exactly once,\n"
-        "unless all of it is to be replaced. Prints how many were. What others write\n"
-        "meanwhile is kept: it is replaced in what is there then.\n"
-        "\n"
-        "  --old TEXT       what is replaced, literally\n"
-        "  --new TEXT       what replaces it\n"
-        "  --all            wherever it is\n"
-        "  --if-match ETAG  only if the file is still the one that 'carrel stat' told of\n"
-        "  --json           print one JSON object\n"
-        "  --state DIR      the daemon of this state directory\n"
-        "\n"
+        "Replaces a text in a file, and prints how many times. Without --all the text must\n"
+        "stand in the file exactly once. If another program writes the file at the same time,\n"
+        "the edit is made on the newer content; nothing that was written is lost.\n"
+        "\n" HELP_OPTIONS "\n"
         "example: carrel edit desk:/a.py --old 'x = 1' --new 'x = 2'\n";
     struct files f;
     const char *texts[2] = {NULL, NULL};
     const char *if_match = NULL;
     bool all = false;
-    const struct args_rule rules[] = {{"--old", ARGS_TEXT, &texts[0]},
-                                      {"--new", ARGS_TEXT, &texts[1]},
-                                      {"--if-match", ARGS_TEXT, &if_match},
-                                      {"--all", ARGS_FLAG, &all},
-                                      {NULL, ARGS_FLAG, NULL}};
+    const struct args_rule rules[] = {
+        {"--old", "TEXT", "replace this text, taken literally", ARGS_TEXT, &texts[0]},
+        {"--new", "TEXT", "put this text in its place", ARGS_TEXT, &texts[1]},
+        {"--if-match", "ETAG", "act only if the file still has this etag, from 'carrel stat'",
+         ARGS_TEXT, &if_match},
+        {"--all", NULL, "replace the text wherever it stands", ARGS_FLAG, &all},
+        {0},
+    };
     const struct files_verb verb = {help, rules, 1, 1,
                                     "name a file: carrel edit WS:/path --old TEXT --new TEXT"};
     const char *words[2] = {NULL};

@@ -207,24 +207,26 @@ int client_put(char **argv)
     static const char help[] =
         "usage: carrel put [-r] [--mode MODE] [--if-match ETAG] FILE... WS:/PATH\n"
         "\n"
-        "Carries files from here to a workspace; -: standard input. With a directory or a\n"
-        "slash at the end of the path, into it. A file is there whole or not at all.\n"
-        "\n"
-        "  -r, --recursive  also directories; DIR/. is what is in it\n"
-        "  --mode MODE      octal digits; otherwise as the file's here\n"
-        "  --if-match ETAG  only over the file that 'carrel stat' told of\n"
-        "  --json           print one JSON object for each\n"
-        "  --state DIR      the daemon of this state directory\n"
-        "\n"
+        "Copies files from this host to a workspace; -: standard input. If the path is a\n"
+        "directory or ends with a slash, copies into it. A file appears whole or not at all.\n"
+        "\n" HELP_OPTIONS "\n"
         "examples:\n"
         "  carrel put a.txt desk:/notes/\n"
         "  carrel put -r src desk:/src\n"
         "  date | carrel put - desk:/now.txt\n";
     static struct transfer t = {.stream.fd = -1};
     const struct args_rule rules[] = {
-        {"-r", ARGS_FLAG, &t.recursive},          {"-R", ARGS_FLAG, &t.recursive},
-        {"--recursive", ARGS_FLAG, &t.recursive}, {"--mode", ARGS_TEXT, &t.mode},
-        {"--if-match", ARGS_TEXT, &t.if_match},   {NULL, ARGS_FLAG, NULL}};
+        {"-r", NULL, NULL, ARGS_FLAG, &t.recursive},
+        {"-R", NULL, NULL, ARGS_FLAG, &t.recursive},
+        {"--recursive", NULL, "copy directories, too; DIR/. copies only what is in DIR", ARGS_FLAG,
+         &t.recursive},
+        {"--mode", "MODE", "set the mode, in octal digits; default: that of the file here",
+         ARGS_TEXT, &t.mode},
+        {"--if-match", "ETAG", "act only if the file still has this etag, from 'carrel stat'",
+         ARGS_TEXT, &t.if_match},
+        {"--json", NULL, "print one JSON object for each path", ARGS_FLAG, &t.f.common.json},
+        {0},
+    };
     const struct files_verb verb = {help, rules, 2, FILES_WORDS,
                                     "say what goes where: carrel put FILE WS:/path"};
     const char *words[FILES_WORDS + 1] = {NULL};
@@ -366,22 +368,21 @@ int client_get(char **argv)
     static const char help[] =
         "usage: carrel get [-r] WS:/PATH... [LOCAL]\n"
         "\n"
-        "Carries files from a workspace to here, or to LOCAL; -: standard output. With a\n"
-        "directory as LOCAL, into it. A file is there whole or not at all; nothing is\n"
-        "ever written outside.\n"
-        "\n"
-        "  -r, --recursive  also directories\n"
-        "  --json           print one JSON object for each\n"
-        "  --state DIR      the daemon of this state directory\n"
-        "\n"
+        "Copies files from a workspace to the current directory, or to LOCAL; -: standard\n"
+        "output. If LOCAL is a directory, copies into it. A file appears whole or not at all,\n"
+        "and nothing is ever written outside of that directory.\n"
+        "\n" HELP_OPTIONS "\n"
         "examples:\n"
         "  carrel get desk:/a.txt\n"
         "  carrel get -r desk:/src copy\n";
     static struct transfer t = {.stream.fd = -1};
-    const struct args_rule rules[] = {{"-r", ARGS_FLAG, &t.recursive},
-                                      {"-R", ARGS_FLAG, &t.recursive},
-                                      {"--recursive", ARGS_FLAG, &t.recursive},
-                                      {NULL, ARGS_FLAG, NULL}};
+    const struct args_rule rules[] = {
+        {"-r", NULL, NULL, ARGS_FLAG, &t.recursive},
+        {"-R", NULL, NULL, ARGS_FLAG, &t.recursive},
+        {"--recursive", NULL, "copy directories, too", ARGS_FLAG, &t.recursive},
+        {"--json", NULL, "print one JSON object for each path", ARGS_FLAG, &t.f.common.json},
+        {0},
+    };
     const struct files_verb verb = {help, rules, 1, FILES_WORDS,
                                     "name a file: carrel get WS:/path [LOCAL]"};
     const char *words[FILES_WORDS + 1] = {NULL};
@@ -498,13 +499,8 @@ int client_cat(char **argv)
     static const char help[] =
         "usage: carrel cat [--offset N] [--limit N] PLACE...\n"
         "\n"
-        "Prints files, byte by byte; on a terminal, what could drive it is escaped.\n"
-        "\n"
-        "  --offset N   without the first N lines\n"
-        "  --limit N    at most so many lines; that there are more is said\n"
-        "  --json       print one JSON object for each: a page of the text\n"
-        "  --state DIR  the daemon of this state directory\n"
-        "\n"
+        "Prints files byte by byte. On a terminal, control characters are escaped.\n"
+        "\n" HELP_OPTIONS "\n"
         "examples:\n"
         "  carrel cat desk:/a.txt\n"
         "  carrel cat --offset 100 --limit 20 desk:/log.txt\n";
@@ -512,7 +508,12 @@ int client_cat(char **argv)
     const char *offset = NULL;
     const char *limit = NULL;
     const struct args_rule rules[] = {
-        {"--offset", ARGS_TEXT, &offset}, {"--limit", ARGS_TEXT, &limit}, {NULL, ARGS_FLAG, NULL}};
+        {"--offset", "N", "leave out the first N lines", ARGS_TEXT, &offset},
+        {"--limit", "N", "print at most N lines, and say if there are more", ARGS_TEXT, &limit},
+        {"--json", NULL, "print a page of the text for each path as one JSON object", ARGS_FLAG,
+         &f.common.json},
+        {0},
+    };
     const struct files_verb verb = {help, rules, 1, FILES_WORDS,
                                     "name a file: carrel cat WS:/path, or a path here"};
     const char *words[FILES_WORDS + 1] = {NULL};

@@ -141,31 +141,28 @@ static int search(struct grep *g, const char *const *words, struct err *err)
 int client_grep(char **argv)
 {
     static const char help[] =
-        "usage: carrel grep [-i] [-E] [-C N] [--glob GLOB]... PATTERN PLACE\n"
+        "usage: carrel grep [-i] [-E] [-C N] [--limit N] [--glob GLOB]... PATTERN PLACE\n"
         "\n"
-        "Prints the lines of all files below a place in which a text is found.\n"
-        "\n"
-        "  -E, --regex          the pattern is a regular expression\n"
-        "  -i, --ignore-case    capital or small\n"
-        "  -C, --context N      with N lines before and after\n"
-        "  --glob GLOB          only in files whose path matches; !GLOB: in others\n"
-        "  --limit N            the most matches (10000)\n"
-        "  --json               print one JSON object\n"
-        "  --state DIR          the daemon of this state directory\n"
-        "\n"
-        "Exit status 0 when something was found, 1 when not.\n"
+        "Prints the lines that contain a text, from all files below a directory.\n"
+        "\n" HELP_OPTIONS "\n"
+        "Exit status: 0 when the text was found, 1 when not, 125 when Carrel failed.\n"
         "\n"
         "example: carrel grep -i --glob '*.py' todo desk:/src\n";
     static struct grep g;
-    const struct args_rule rules[] = {{"-i", ARGS_FLAG, &g.ignore_case},
-                                      {"--ignore-case", ARGS_FLAG, &g.ignore_case},
-                                      {"-E", ARGS_FLAG, &g.regex},
-                                      {"--regex", ARGS_FLAG, &g.regex},
-                                      {"-C", ARGS_TEXT, &g.context},
-                                      {"--context", ARGS_TEXT, &g.context},
-                                      {"--limit", ARGS_TEXT, &g.limit},
-                                      {"--glob", ARGS_EVERY, &g.globs},
-                                      {NULL, ARGS_FLAG, NULL}};
+    const struct args_rule rules[] = {
+        {"-i", NULL, NULL, ARGS_FLAG, &g.ignore_case},
+        {"--ignore-case", NULL, "ignore the difference of capital and small letters", ARGS_FLAG,
+         &g.ignore_case},
+        {"-E", NULL, NULL, ARGS_FLAG, &g.regex},
+        {"--regex", NULL, "read the pattern as a regular expression", ARGS_FLAG, &g.regex},
+        {"-C", NULL, NULL, ARGS_TEXT, &g.context},
+        {"--context", "N", "print N lines before and after each match", ARGS_TEXT, &g.context},
+        {"--limit", "N", "print at most N matches (default 10000)", ARGS_TEXT, &g.limit},
+        {"--glob", "GLOB",
+         "search only files whose path matches\n!GLOB: only files whose path does not", ARGS_EVERY,
+         &g.globs},
+        {0},
+    };
     const struct files_verb verb = {help, rules, 2, 2,
                                     "name a text and a place: carrel grep TEXT WS:/path"};
     const char *words[3] = {NULL};
@@ -215,17 +212,18 @@ int client_watch(char **argv)
     static const char help[] =
         "usage: carrel watch [--flat] PLACE\n"
         "\n"
-        "Prints what happens to the files below a directory, as it happens: create,\n"
-        "modify, delete, move, attrib; overflow when something was missed.\n"
-        "\n"
-        "  --flat       only of the directory itself, not further down\n"
-        "  --json       one JSON object a line; \"ready\" is the first\n"
-        "  --state DIR  the daemon of this state directory\n"
-        "\n"
+        "Prints changes to the files below a directory as they happen: create, modify,\n"
+        "delete, move, attrib; overflow when changes were missed.\n"
+        "\n" HELP_OPTIONS "\n"
         "example: carrel watch desk:/src\n";
     struct files f;
     bool flat = false;
-    const struct args_rule rules[] = {{"--flat", ARGS_FLAG, &flat}, {NULL, ARGS_FLAG, NULL}};
+    const struct args_rule rules[] = {
+        {"--flat", NULL, "watch only the directory itself, not those below", ARGS_FLAG, &flat},
+        {"--json", NULL, "print one JSON object a line; the first is \"ready\"", ARGS_FLAG,
+         &f.common.json},
+        {0},
+    };
     const struct files_verb verb = {help, rules, 1, 1,
                                     "name a place: carrel watch WS:/path, or a path here"};
     const char *words[2] = {NULL};

@@ -208,26 +208,26 @@ static int list_place(struct listing *l, const char *word, uint64_t depth)
 
 int client_ls(char **argv)
 {
-    static const char help[] = "usage: carrel ls [-l] [-p] [-R | --depth N] PLACE...\n"
-                               "\n"
-                               "Lists directories: in a workspace WS:/path, or here a plain path.\n"
-                               "\n"
-                               "  -l, --long       with modes, sizes and times\n"
-                               "  -p, --slash      with a slash behind directories\n"
-                               "  -R, --recursive  with all that is below\n"
-                               "  --depth N        so many levels of it\n"
-                               "  --json           print one JSON object for each place\n"
-                               "  --state DIR      the daemon of this state directory\n"
-                               "\n"
-                               "examples:\n"
-                               "  carrel ls desk:/src\n"
-                               "  carrel ls -l desk:/\n";
+    static const char help[] =
+        "usage: carrel ls [-l] [-p] [-R | --depth N] PLACE...\n"
+        "\n"
+        "Lists directories. A place is WS:/path in a workspace, or a path on this host.\n"
+        "\n" HELP_OPTIONS "\n"
+        "examples:\n"
+        "  carrel ls desk:/src\n"
+        "  carrel ls -l desk:/\n";
     struct listing l = {.depth = NULL};
     const struct args_rule rules[] = {
-        {"-l", ARGS_FLAG, &l.longer},     {"--long", ARGS_FLAG, &l.longer},
-        {"-p", ARGS_FLAG, &l.slashes},    {"--slash", ARGS_FLAG, &l.slashes},
-        {"-R", ARGS_FLAG, &l.recursive},  {"--recursive", ARGS_FLAG, &l.recursive},
-        {"--depth", ARGS_TEXT, &l.depth}, {NULL, ARGS_FLAG, NULL}};
+        {"-l", NULL, NULL, ARGS_FLAG, &l.longer},
+        {"--long", NULL, "show modes, sizes and times", ARGS_FLAG, &l.longer},
+        {"-p", NULL, NULL, ARGS_FLAG, &l.slashes},
+        {"--slash", NULL, "print a slash after the names of directories", ARGS_FLAG, &l.slashes},
+        {"-R", NULL, NULL, ARGS_FLAG, &l.recursive},
+        {"--recursive", NULL, "list everything below, too", ARGS_FLAG, &l.recursive},
+        {"--depth", "N", "list N levels", ARGS_TEXT, &l.depth},
+        {"--json", NULL, "print one JSON object for each path", ARGS_FLAG, &l.f.common.json},
+        {0},
+    };
     const struct files_verb verb = {help, rules, 1, FILES_WORDS,
                                     "name a place: carrel ls WS:/path, or a path here"};
     const char *words[FILES_WORDS + 1] = {NULL};
@@ -331,15 +331,14 @@ int client_tree(char **argv)
 {
     static const char help[] = "usage: carrel tree [--depth N] PLACE\n"
                                "\n"
-                               "Draws all that is below a directory.\n"
-                               "\n"
-                               "  --depth N    so many levels of it\n"
-                               "  --json       print one JSON object\n"
-                               "  --state DIR  the daemon of this state directory\n"
-                               "\n"
+                               "Draws everything below a directory as a tree.\n"
+                               "\n" HELP_OPTIONS "\n"
                                "example: carrel tree --depth 2 desk:/src\n";
     struct listing l = {.depth = NULL};
-    const struct args_rule rules[] = {{"--depth", ARGS_TEXT, &l.depth}, {NULL, ARGS_FLAG, NULL}};
+    const struct args_rule rules[] = {
+        {"--depth", "N", "draw N levels", ARGS_TEXT, &l.depth},
+        {0},
+    };
     const struct files_verb verb = {help, rules, 1, 1,
                                     "name a place: carrel tree WS:/path, or a path here"};
     const char *words[2] = {NULL};
@@ -395,16 +394,16 @@ int client_stat(char **argv)
 {
     static const char help[] = "usage: carrel stat [-L] PLACE...\n"
                                "\n"
-                               "Says what is known of a file: type, size, mode, time, etag.\n"
-                               "\n"
-                               "  -L, --follow  of what a symbolic link leads to\n"
-                               "  --json        print one JSON object for each place\n"
-                               "  --state DIR   the daemon of this state directory\n"
-                               "\n"
+                               "Prints the type, size, mode, time and etag of files.\n"
+                               "\n" HELP_OPTIONS "\n"
                                "example: carrel stat desk:/a.txt\n";
     struct listing l = {.depth = NULL};
     const struct args_rule rules[] = {
-        {"-L", ARGS_FLAG, &l.follow}, {"--follow", ARGS_FLAG, &l.follow}, {NULL, ARGS_FLAG, NULL}};
+        {"-L", NULL, NULL, ARGS_FLAG, &l.follow},
+        {"--follow", NULL, "follow a symbolic link, and describe its target", ARGS_FLAG, &l.follow},
+        {"--json", NULL, "print one JSON object for each path", ARGS_FLAG, &l.f.common.json},
+        {0},
+    };
     const struct files_verb verb = {help, rules, 1, FILES_WORDS,
                                     "name a file: carrel stat WS:/path, or a path here"};
     const char *words[FILES_WORDS + 1] = {NULL};
@@ -455,22 +454,19 @@ static int show_matches(struct listing *l, json_t *answer)
 int client_glob(char **argv)
 {
     static const char help[] =
-        "usage: carrel glob PATTERN PLACE\n"
+        "usage: carrel glob [-l] [--limit N] PATTERN PLACE\n"
         "\n"
-        "Prints the files below a directory whose path in it matches: * and ? within a\n"
-        "name, ** over directories, [a-z], {py,c}.\n"
-        "\n"
-        "  -l, --long   with modes, sizes and times\n"
-        "  --limit N    the most to print (100000)\n"
-        "  --json       print one JSON object\n"
-        "  --state DIR  the daemon of this state directory\n"
-        "\n"
+        "Prints the files below a directory whose path from there matches the pattern:\n"
+        "* and ? within a name, ** across directories, [a-z], {py,c}.\n"
+        "\n" HELP_OPTIONS "\n"
         "example: carrel glob '**/*.{py,toml}' desk:/src\n";
     struct listing l = {.depth = NULL};
-    const struct args_rule rules[] = {{"-l", ARGS_FLAG, &l.longer},
-                                      {"--long", ARGS_FLAG, &l.longer},
-                                      {"--limit", ARGS_TEXT, &l.limit},
-                                      {NULL, ARGS_FLAG, NULL}};
+    const struct args_rule rules[] = {
+        {"-l", NULL, NULL, ARGS_FLAG, &l.longer},
+        {"--long", NULL, "show modes, sizes and times", ARGS_FLAG, &l.longer},
+        {"--limit", "N", "print at most N files (default 100000)", ARGS_TEXT, &l.limit},
+        {0},
+    };
     const struct files_verb verb = {help, rules, 2, 2,
                                     "name a pattern and a place: carrel glob '**/*.py' WS:/path"};
     const char *words[3] = {NULL};

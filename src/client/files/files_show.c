@@ -31,7 +31,7 @@ int files_begin(struct files *f, char **argv, const struct files_verb *verb, con
     if (args_all(argv + 1, verb->rules, &f->common, words, verb->most, &err) < 0)
         return client_fail(&err);
     if (f->common.help)
-        return cli_put(verb->help);
+        return args_help(verb->help, verb->rules);
     while (words[count])
         count++;
     return count < verb->least ? cli_fail(verb->missing) : -1;

@@ -519,23 +519,24 @@ static void leave(struct bridge *b)
 }
 
 static const char help[] =
-    "Usage: carrel mcp [--workspace WS]\n"
+    "usage: carrel mcp [--workspace WORKSPACE]\n"
     "\n"
-    "Speaks the Model Context Protocol on standard input and output, for clients that start their\n"
-    "servers: each line is a message, passed on to the daemon's /mcp with the key of this command\n"
-    "line (CARREL_KEY). It ends when its input does.\n"
-    "\n"
-    "  --workspace WS  all tools work in this workspace, and no other can be named\n"
-    "  --state DIR     the daemon's state directory\n"
-    "\n"
-    "Example:\n"
-    "  claude mcp add desk -- carrel mcp --workspace desk\n";
+    "Speaks the Model Context Protocol on standard input and output, for clients that start\n"
+    "their servers themselves. Each line is a message; it goes to /mcp of the daemon with the\n"
+    "key in CARREL_KEY. Ends when standard input ends.\n"
+    "\n" HELP_OPTIONS "\n"
+    "example: claude mcp add desk -- carrel mcp --workspace desk\n";
 
 int client_mcp(char **argv)
 {
     const char *workspace = NULL;
-    const struct args_rule options[] = {{"--workspace", ARGS_TEXT, &workspace}, {0}};
     struct args_common common = {.verb = "mcp"};
+    const struct args_rule options[] = {
+        {"--workspace", "WORKSPACE", "let all tools work in this workspace, and in no other",
+         ARGS_TEXT, &workspace},
+        {"--json", NULL, "", ARGS_FLAG, &common.json},
+        {0},
+    };
     const char *words[1] = {NULL};
     struct bridge b = {0};
     struct err err = {0};
@@ -543,7 +544,7 @@ int client_mcp(char **argv)
     if (args_all(argv + 1, options, &common, words, 0, &err) < 0)
         return client_fail(&err);
     if (common.help)
-        return cli_put(help);
+        return args_help(help, options);
     if (daemon_open(&b.daemon, common.state, &err) < 0)
         return client_fail(&err);
     (void)signal(SIGPIPE, SIG_IGN); /* told by the failing write */

@@ -29,32 +29,12 @@ static const char help[] =
     "       carrel plan undo WS PLAN [PATH...] [--force]\n"
     "       carrel plan close|discard|cancel WS PLAN\n"
     "\n"
-    "Runs a command on a view of the workspace that keeps its changes apart. They become a\n"
-    "plan, which can be looked at, verified, approved, applied as a whole, and undone.\n"
-    "With --dir DIR instead of WS all of it works on a plain directory, without a daemon.\n"
-    "\n"
-    "  --dir DIR          the plans of this directory, which are beside it in DIR.carrel-plans\n"
-    "  -c LINE            run: a line for the shell\n"
-    "  --plan PLAN        run: go on with an open plan\n"
-    "  --keep-open        run: leave the plan open, to go on with it\n"
-    "  --cwd PATH, --env NAME=VALUE, --timeout TIME, --user user|root, --stdin FILE\n"
-    "                     run: as for 'carrel exec'\n"
-    "  --in-state STATE   list: those in this state, such as pending\n"
-    "  --all              show: every change, however many\n"
-    "  --diff             show: the differences in text; with --json exact\n"
-    "  --path PATH        with --diff: of one file\n"
-    "  --check LINE       verify: also run this line in the planned view; it must exit with 0\n"
-    "  --hash HASH        the plan as it was looked at, and no other\n"
-    "  --comment TEXT     what is kept with the decision\n"
-    "  --operation N      approve: only this one, by its number in 'show --json', from 0\n"
-    "  --keep-going       apply: leave out what cannot be done, and tell of it\n"
-    "  --async            apply: in the background\n"
-    "  --force            undo: also what has been changed since\n"
-    "  --json             print JSON\n"
-    "  --state DIR        the daemon of this state directory\n"
-    "\n"
-    "Exit status: of run, the command's; otherwise 0, 1 when the plan is refused or not all\n"
-    "of it was done, 125 when Carrel failed.\n"
+    "Runs a command on a view of the workspace that keeps its changes apart. The changes\n"
+    "become a plan, which can be shown, verified, approved, applied as a whole, and undone.\n"
+    "With --dir DIR instead of WS, the plan is one of a plain directory and needs no daemon.\n"
+    "\n" HELP_OPTIONS "\n"
+    "Exit status: of run, the command's; otherwise 0; 1 when the plan is refused or only a\n"
+    "part of it was done; 125 when Carrel failed.\n"
     "\n"
     "examples:\n"
     "  carrel plan run desk -- python3 tidy.py\n"
@@ -457,7 +437,7 @@ static int dispatch_run(char **argv, struct plan_options *o, const struct args_r
     if (args_options(argv, &at, rules, &o->common, err) < 0)
         return client_fail(err);
     if (o->common.help)
-        return cli_put(help);
+        return args_help(help, rules);
     if (!o->dir && (!o->exec.workspace || !*o->exec.workspace))
         return cli_fail("run: name a workspace, or a directory with --dir; for example: "
                         "carrel plan run desk -- ls");
@@ -476,27 +456,41 @@ int client_plan(char **argv)
 {
     static struct plan_options o = {.common.verb = "plan"};
     const struct args_rule rules[] = {
-        {"--dir", ARGS_TEXT, &o.dir},
-        {"--hash", ARGS_TEXT, &o.hash},
-        {"--comment", ARGS_TEXT, &o.comment},
-        {"--check", ARGS_TEXT, &o.check},
-        {"--in-state", ARGS_TEXT, &o.in_state},
-        {"--path", ARGS_TEXT, &o.path},
-        {"--operation", ARGS_EVERY, &o.operations},
-        {"--diff", ARGS_FLAG, &o.diff},
-        {"--all", ARGS_FLAG, &o.all},
-        {"--keep-going", ARGS_FLAG, &o.keep_going},
-        {"--async", ARGS_FLAG, &o.async},
-        {"--force", ARGS_FLAG, &o.force},
-        {"-c", ARGS_TEXT, &o.exec.line},
-        {"--plan", ARGS_TEXT, &o.plan},
-        {"--keep-open", ARGS_FLAG, &o.keep_open},
-        {"--cwd", ARGS_TEXT, &o.exec.cwd},
-        {"--env", ARGS_EVERY, &o.exec.env},
-        {"--timeout", ARGS_TEXT, &o.exec.timeout},
-        {"--user", ARGS_TEXT, &o.exec.user},
-        {"--stdin", ARGS_TEXT, &o.exec.stdin_path},
-        {NULL, ARGS_FLAG, NULL},
+        {"--dir", "DIR", "use the plans of this directory, which are in DIR.carrel-plans",
+         ARGS_TEXT, &o.dir},
+        {"--hash", "HASH",
+         "approve, apply: only if the plan still has this hash: what you reviewed", ARGS_TEXT,
+         &o.hash},
+        {"--comment", "TEXT", "approve, reject: keep this text with the decision", ARGS_TEXT,
+         &o.comment},
+        {"--check", "LINE", "verify: also run this line in the planned view; it must exit with 0",
+         ARGS_TEXT, &o.check},
+        {"--in-state", "STATE",
+         "list: only plans in this state\none of open, closed, pending, approved, rejected, "
+         "expired,\nqueued, applying, applied, undone, stale, failed",
+         ARGS_TEXT, &o.in_state},
+        {"--path", "PATH", "show: with --diff, only those of this file", ARGS_TEXT, &o.path},
+        {"--operation", "N", "approve: only this change, by its number in 'show --json', from 0",
+         ARGS_EVERY, &o.operations},
+        {"--diff", NULL, "show: print the differences in text; with --json exact", ARGS_FLAG,
+         &o.diff},
+        {"--all", NULL, "show: print every change, however many", ARGS_FLAG, &o.all},
+        {"--keep-going", NULL, "apply: leave out what cannot be done, and report it", ARGS_FLAG,
+         &o.keep_going},
+        {"--async", NULL, "apply: return at once; the plan is applied in the background", ARGS_FLAG,
+         &o.async},
+        {"--force", NULL, "undo: also what has changed since", ARGS_FLAG, &o.force},
+        {"-c", "LINE", "run: run a line in the shell", ARGS_TEXT, &o.exec.line},
+        {"--plan", "PLAN", "run: go on with an open plan", ARGS_TEXT, &o.plan},
+        {"--keep-open", NULL, "run: leave the plan open for further commands", ARGS_FLAG,
+         &o.keep_open},
+        {"--cwd", "PATH", "run: start the command in PATH, inside", ARGS_TEXT, &o.exec.cwd},
+        {"--env", "NAME=VALUE", "run: set a variable", ARGS_EVERY, &o.exec.env},
+        {"--timeout", "TIME", "run: end the command after TIME", ARGS_TEXT, &o.exec.timeout},
+        {"--user", "user|root", "run: be this user inside", ARGS_TEXT, &o.exec.user},
+        {"--stdin", "FILE", "run: read standard input from FILE", ARGS_TEXT, &o.exec.stdin_path},
+        {"--json", NULL, "print JSON", ARGS_FLAG, &o.common.json},
+        {0},
     };
     static const char *words[PLAN_WORDS + 1];
     struct err err = {0};
@@ -506,6 +500,6 @@ int client_plan(char **argv)
     if (args_all(argv + 1, rules, &o.common, words, PLAN_WORDS, &err) < 0)
         return client_fail(&err);
     if (o.common.help)
-        return cli_put(help);
+        return args_help(help, rules);
     return dispatch(&o, words, &err);
 }

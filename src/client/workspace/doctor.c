@@ -358,18 +358,21 @@ int client_doctor(char **argv)
     static const char help[] =
         "usage: carrel doctor [--package NAME] [--json] [--state DIR] WORKSPACE[:/PATH]\n"
         "\n"
-        "Says whether a workspace is there, awake, can be written to and has room, and what\n"
-        "is read-only in it; which Python and Node its commands get, and whether their output\n"
-        "comes at once; with a path, why no file is or can be there; with --package, whether\n"
-        "that one is installed. Wakes it. Exit status 0 when all is well, 1 when not. Without\n"
-        "a workspace: what this host offers.\n"
+        "Wakes a workspace and says whether it can be written to and has room, what is\n"
+        "read-only in it, which Python and Node its commands get, and whether their output\n"
+        "comes at once. With a path, says why no file is or can be there. Without a workspace,\n"
+        "says what this host offers.\n"
+        "\n" HELP_OPTIONS "\n"
+        "Exit status: 0 when all is well, 1 when not, 125 when Carrel failed.\n"
         "\n"
         "examples:\n"
         "  carrel doctor desk:/src/new.txt\n"
         "  carrel doctor --package pandas desk\n";
     static struct doctor d;
-    const struct args_rule rules[] = {{"--package", ARGS_TEXT, &d.package},
-                                      {NULL, ARGS_FLAG, NULL}};
+    const struct args_rule rules[] = {
+        {"--package", "NAME", "also say whether this package is installed", ARGS_TEXT, &d.package},
+        {0},
+    };
     const struct files_verb verb = {help, rules, 1, 1, "name a workspace: carrel doctor WORKSPACE"};
     const char *words[2] = {NULL};
     struct err err = {0};

@@ -9,24 +9,18 @@
 #include "client/workspace/provision.h"
 
 static const char help[] =
-    "usage: carrel env setup [--index URL] [--registry URL] [--ca FILE] [--offline] ...\n"
+    "usage: carrel env setup [options]\n"
     "       carrel env WORKSPACE\n"
     "       carrel env WORKSPACE python [--version VERSION] [--clear]\n"
     "       carrel env WORKSPACE node\n"
     "\n"
-    "Python and Node in a workspace, each its own. 'python' makes /.venv with uv, pip and\n"
-    "a pyproject.toml; 'node' makes package.json and /node_modules for bun. Both are active\n"
-    "in every command from then on: uv pip install, uv add, pip install, uv run, bun add,\n"
-    "bun run. What is there already stays. Without either: what there is. 'setup' brings\n"
-    "uv, pip and bun to this host, once; see 'carrel env setup --help'.\n"
-    "\n"
-    "  --version VERSION  of Python, among those that the host has; else uv's choice\n"
-    "  --clear            replace /.venv, and all that is installed in it\n"
-    "  --index, --registry, --ca, --uv, --pip, --bun, --offline, --timeout, --config\n"
-    "                     of setup\n"
-    "  --json             print one JSON object\n"
-    "  --state DIR        the daemon of this state directory\n"
-    "\n"
+    "Gives a workspace Python or Node of its own. 'python' makes /.venv with uv, pip and a\n"
+    "pyproject.toml; 'node' makes package.json and /node_modules for bun. Every command in\n"
+    "the workspace then finds them: uv pip install, uv add, pip install, uv run, bun add,\n"
+    "bun run. Existing environments are kept. Without 'python' or 'node', lists what the\n"
+    "workspace has. 'setup' brings uv, pip and bun to this host, once; see\n"
+    "'carrel env setup --help'.\n"
+    "\n" HELP_OPTIONS "\n"
     "examples:\n"
     "  carrel env setup\n"
     "  carrel env desk python --version 3.11\n"
@@ -143,9 +137,13 @@ int client_env(char **argv)
     struct args_common common = {.verb = "env"};
     const char *version = NULL;
     bool clear = false;
-    const struct args_rule rules[] = {{"--version", ARGS_TEXT, &version},
-                                      {"--clear", ARGS_FLAG, &clear},
-                                      {NULL, ARGS_FLAG, NULL}};
+    const struct args_rule rules[] = {
+        {"--version", "VERSION",
+         "use this version of Python, if the host has it; default: the choice of uv", ARGS_TEXT,
+         &version},
+        {"--clear", NULL, "replace /.venv and everything installed in it", ARGS_FLAG, &clear},
+        {0},
+    };
     const char *words[3] = {NULL};
     struct daemon daemon = {0};
     struct err err = {0};
@@ -155,7 +153,7 @@ int client_env(char **argv)
     if (args_all(argv + 1, rules, &common, words, 2, &err) < 0)
         return client_fail(&err);
     if (common.help)
-        return cli_put(help);
+        return args_help(help, rules);
     if (!words[0])
         return cli_fail(
             "name a workspace: carrel env WORKSPACE [python|node]; or: carrel env setup");

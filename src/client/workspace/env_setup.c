@@ -8,26 +8,14 @@
 
 static const char help[] =
     "usage: carrel env setup [--index URL] [--registry URL] [--ca FILE] [--offline]\n"
-    "                        [--uv VERSION] [--pip VERSION] [--bun VERSION] [--config FILE]\n"
+    "                        [--uv VERSION] [--pip VERSION] [--bun VERSION]\n"
+    "                        [--timeout SECONDS] [--config FILE]\n"
     "\n"
     "Fetches uv and pip from an index of Python packages and bun from npm's registry,\n"
     "checks them against the hashes given there, and puts them where every workspace sees\n"
-    "them as /opt/carrel, read-only. Run again, it looks for newer ones. Whatever fails,\n"
-    "the tools that are there stay.\n"
-    "\n"
-    "  --index URL       of Python packages; else package_index of --config, else\n"
-    "                    UV_DEFAULT_INDEX, UV_INDEX_URL, PIP_INDEX_URL, else that of pip\n"
-    "  --registry URL    of Node packages; else package_registry of --config, else\n"
-    "                    npm_config_registry, else that of npm\n"
-    "  --ca FILE         certificate authorities; else package_ca of --config, else\n"
-    "                    SSL_CERT_FILE, else the system's\n"
-    "  --uv, --pip, --bun VERSION   this one, not the newest\n"
-    "  --offline         fetch nothing: look whether they are there, whole\n"
-    "  --timeout SECONDS how long a server may send nothing (30)\n"
-    "  --config FILE     the daemon's settings: what carrel serve is given\n"
-    "  --json            print one JSON object\n"
-    "  --state DIR       the daemon's state directory\n"
-    "\n"
+    "them as /opt/carrel, read-only. Run it again to look for newer versions. If something\n"
+    "fails, the existing tools stay.\n"
+    "\n" HELP_OPTIONS "\n"
     "examples:\n"
     "  carrel env setup\n"
     "  carrel env setup --index https://mirror.example/simple --ca /etc/ssl/mirror.pem\n";
@@ -97,11 +85,28 @@ int env_setup(char **argv)
 {
     struct setup s = {.common = {.verb = "env setup"}};
     const struct args_rule rules[] = {
-        {"--index", ARGS_TEXT, &s.index},     {"--registry", ARGS_TEXT, &s.registry},
-        {"--ca", ARGS_TEXT, &s.ca},           {"--config", ARGS_TEXT, &s.config},
-        {"--timeout", ARGS_TEXT, &s.timeout}, {"--uv", ARGS_TEXT, &s.uv},
-        {"--pip", ARGS_TEXT, &s.pip},         {"--bun", ARGS_TEXT, &s.bun},
-        {"--offline", ARGS_FLAG, &s.offline}, {NULL, ARGS_FLAG, NULL},
+        {"--index", "URL",
+         "fetch Python packages from this index\nelse package_index of --config, else "
+         "UV_DEFAULT_INDEX,\nUV_INDEX_URL, PIP_INDEX_URL, else that of pip",
+         ARGS_TEXT, &s.index},
+        {"--registry", "URL",
+         "fetch Node packages from this registry\nelse package_registry of --config, "
+         "else\nnpm_config_registry, else that of npm",
+         ARGS_TEXT, &s.registry},
+        {"--ca", "FILE",
+         "trust these certificate authorities\nelse package_ca of --config, else SSL_CERT_FILE, "
+         "else\nthe system's",
+         ARGS_TEXT, &s.ca},
+        {"--config", "FILE", "read the daemon's settings, as carrel serve does", ARGS_TEXT,
+         &s.config},
+        {"--timeout", "SECONDS", "fail when a server sends nothing for SECONDS (default 30)",
+         ARGS_TEXT, &s.timeout},
+        {"--uv", "VERSION", "fetch this version of uv, not the newest", ARGS_TEXT, &s.uv},
+        {"--pip", "VERSION", "fetch this version of pip, not the newest", ARGS_TEXT, &s.pip},
+        {"--bun", "VERSION", "fetch this version of bun, not the newest", ARGS_TEXT, &s.bun},
+        {"--offline", NULL, "fetch nothing; check that the tools are there and whole", ARGS_FLAG,
+         &s.offline},
+        {0},
     };
     const char *words[1];
     struct err err = {0};
@@ -109,6 +114,6 @@ int env_setup(char **argv)
     if (args_all(argv + 1, rules, &s.common, words, 0, &err) < 0)
         return client_fail(&err);
     if (s.common.help)
-        return cli_put(help);
+        return args_help(help, rules);
     return set_up(&s);
 }

@@ -12,12 +12,9 @@
 static const char help[] =
     "usage: carrel events [WORKSPACE]\n"
     "\n"
-    "Prints what happens, one line each, until it is ended: workspaces that are made or\n"
-    "wake, commands that start and end.\n"
-    "\n"
-    "  --json       one JSON object a line\n"
-    "  --state DIR  the daemon of this state directory\n"
-    "\n"
+    "Prints what happens until it is interrupted, one line for each event: workspaces\n"
+    "that are made, changed, deleted or awake, commands that start and end, plans.\n"
+    "\n" HELP_OPTIONS "\n"
     "example: carrel events desk\n";
 
 /* One event: lines "event: name" and "data: {...}", then an empty one. */
@@ -110,16 +107,20 @@ static int take_line(void *context, char *line)
 int client_events(char **argv)
 {
     struct args_common common = {.verb = "events"};
+    const struct args_rule rules[] = {
+        {"--json", NULL, "print one JSON object a line", ARGS_FLAG, &common.json},
+        {0},
+    };
     const char *words[2] = {NULL};
     struct stream stream = {0};
     struct daemon daemon = {0};
     struct err err = {0};
     struct buf path;
 
-    if (args_all(argv + 1, NULL, &common, words, 1, &err) < 0)
+    if (args_all(argv + 1, rules, &common, words, 1, &err) < 0)
         return client_fail(&err);
     if (common.help)
-        return cli_put(help);
+        return args_help(help, rules);
     if (daemon_open(&daemon, common.state, &err) < 0)
         return client_fail(&err);
     stream.json = common.json;

@@ -10,32 +10,15 @@
 #include "client/core/text.h"
 
 static const char help[] =
-    "usage: carrel key create [--owner OWNER] [--scope SCOPE]... [--workspace ID]... [--name "
-    "NAME]\n"
-    "                         [--template NAME] [--policy FILE]\n"
+    "usage: carrel key create [--owner OWNER] [--scope SCOPE]... [--workspace WORKSPACE]...\n"
+    "                         [--name NAME] [--template TEMPLATE] [--policy FILE]\n"
     "       carrel key ls\n"
     "       carrel key revoke ID\n"
     "\n"
-    "Keys for the daemon. A key is shown once, when it is made. What it is put into:\n"
-    "CARREL_KEY here, 'Authorization: Bearer KEY' over HTTP. Where standard output is no\n"
-    "terminal the key alone is printed.\n"
-    "\n"
-    "  --owner OWNER   whose workspaces it opens; with an owner's key: its own\n"
-    "  --scope SCOPE   owner    makes workspaces, sets their policy, decides about plans, makes\n"
-    "                           keys of the next three\n"
-    "                  agent    works in some workspaces: commands, files, plans; never policy,\n"
-    "                           keys or decisions\n"
-    "                  approve  sees and decides plans\n"
-    "                  read     sees, and changes nothing\n"
-    "                  user     owner, without making keys (default)\n"
-    "                  admin    everything\n"
-    "  --workspace ID  agent, approve, read: only in this one; patterns too ('thread-*')\n"
-    "  --template NAME agent: what the workspaces that it makes are made on\n"
-    "  --policy FILE   agent: their policy, JSON; -: standard input\n"
-    "  --name NAME     what to call it in lists\n"
-    "  --json          print one JSON object\n"
-    "  --state DIR     the daemon of this state directory\n"
-    "\n"
+    "Manages the keys of the daemon. A key is shown once, when it is made. Give it to the\n"
+    "command line in CARREL_KEY, to other programs as 'Authorization: Bearer KEY' over HTTP.\n"
+    "If standard output is not a terminal, only the key is printed.\n"
+    "\n" HELP_OPTIONS "\n"
     "examples:\n"
     "  carrel key create --owner alice --scope owner --name laptop\n"
     "  KEY=$(carrel key create --owner alice --scope agent --workspace 'thread-*')\n"
@@ -209,19 +192,34 @@ static int dispatch(const char *const *words, const struct key_options *o, struc
 int client_key(char **argv)
 {
     static struct key_options options = {.common.verb = "key"};
-    const struct args_rule rules[] = {{"--owner", ARGS_TEXT, &options.owner},
-                                      {"--name", ARGS_TEXT, &options.name},
-                                      {"--scope", ARGS_EVERY, &options.scopes},
-                                      {"--workspace", ARGS_EVERY, &options.workspaces},
-                                      {"--template", ARGS_TEXT, &options.template},
-                                      {"--policy", ARGS_TEXT, &options.policy},
-                                      {NULL, ARGS_FLAG, NULL}};
+    const struct args_rule rules[] = {
+        {"--owner", "OWNER", "name the owner of the key\nwith an owner's key: always that owner",
+         ARGS_TEXT, &options.owner},
+        {"--name", "NAME", "give the key a name for lists", ARGS_TEXT, &options.name},
+        {"--scope", "owner|agent|approve|read|user|admin",
+         "choose what the key may do\nowner: makes workspaces, sets their policy, decides about "
+         "plans,\n  makes keys of the scopes agent, approve and read\nagent: works in some "
+         "workspaces: commands, files, plans;\n  never policy, keys or decisions\napprove: sees "
+         "plans and decides about them\nread: sees everything, changes nothing\nuser: as owner, "
+         "without making keys (default)\nadmin: everything",
+         ARGS_EVERY, &options.scopes},
+        {"--workspace", "WORKSPACE",
+         "agent, approve, read: allow only this workspace\nor all that match a pattern such as "
+         "'thread-*'",
+         ARGS_EVERY, &options.workspaces},
+        {"--template", "TEMPLATE", "agent: make every workspace from this template", ARGS_TEXT,
+         &options.template},
+        {"--policy", "FILE",
+         "agent: give every workspace that it makes this policy\nJSON; -: standard input",
+         ARGS_TEXT, &options.policy},
+        {0},
+    };
     const char *words[3] = {NULL};
     struct err err = {0};
 
     if (args_all(argv + 1, rules, &options.common, words, 2, &err) < 0)
         return client_fail(&err);
     if (options.common.help)
-        return cli_put(help);
+        return args_help(help, rules);
     return dispatch(words, &options, &err);
 }

@@ -13,17 +13,10 @@ static const char help[] =
     "       carrel port --list WORKSPACE\n"
     "       carrel port --close WORKSPACE PORT\n"
     "\n"
-    "Prints an address by which a server that listens on a port inside the\n"
-    "workspace is reached through the daemon. No network is opened. Asking again\n"
-    "gives another address, and the one of before leads nowhere.\n"
-    "\n"
-    "  --access key    who reaches it needs a key of the workspace's owner (default)\n"
-    "  --access token  whoever knows the address reaches it: for browsers\n"
-    "  --list          the ports that are open\n"
-    "  --close         close it\n"
-    "  --json          print one JSON object\n"
-    "  --state DIR     the daemon of this state directory\n"
-    "\n"
+    "Prints an address at which the daemon passes requests on to a server that listens on\n"
+    "a port inside the workspace. The workspace gets no network by this. Running it again\n"
+    "makes a new address; the old one stops working.\n"
+    "\n" HELP_OPTIONS "\n"
     "examples:\n"
     "  carrel exec --background desk -c 'python3 -m http.server 8000'\n"
     "  carrel port --access token desk 8000\n"
@@ -90,10 +83,15 @@ int client_port(char **argv)
     const char *access = NULL;
     bool list = false;
     bool close = false;
-    const struct args_rule rules[] = {{"--access", ARGS_TEXT, &access},
-                                      {"--list", ARGS_FLAG, &list},
-                                      {"--close", ARGS_FLAG, &close},
-                                      {NULL, ARGS_FLAG, NULL}};
+    const struct args_rule rules[] = {
+        {"--access", "key|token",
+         "choose who may use the address\nkey: requests need a key of the workspace's owner "
+         "(default)\ntoken: anyone who knows the address; for browsers",
+         ARGS_TEXT, &access},
+        {"--list", NULL, "list the open ports", ARGS_FLAG, &list},
+        {"--close", NULL, "close the port", ARGS_FLAG, &close},
+        {0},
+    };
     const char *words[3] = {NULL};
     struct daemon daemon = {0};
     struct err err = {0};
@@ -101,7 +99,7 @@ int client_port(char **argv)
     if (args_all(argv + 1, rules, &common, words, 2, &err) < 0)
         return client_fail(&err);
     if (common.help)
-        return cli_put(help);
+        return args_help(help, rules);
     if ((list && (close || access)) || (close && access))
         return cli_fail("--list, --close and --access do not go together");
     if (!words[0] || (list ? words[1] != NULL : !words[1]))

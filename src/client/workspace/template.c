@@ -15,19 +15,14 @@
 static const char help[] =
     "usage: carrel template build FILE|NAME [--update-lock] [--offline] [--quiet]\n"
     "       carrel template list\n"
-    "       carrel template show NAME\n"
-    "       carrel template rm NAME\n"
+    "       carrel template show TEMPLATE\n"
+    "       carrel template rm TEMPLATE\n"
     "\n"
-    "Prepared bases: Python and Node packages, files, variables, a command to start. A\n"
-    "template is built once and kept once; any number of workspaces stand on it, and what\n"
-    "they change is their own. NAME is a template that came with Carrel: minimal, office.\n"
-    "\n"
-    "  --update-lock  resolve the packages anew, and write the locks beside FILE\n"
-    "  --offline      without the network, from the shared cache\n"
-    "  --quiet        tell only of failures\n"
-    "  --json         print JSON; of a build, one object a line as it goes on\n"
-    "  --state DIR    the daemon of this state directory\n"
-    "\n"
+    "Prepares bases for workspaces: Python and Node packages, files, variables, a command\n"
+    "to start. A template is built and stored once. Any number of workspaces can use it,\n"
+    "and each keeps its own changes. NAME is a template that comes with Carrel: minimal,\n"
+    "office.\n"
+    "\n" HELP_OPTIONS "\n"
     "examples:\n"
     "  carrel template build office\n"
     "  carrel template show office\n"
@@ -329,10 +324,13 @@ int client_template(char **argv)
 {
     static struct template_options o = {.common.verb = "template"};
     const struct args_rule rules[] = {
-        {"--update-lock", ARGS_FLAG, &o.update_lock},
-        {"--offline", ARGS_FLAG, &o.offline},
-        {"--quiet", ARGS_FLAG, &o.quiet},
-        {NULL, ARGS_FLAG, NULL},
+        {"--update-lock", NULL, "resolve the packages again, and write the locks beside FILE",
+         ARGS_FLAG, &o.update_lock},
+        {"--offline", NULL, "use only the shared cache, not the network", ARGS_FLAG, &o.offline},
+        {"--quiet", NULL, "print only failures", ARGS_FLAG, &o.quiet},
+        {"--json", NULL, "print JSON; a build prints one object a line as it goes on", ARGS_FLAG,
+         &o.common.json},
+        {0},
     };
     const char *words[3] = {NULL};
     struct err err = {0};
@@ -340,6 +338,6 @@ int client_template(char **argv)
     if (args_all(argv + 1, rules, &o.common, words, 2, &err) < 0)
         return client_fail(&err);
     if (o.common.help)
-        return cli_put(help);
+        return args_help(help, rules);
     return dispatch(&o, words, &err);
 }

@@ -12,9 +12,9 @@
 #include "client/core/text.h"
 
 static const char help[] =
-    "usage: carrel ws create [ID] [--template NAME] [--python] [--node] [--policy FILE]\n"
-    "                        [--owner OWNER] [--label NAME=VALUE]...\n"
-    "       carrel ws ls [--deleted]\n"
+    "usage: carrel ws create [ID] [--template TEMPLATE] [--python] [--node] [--policy FILE]\n"
+    "                        [--owner OWNER] [--label NAME=VALUE]... [--link NAME=VALUE]...\n"
+    "       carrel ws ls [--deleted] [--owner OWNER]\n"
     "       carrel ws show ID\n"
     "       carrel ws policy ID [FILE]\n"
     "       carrel ws rm ID [--purge]\n"
@@ -24,22 +24,11 @@ static const char help[] =
     "       carrel ws restore ID < FILE\n"
     "       carrel ws adopt DIR [--owner OWNER] [--dry-run]\n"
     "\n"
-    "Workspaces of the daemon: make, list, look at, set the policy of, delete, have back,\n"
-    "end the sandbox of, write as a tar archive, read from one, take an existing tree of\n"
-    "them in place.\n"
-    "\n"
-    "  --template NAME     stand on this template; see 'carrel template list'\n"
-    "  --python, --node    with an environment of its own, as 'carrel env' makes it\n"
-    "  --policy FILE       JSON, as for 'carrel run --policy'; -: standard input\n"
-    "  --owner OWNER       whose it is (with an admin key)\n"
-    "  --label NAME=VALUE  what you want to remember about it\n"
-    "  --link NAME=VALUE   skills_user, skills_at, ticket, ticket_at, ticket_mode\n"
-    "  --deleted           those in the trash instead\n"
-    "  --purge             for good, without the trash\n"
-    "  --dry-run           say what would be done, and do nothing\n"
-    "  --json              print one JSON object\n"
-    "  --state DIR         the daemon of this state directory\n"
-    "\n"
+    "Manages the workspaces of the daemon. 'policy' shows the policy, or sets it from FILE;\n"
+    "'undelete' takes a workspace out of the trash; 'sleep' ends its sandbox; 'backup'\n"
+    "writes its files as a tar archive, 'restore' reads one; 'adopt' takes over an existing\n"
+    "directory tree in place.\n"
+    "\n" HELP_OPTIONS "\n"
     "examples:\n"
     "  carrel ws create desk --label team=blue\n"
     "  carrel ws create den --template office\n"
@@ -309,17 +298,22 @@ int client_ws(char **argv)
 {
     static struct ws_options o = {.common.verb = "ws"};
     const struct args_rule rules[] = {
-        {"--policy", ARGS_TEXT, &o.policy},
-        {"--owner", ARGS_TEXT, &o.owner},
-        {"--label", ARGS_EVERY, &o.labels},
-        {"--link", ARGS_EVERY, &o.links},
-        {"--deleted", ARGS_FLAG, &o.deleted},
-        {"--purge", ARGS_FLAG, &o.purge},
-        {"--dry-run", ARGS_FLAG, &o.dry_run},
-        {"--template", ARGS_TEXT, &o.template},
-        {"--python", ARGS_FLAG, &o.python},
-        {"--node", ARGS_FLAG, &o.node},
-        {NULL, ARGS_FLAG, NULL},
+        {"--policy", "FILE",
+         "set this policy, JSON as for 'carrel run --policy'\n-: standard input", ARGS_TEXT,
+         &o.policy},
+        {"--owner", "OWNER", "name the owner (with an admin key)", ARGS_TEXT, &o.owner},
+        {"--label", "NAME=VALUE", "add a label, any text you want to keep with the workspace",
+         ARGS_EVERY, &o.labels},
+        {"--link", "NAME=VALUE",
+         "set one of skills_user, skills_at, ticket, ticket_at, ticket_mode", ARGS_EVERY, &o.links},
+        {"--deleted", NULL, "list the workspaces in the trash", ARGS_FLAG, &o.deleted},
+        {"--purge", NULL, "delete for good, without the trash", ARGS_FLAG, &o.purge},
+        {"--dry-run", NULL, "print what would be done, and do nothing", ARGS_FLAG, &o.dry_run},
+        {"--template", "TEMPLATE", "use this template as the base; see 'carrel template list'",
+         ARGS_TEXT, &o.template},
+        {"--python", NULL, "make a Python environment, as 'carrel env' does", ARGS_FLAG, &o.python},
+        {"--node", NULL, "make a Node environment, as 'carrel env' does", ARGS_FLAG, &o.node},
+        {0},
     };
     const char *words[4] = {NULL};
     struct err err = {0};
@@ -327,6 +321,6 @@ int client_ws(char **argv)
     if (args_all(argv + 1, rules, &o.common, words, 3, &err) < 0)
         return client_fail(&err);
     if (o.common.help)
-        return cli_put(help);
+        return args_help(help, rules);
     return dispatch(&o, words, &err);
 }
