@@ -233,25 +233,29 @@ class TheDocument(unittest.TestCase):
                 self.assertEqual([], DOCUMENT.wrong(example, value["schema"]), f"{at}: its example")
 
     def test_its_routes_are_those_of_the_router(self):
+        """Both ways: methods and paths, the names of query parameters, and what is open without a key."""
         front = os.path.join(os.environ["SRC"], "src", "front")
-        routes, tables = {}, []
+        routes, queries, tables = {}, {}, []
         for path in sorted(glob.glob(os.path.join(front, "**", "*.c"), recursive=True)):
             text = read(path)
             names = dict(re.findall(r'^#define (\w+) +("[^"]+")$', text, re.M))
             for name, table in re.findall(r"^const struct route (\w+)\[\] = \{$(.*?)^\};$", text, re.M | re.S):
-                rows = re.findall(r"\{HTTP_(\w+),\s*((?:\w+|\"[^\"]*\"|\s)+),\s*(\w+)", table)
+                rows = re.findall(r"\{HTTP_(\w+),\s*((?:\w+|\"[^\"]*\"|\s)+),\s*(\w+),[^\"{}]*\"([^\"]*)\"", table)
                 self.assertEqual(table.count("HTTP_") - table.count("HTTP_BODY_"), len(rows), f"this test cannot read {name} of {path}")
                 tables.append(name)
-                for method, path_of, scopes in rows:
+                for method, path_of, scopes, query in rows:
                     pieces = [names.get(piece, piece) for piece in re.findall(r'\w+(?=\s|$)|"[^"]*"', path_of)]
                     # All that is left of a path is one parameter, with its slashes.
                     route = method, "".join(piece.strip('"') for piece in pieces).replace("{*}", "{path}")
                     self.assertNotIn(route, routes, "in two rows")
                     routes[route] = scopes
+                    queries[route] = set(query.split())
         listed = re.search(r"^static const struct route \*const all_routes\[\] = \{$(.*?)^\};$", read(os.path.join(front, "main.c")), re.M | re.S)
         self.assertEqual(sorted([*tables, "NULL"]), sorted(re.findall(r"\w+", listed.group(1))), "the list of tables in main.c")
         told = dict(DOCUMENT.operations())
         self.assertEqual(set(routes), set(told))
+        self.assertEqual(queries, {route: {p["name"] for p in DOCUMENT.parameters(route[1], operation) if p["in"] == "query"}
+                                   for route, operation in told.items()})
         is_open = {route for route, operation in told.items() if operation.get("security") == []}
         self.assertEqual({route for route, scopes in routes.items() if scopes == "0"}, is_open, "open without a key")
 
