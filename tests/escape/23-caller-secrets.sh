@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # ATTACK 23: search every process's environment and arguments, the auxiliary vector, all memory and the key lists
 # MUST: the caller's token is nowhere
+# INV-7
 # CONTROL: env
 
 # shellcheck source=/dev/null

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # ATTACK 46: put a symlink, a file, a FIFO or a full directory where the workspace's usr, proc, dev, etc, tmp must be
 # MUST: refused with 125 in one line that names it; nothing moved, made, mounted or written through the link
+# INV-3
 # CONTROL: mountpoint-check
 
 # shellcheck source=/dev/null

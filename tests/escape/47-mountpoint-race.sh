@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # ATTACK 47: exchange the workspace's usr, proc, etc with links and full directories in a loop while 100 sandboxes start
 # MUST: no mount outside the tree, nothing made behind the links, no start in which /proc lacks its masks
+# INV-3
 # CONTROL: mountpoint-check
 # TIMEOUT: 180
 

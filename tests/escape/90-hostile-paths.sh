@@ -3,6 +3,7 @@
 # ATTACK 90: exchange the directory a run starts in with a link, or delete it and plant a link under the name the kernel
 # then shows for it; plant links where mount points will be made
 # MUST: the run gets the directory that was opened, or is refused; nothing is seen or made behind a link
+# INV-3
 # CONTROL: outside
 # TIMEOUT: 180
 

@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # TIMEOUT: 300
 # TAKES: 30
-"""A tree that is half changed is nobody's until it is taken back, whatever fails meanwhile; and there is a way out."""
+"""A tree that is half changed is nobody's until it is taken back, whatever fails meanwhile; and there is a way out.
+
+INV-13: what was half done is taken back before anything starts in the tree."""
 import os
 import signal
 import subprocess

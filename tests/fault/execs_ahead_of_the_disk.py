@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # TIMEOUT: 180
 # TAKES: 25
-"""What is told of a command when the disk is slow, fails, or never comes: `audit_sync`."""
+"""What is told of a command when the disk is slow, fails, or never comes: `audit_sync`.
+
+INV-10: what was answered has its record; a command's is in the file, and soon on disk."""
 import datetime
 import http.client
 import json

@@ -8,6 +8,8 @@ Either carrel says so in one line with status 125 and the command never ran, or 
 confined as ever. A first, undisturbed run tells which calls there are in which process; the command
 itself is a probe, never disturbed, that writes down how confined it is. LONG in the environment takes
 every call, otherwise those that make the boundary are taken.
+
+INV-1: a command starts only after every stage has succeeded.
 """
 import collections
 import errno

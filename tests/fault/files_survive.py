@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # TIMEOUT: 600
 """kill -9 of the front, the file server or the broker amid thousands of writes: what was acknowledged is there and whole,
-what was not is whole or not there, and nothing else is left."""
+what was not is whole or not there, and nothing else is left.
+
+INV-12: a file has its old content or its new one, whole."""
 import base64
 import hashlib
 import http.client

@@ -515,6 +515,7 @@ class EveryRoute(WritesPlanTest):
         self.before = self.facts()
 
     def test_not_one_byte(self):
+        """INV-13: nothing that an agent's key asks for writes to the tree."""
         """Every route is in one of the lists: who adds one decides what an agent's key may do with it."""
         self.begin()
         listed = {(m, p) for table in (REFUSED, INTO_THE_PLAN, OF_OTHERS, ONLY_LOOKS) for m, p, _ in table}

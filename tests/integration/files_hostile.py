@@ -608,13 +608,26 @@ class HostileTimes(FilesTest):
                 connection.close()
         self.until(lambda: self.files.stat("/quick").status == 200, "it does not recover")
 
+    def joined(self):
+        """The file servers in a sandbox; one that has joined has this bound, a spare one has not."""
+        bound = re.compile(rb"Max data size +1073741824 +1073741824 ")
+        return [pid for pid in processes_of(self.daemon, "carrel-files") if bound.search(content(f"/proc/{pid}/limits"))]
+
+    def test_a_file_server_has_no_rights(self):
+        """INV-11: it has dropped every right before it reads a call. What its names lead to: the tests above."""
+        self.files.put("/one", b"1")
+        for pid in self.joined():
+            status = dict(line.split(b":\t", 1) for line in content(f"/proc/{pid}/status").splitlines() if b":\t" in line)
+            self.assertEqual([b"0" * 16] * 4, [status[name] for name in (b"CapInh", b"CapPrm", b"CapEff", b"CapAmb")])
+            self.assertEqual((b"1", b"2"), (status[b"NoNewPrivs"], status[b"Seccomp"]))
+        self.assertEqual(1, len(self.joined()))
+
     def test_searches_at_once_take_bounded_memory(self):
         """None of it is counted to the sandbox."""
         if not os.path.exists("/usr/bin/rg"):
             self.skipTest("there is no ripgrep here")
         self.files.put("/long", b"a" * 40000000)
-        bound = re.compile(rb"Max data size +1073741824 +1073741824 ")  # the one that has joined has it, not the spare
-        servers = [pid for pid in processes_of(self.daemon, "carrel-files") if bound.search(content(f"/proc/{pid}/limits"))]
+        servers = self.joined()
         self.assertEqual(1, len(servers))
         most = 0
         with contextlib.ExitStack() as stack:

@@ -96,6 +96,7 @@ class WhatIsChanged(Layered):
         self.ok(*self.on(self.one), "-c", "mv /.venv/pkg /.venv/lib2/pkg && test -e /.venv/lib2/pkg/b.py")
 
     def test_belongs_to_the_workspaces_owner_on_disk_and_to_the_user_inside(self):
+        """INV-9, in a layer."""
         script = "echo new > /.venv/new; echo more >> /.venv/tool; stat -c %U:%G /.venv /.venv/new /.venv/tool /.venv/lib/deep/x"
         self.assertEqual("user:user\n" * 4, self.ok(*self.on(self.one), "-c", script))
         for name in ("", "new", "tool"):

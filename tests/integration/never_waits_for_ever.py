@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # TIMEOUT: 180
 # TAKES: 30
-"""A run ends when its command does, or its deadline comes: whoever called, reads, or was left behind."""
+"""A run ends when its command does, or its deadline comes: whoever called, reads, or was left behind.
+
+INV-4: the engine watches pid 1 and the deadline whatever it waits for."""
 import os
 import signal
 import unittest

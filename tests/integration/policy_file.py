@@ -107,6 +107,7 @@ class PolicyFile(CarrelTest):
         self.assertEqual((122, 10), (done.returncode, len(done.stdout)))
 
     def test_an_empty_policy_allows_nothing_beyond_the_defaults(self):
+        """INV-8: an absent key means the default."""
         shown = self.ok("--policy", self.policy({}), "-c", "id -u; ls /sys 2>/dev/null; cat /proc/net/dev | wc -l")
         self.assertEqual(["1000", "3"], shown.split())
 
@@ -120,6 +121,7 @@ class PolicyFile(CarrelTest):
         self.assertEqual((122, 10), (done.returncode, len(done.stdout)))
 
     def test_flags_may_not_widen_it(self):
+        """INV-8."""
         policy = self.policy({"network": "none", "user": "user",
                               "limits": {"timeout": "10s", "max_output": "1000", "tmp_size": "1M"}})
         for options in (["--net", "host"], ["--user", "root"], ["--timeout", "11s"], ["--max-output", "1001"],

@@ -1,7 +1,9 @@
 #!/usr/bin/python3 -B
 # SPDX-License-Identifier: Apache-2.0
 # TIMEOUT: 180
-"""A start that fails leaves nothing behind, and takes nothing from a run beside it."""
+"""A start that fails leaves nothing behind, and takes nothing from a run beside it.
+
+INV-2: nothing is mounted, created or running after it."""
 import os
 import subprocess
 import unittest

@@ -73,6 +73,7 @@ class WorkspaceBecomesRoot(CarrelTest):
                          (stat.S_IMODE(st.st_mode), int(st.st_mtime), st.st_nlink))
 
     def test_new_files_belong_to_the_owner_of_the_workspace(self):
+        """INV-9."""
         owners = [(os.getuid(), os.getgid())] + ([(12345, 23456)] if ROOT else [])
         for uid, gid in owners:
             for user in ("user", "root"):
