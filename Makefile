@@ -97,10 +97,10 @@ compile: $(addprefix $(BUILD)/,$(PROGRAMS) provision/__main__.py) $(BUILD)/libca
 objects: $(patsubst %.c,$(BUILD)/obj/%.o,$(shell find src -name '*.c'))
 
 # --- one rule per flavour: plain, weak (controls can be left out; tests only), asan -----------------
+# What is compiled is shown with V=1; otherwise each archive and each program has a line.
 define flavour
 $(1)/obj/%.o: %.c $(5)
 	@mkdir -p $$(@D)
-	@echo "  CC $$@"
 	$$(Q)$(2) $$(CPPFLAGS_ALL) $(3) $(4) -c $$< -o $$@
 endef
 $(eval $(call flavour,$(BUILD),$$(CC),$$(CFLAGS_ALL),$(FORTIFY) -fPIE,))
@@ -130,6 +130,7 @@ $(BUILD)/musl-include/linux:
 	    [ ! -d $$at ] || ln -sfn $$at $(@D)/$$dir; done; done
 
 $(BUILD)/libcarrel.a: $(LIB:%.c=$(BUILD)/obj/%.o)
+	@echo "  AR $@"
 	$(Q)rm -f $@ && $(AR) qcs $@ $^
 $(BUILD)/carrel: $(LEAN:%.c=$(BUILD)/lean/obj/%.o)
 	@echo "  LD $@"
@@ -236,8 +237,10 @@ TESTED_LIBS := -ljansson -lsqlite3 -lcrypto -larchive -lz
 DEPS = -MMD -MP -MF $@.d -MT $@
 # From an archive, each takes only what it needs: a twelfth of the room, and tests/run copies them all.
 $(BUILD)/asan/obj/libtested.a: $(TESTED:%.c=$(BUILD)/asan/obj/%.o)
+	@echo "  AR $@"
 	$(Q)rm -f $@ && $(AR) qcs $@ $^
 $(BUILD)/fuzz/obj/libtested.a: $(TESTED:%.c=$(BUILD)/fuzz/obj/%.o)
+	@echo "  AR $@"
 	$(Q)rm -f $@ && $(AR) qcs $@ $^
 $(BUILD)/unit/%: tests/unit/%.c $(BUILD)/asan/obj/libtested.a
 	@mkdir -p $(@D)
@@ -247,7 +250,6 @@ $(BUILD)/unit/%: tests/unit/%.c $(BUILD)/asan/obj/libtested.a
 FUZZER := clang $(CPPFLAGS_ALL) -std=gnu17 -O1 -g $(SANITIZE)
 $(BUILD)/fuzz/obj/%.o: %.c
 	@mkdir -p $(@D)
-	@echo "  CC $@"
 	$(Q)$(FUZZER) -fsanitize=fuzzer-no-link $(DEPS) -c $< -o $@
 $(BUILD)/fuzz/%: tests/fuzz/%.c $(BUILD)/fuzz/obj/libtested.a
 	@echo "  LD $@"
@@ -260,9 +262,9 @@ $(BUILD)/fuzz/planted: tests/fuzz/fuzz_wire.c $(BUILD)/fuzz/obj/libtested.a
 COUNTED := clang $(CPPFLAGS_ALL) -std=gnu17 -O1 -g -fprofile-instr-generate -fcoverage-mapping
 $(BUILD)/coverage/obj/%.o: %.c
 	@mkdir -p $(@D)
-	@echo "  CC $@"
 	$(Q)$(COUNTED) -fsanitize=fuzzer-no-link $(DEPS) -c $< -o $@
 $(BUILD)/coverage/obj/libtested.a: $(TESTED:%.c=$(BUILD)/coverage/obj/%.o)
+	@echo "  AR $@"
 	$(Q)rm -f $@ && $(AR) qcs $@ $^
 $(BUILD)/coverage/%: tests/fuzz/%.c $(BUILD)/coverage/obj/libtested.a
 	@echo "  LD $@"
@@ -330,7 +332,7 @@ install: compile
 clean:
 	rm -rf $(BUILD)
 help:
-	@echo "make            build build/carrel, build/carrel-init, build/libcarrel.a"
+	@echo "make            install what is missing and build the programs; V=1 shows every command"
 	@echo "make run        install what is missing, build, and start the daemon (SERVE_OPTIONS=--state DIR …)"
 	@echo "make test       install, build and run all tests; test-long: their full sizes, and in a VM"
 	@echo "make bench      figures beside a bare process and bubblewrap;  make dist: packages of the clients"
