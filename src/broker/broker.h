@@ -58,7 +58,7 @@ struct waiter {
     struct waiter *next;
     uint64_t seq;
     uint64_t added_ms;
-    bool patient; /* the record may wait a few ms for company */
+    bool patient; /* the record may be delayed a few ms to share a disk flush */
     void (*done)(struct broker *broker, struct waiter *waiter, bool written);
 };
 
@@ -123,7 +123,7 @@ struct task {
     struct waiter end_wait;
     struct timer start_timer; /* its start is told then at the latest */
     struct buf end;           /* EVENT_ENDED, once it has ended */
-    bool quiet;               /* nobody is told of its start, only of its end */
+    bool quiet;               /* the broker sends EVENT_ENDED but no ANSWER_STARTED */
     bool soon_over;           /* it may be: its start is told with its end, or after a while */
     bool ahead;               /* what is told of it does not wait for the disk, only for the file */
     bool is_last;             /* its sandbox ends with it */
@@ -136,7 +136,7 @@ struct task {
     bool gone_told;
     bool settled; /* likewise: that its records are on disk, or in the file if it is `ahead` */
     bool forgotten;
-    bool unwanted; /* its start could not be recorded: nobody hears of it */
+    bool unwanted; /* its start could not be recorded; the front gets neither start nor end */
     bool tty;
     bool input_ends; /* with what is in the backlog */
 };
@@ -270,7 +270,7 @@ struct broker {
 
 size_t broker_slot(const char *name);
 uint64_t broker_wall_ms(void);
-/* Turns of the loop until a signal says stop; then ends everything. */
+/* Runs the event loop until SIGTERM or SIGINT, then ends all sandboxes. */
 int broker_run(struct broker *broker, struct err *err);
 
 /* --- front_process.c */
@@ -576,7 +576,7 @@ int tree_remove(int dir, const char *name);
 /* --- state.c */
 /* Opens or makes DIR and what is in it, takes the lock, reads or makes the key. */
 int state_open(struct broker *broker, struct err *err);
-/* Lets the lock go. `stopped`: says that this daemon has ended all it began, by itself. */
+/* Releases the lock. stopped: clean shutdown; the next start has nothing to recover. */
 void state_close(struct broker *broker, bool stopped);
 /* A bucket's directories, made if need be. */
 int state_make_bucket(const struct broker *broker, const char *bucket, struct err *err);

@@ -139,7 +139,7 @@ static int open_tcp(struct broker *b, struct err *err)
     return keep(b, &fd);
 }
 
-/* A full queue is somebody's, too. */
+/* EAGAIN: a server listens there and its queue is full, so the socket is in use. */
 static bool is_listened_at(const union address *address)
 {
     scoped_fd int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);

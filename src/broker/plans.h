@@ -33,7 +33,7 @@ int plan_open_parent(const struct broker *b, const char *bucket, const char *wor
  * `tree` is the workspace's. Its descriptor, or -1. */
 int layer_open(const struct broker *b, const struct plan_place *at, const char *name, int tree,
                struct err *err);
-/* What was changed there is of no use any more; it goes by and by. */
+/* Discards the layer. A background process removes it. */
 void layer_drop(struct broker *b, const struct plan_place *at, const char *name);
 
 /* --- plan_process.c */

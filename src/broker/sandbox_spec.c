@@ -147,10 +147,13 @@ static int add_links(const struct broker *b, struct boundary *to, const struct e
     const struct boundary_message *boundary = &m->boundary;
 
     if (!is_plain_path(boundary->skills_at) || !is_plain_path(boundary->ticket_at))
-        return err_set(err, ERR_INVALID, 0, "a link of the workspace is not at a plain path");
+        return err_set(err, ERR_INVALID, 0,
+                       "skills_at and ticket_at must be plain paths: no '..', no empty name");
     for (size_t i = 0; i < LINK_COUNT_; i++) {
         if (!is_plain_path(boundary->places[i]))
-            return err_set(err, ERR_INVALID, 0, "a link of the workspace leads to no plain path");
+            return err_set(err, ERR_INVALID, 0,
+                           "the workspace's link '%s' leads to '%.200s', which is not a plain path",
+                           i == LINK_TICKET ? "ticket" : "skills", boundary->places[i]);
     }
     if (*boundary->skills_at && add_skills(b, to, m, LINK_SYSTEM, err) < 0)
         return -1;

@@ -20,7 +20,7 @@ static int print_json(const struct carrel_result *result, json_t *plan)
     char *text = json_dumps(object, JSON_REAL_PRECISION(6));
     json_decref(object);
     if (!text)
-        return cli_fail("no memory for the result");
+        return cli_fail("out of memory");
     int status = cli_put(text);
     free(text);
     return status ? status : cli_put("\n");

@@ -379,8 +379,9 @@ static int check_together(const struct run_options *o, struct err *err)
         return err_set(err, ERR_INVALID, 0, "%s goes with --plan",
                        o->plan_id ? "--plan-id" : "--keep-open");
     if (o->plan && o->spec.create)
-        return err_set(err, ERR_INVALID, 0,
-                       "--plan is for a directory that is there; make it first, without --create");
+        return err_set(
+            err, ERR_INVALID, 0,
+            "--plan needs an existing directory; make the directory first, and leave --create out");
     if (o->spec.tty && o->no_tty)
         return err_set(err, ERR_INVALID, 0, "--tty and --no-tty exclude each other");
     if (o->spec.tty && o->json)

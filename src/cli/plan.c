@@ -59,8 +59,8 @@ static int continue_plan(struct cli_plan *plan, int plans, struct err *err)
     enum plan_state state = plan_state_of(plan->state);
     if (!plan_state_allows(state, PLAN_ACT_CONTINUE))
         return err_set(err, ERR_CONFLICT, 0,
-                       "plan '%.64s' is not open (%.32s), so that no command can add to it; leave "
-                       "--plan-id out to begin another",
+                       "plan '%.64s' is not open (%.32s), so no command can add to it; leave "
+                       "--plan-id out to begin a new plan",
                        plan->id, state == PLAN_NONE ? "it has no state" : plan_state_name(state));
     return 0;
 }

@@ -55,7 +55,7 @@ static void print_denials(const struct carrel_result *result)
         cli_say_dim(text);
     }
     if (result->denials_dropped)
-        cli_say_dim("and more that was not allowed");
+        cli_say_dim("further calls were refused");
 }
 
 void cli_print_end(const struct carrel_result *result)

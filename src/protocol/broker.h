@@ -205,7 +205,7 @@ struct exec_message {
     const char *const *env;
     const char *cwd;
     uint64_t timeout_ms;
-    bool quiet; /* nobody is told of its start, only of its end */
+    bool quiet; /* the broker sends EVENT_ENDED but no ANSWER_STARTED */
     bool tty;
     bool input;
     uint64_t rows;

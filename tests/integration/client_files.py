@@ -276,7 +276,7 @@ class Files(DaemonTest):
         for word in (".", "..", "./", "..//", "x/.", "x/..", "x/../", "./..", "../in/.", self.here + "/in/."):
             for options in ([], ["-r"]):
                 with self.subTest(word=word, options=options):
-                    self.one_line(self.carrel("rm", *options, word, env=nobody, cwd=self.here + "/in"), "'.' and '..' never are")
+                    self.one_line(self.carrel("rm", *options, word, env=nobody, cwd=self.here + "/in"), "'.' and '..' are refused")
         self.assertEqual(before, tree(self.here))
         self.says("put", "-r", "in", "desk:/in")
         for word in ("desk:/in/.", "desk:/in/./", "desk:/in/x/..", "desk:/.", "desk:.", "desk:.."):
@@ -287,7 +287,7 @@ class Files(DaemonTest):
         for name in ("...", ".a", "a.", "a:."):
             self.local("in/x/" + name, "")
         done = self.carrel("rm", "./x/...", "x/.a", ".", "x/a.", "./x/a:.", env=nobody, cwd=self.here + "/in")
-        self.one_line(done, "'.' and '..' never are")
+        self.one_line(done, "'.' and '..' are refused")
         self.assertEqual(before, tree(self.here))
 
     def test_a_link_with_a_slash_behind_it_is_not_what_it_leads_to(self):

@@ -217,9 +217,9 @@ class Plain(Templates):
         self.assertEqual(([], []), (self.workspaces(), self.templates()))
 
     def test_the_command_line_is_checked(self):
-        for args, says in ((("template",), "say what to do"), (("template", "bild", "x"), "say what to do"),
+        for args, says in ((("template",), "no action given"), (("template", "bild", "x"), "no action given"),
                            (("template", "build"), "name a file"), (("template", "show"), "name a template"),
-                           (("template", "list", "x"), "too much"), (("template", "rm", "x", "--offline"), "are for carrel template build"),
+                           (("template", "list", "x"), "too many arguments"), (("template", "rm", "x", "--offline"), "are for carrel template build"),
                            (("template", "build", "x", "--what"), "unknown option"), (("template", "bild", "x"), "did you mean 'build'?")):
             with self.subTest(args=args):
                 self.refuses(*args, says=says)

@@ -309,7 +309,7 @@ class Life(TemplateTest):
         database.close()
         refused = self.build_of("base", id="third")
         self.assertEqual(409, refused.status)
-        self.assertIn("was given up", refused.json["error"]["message"])
+        self.assertIn("abandoned build", refused.json["error"]["message"])
         self.until(lambda: self.build_of("base", id="third").status == 201, "its name is taken for ever")
         self.assertTrue(self.daemon.get("/v1/workspaces/second").json["deleted"])
         self.assertIsNone(self.daemon.get("/v1/workspaces/third").json["deleted"])

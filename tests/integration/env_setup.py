@@ -333,7 +333,7 @@ class EnvSetup(CarrelTest):
         self.assertFalse(os.path.exists(self.path("nowhere")))
         done = self.registry.setup(write(self.path("file")))
         self.assertIn("there is no state directory", done.stderr)
-        for options, word in ((["--timeout", "x"], "--timeout"), (["--nope"], "unknown option"), (["word"], "too much")):
+        for options, word in ((["--timeout", "x"], "--timeout"), (["--nope"], "unknown option"), (["word"], "unexpected argument")):
             done = self.setup(*options)
             self.assertEqual(125, done.returncode)
             self.assertIn(word, done.stderr)

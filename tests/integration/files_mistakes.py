@@ -52,7 +52,7 @@ class Mistakes(FilesTest):
 
     def test_two_questions_at_once_are_refused(self):
         for query in ("?list=1&stat=1", "?format=text&archive=tar", "?stat=1&format=text"):
-            self.refused(self.files.get("/kept", query), "there can be one")
+            self.refused(self.files.get("/kept", query), "use only one of")
         self.assertEqual(200, self.files.get("/kept", "?list=0&stat=1").status)
         self.refused(self.files.get("/", "?list=1&limit=10001"))
 

@@ -104,7 +104,7 @@ TEST(a_bad_line_is_named)
         {"idle = 1s\nidel = 1s\n", "line 2 of 'f': unknown setting 'idel'; did you mean 'idle'?"},
         {"\n\nidle\n", "line 3 of 'f': 'idle' is not of the form"},
         {"idle = 10", "line 1 of 'f': 'idle' is '10', but must be a time"},
-        {"idle = 1s\nidle = 2s", "'idle' is there twice"},
+        {"idle = 1s\nidle = 2s", "'idle' is set twice"},
         {"max_execs = -1", "a whole number"},
         {"max_execs = 1 # some", "a whole number"},
         {"spool = 1X", "a size"},

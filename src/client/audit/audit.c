@@ -330,5 +330,5 @@ int client_audit(char **argv)
         return audit_key_verb(&o, &err);
     if (words[0] && strcmp(words[0], "export") == 0)
         return audit_export_verb(&o, &err);
-    return cli_fail("say what to do: carrel audit tail, verify, key or export");
+    return cli_fail("no action given: carrel audit tail, verify, key or export");
 }

@@ -125,7 +125,7 @@ static int export_copy(const struct audit_options *o, const char *program, struc
     snprintf(file, sizeof(file), "%s/000000001.jsonl", record);
     snprintf(spool, sizeof(spool), "%s/export", dir);
     if (mkdir(record, 0700) < 0 || mkdir(spool, 0700) < 0)
-        return cli_fail("a place for the copy of the record cannot be made");
+        return cli_fail("the directory for the copy of the record cannot be made");
     scoped_fd int fd = open(file, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0600);
     struct copy copy = {.fd = fd};
     if (fd < 0 || fetch(daemon, &copy, err) < 0)
@@ -166,7 +166,7 @@ int audit_export_verb(const struct audit_options *o, struct err *err)
     char spool[WHERE_PATH + 8];
 
     if (!o->to)
-        return cli_fail("say where to: carrel audit export --to TARGET");
+        return cli_fail("no target given: carrel audit export --to TARGET");
     if (!program_find("carrel-export", program, sizeof(program)))
         return cli_fail("carrel-export, a part of Carrel, is missing; reinstall Carrel");
     if (!o->common.state && (where_env("CARREL_URL") || where_env("CARREL_SOCKET")))

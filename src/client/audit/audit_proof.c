@@ -144,9 +144,10 @@ static int read_given(const struct audit_options *o, struct proof *proof, struct
     int r = is_url(o->head) ? fetch(o->head, &text, err)
                             : audit_read_file(AT_FDCWD, o->head, &text, err);
     if (r > 0)
-        return err_set(err, ERR_NOT_FOUND, 0,
-                       "'%.200s' is no file with heads, no address, and not the hash of a record",
-                       o->head);
+        return err_set(
+            err, ERR_NOT_FOUND, 0,
+            "'%.200s' is neither a file with heads nor an address nor the hash of a record",
+            o->head);
     if (r < 0 || add_heads(proof, o->head, &text, false, err) < 0)
         return -1;
     proof->kept = proof->anchors.newest;

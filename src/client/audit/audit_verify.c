@@ -261,7 +261,7 @@ int audit_key_verb(const struct audit_options *o, struct err *err)
         proof_read_keys(o, &daemon, proof, err) < 0)
         status = client_fail(err);
     else if (!proof->keys.count)
-        status = cli_fail("there is no key yet: it is made when the daemon first starts");
+        status = cli_fail("there is no key yet; the daemon makes one at its first start");
     else
         status = print_key(o, &proof->keys);
     if (o->remote)

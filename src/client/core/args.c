@@ -117,8 +117,9 @@ int args_all(char **argv, const struct args_rule *rules, struct args_common *com
             continue;
         }
         if (count == most)
-            return err_set(err, ERR_INVALID, 0, "'%.80s' is too much; see 'carrel %s --help'",
-                           argv[at], common->verb);
+            return err_set(err, ERR_INVALID, 0,
+                           "unexpected argument '%.80s'; see 'carrel %s --help'", argv[at],
+                           common->verb);
         words[count++] = argv[at++];
     }
     words[count] = NULL;

@@ -44,7 +44,7 @@ int client_print(json_t *value)
 
     json_decref(value);
     if (!text)
-        return cli_fail("no memory for the answer");
+        return cli_fail("out of memory for the answer");
     int status = cli_put(text);
     free(text);
     return status ? status : cli_put("\n");

@@ -281,10 +281,10 @@ static int explain_transport(const struct call *call, struct err *err)
         return err_set(err, ERR_NOT_FOUND, 0,
                        "no daemon answers at %.120s (%.120s); check CARREL_URL", where->url, why);
     if (access(where->socket, F_OK) == 0 && access(where->socket, W_OK) < 0)
-        return err_set(err, ERR_DENIED, 0,
-                       "the daemon's socket %s is not open to this user; set CARREL_URL and "
-                       "CARREL_KEY instead",
-                       where->socket);
+        return err_set(
+            err, ERR_DENIED, 0,
+            "this user may not use the daemon's socket %s; set CARREL_URL and CARREL_KEY instead",
+            where->socket);
     return err_set(err, ERR_NOT_FOUND, 0, "no daemon listens at %s; start one with: carrel serve",
                    where->socket);
 }
@@ -305,7 +305,7 @@ int http_explain(long status, const char *bytes, size_t n, struct err *err)
                       &message, "details", "path", &path, "reason", &reason);
     if (status == 401)
         err_set(err, ERR_DENIED, 0, "%s; set CARREL_KEY to a key of this daemon",
-                *message ? message : "the daemon wants a key");
+                *message ? message : "the daemon requires a key");
     else if (*message)
         err_set(err, kind, 0, "%.120s%s%.200s%s%.40s%s", path, *path ? ": " : "", message,
                 *code ? " (" : "", code, *code ? ")" : "");

@@ -142,7 +142,7 @@ int table_show(struct table *table)
     buf_init(&b, MOST_BYTES);
     int status = table_print(table, &b, size.ws_col, table_colours()) == 0
                      ? cli_put(b.p)
-                     : cli_fail("no memory for so long a list; use --json");
+                     : cli_fail("out of memory for the list; use --json");
     buf_clear(&b);
     table_close(table);
     return status;

@@ -138,13 +138,14 @@ static int judge(struct session *s, uint64_t now, struct err *err)
         return session_attach(s, err);
     s->reached = s->reached || !call_was_not_sent(call);
     if (!s->exec_id[0] || !broken || !s->reached)
-        return call_check(call, err) < 0 ? -1 : err_set(err, ERR_IO, 0, "the daemon said nothing");
+        return call_check(call, err) < 0 ? -1 : err_set(err, ERR_IO, 0, "the daemon sent nothing");
     s->lost_ms = s->lost_ms ? s->lost_ms : now;
     if (now - s->lost_ms > LOST_MS)
-        return err_set(err, ERR_IO, 0,
-                       "the daemon has been away for 30 s; when it is back, see 'carrel logs -f %s "
-                       "%s'",
-                       s->workspace, s->exec_id);
+        return err_set(
+            err, ERR_IO, 0,
+            "the daemon has not answered for 30 s; when it runs again, see 'carrel logs -f %s "
+            "%s'",
+            s->workspace, s->exec_id);
     s->again_ms = now + AGAIN_MS;
     return 0;
 }

@@ -42,7 +42,7 @@ static void print_denials(const json_t *end)
         cli_say_dim(text);
     }
     if (json_integer_value(json_object_get(end, "denials_dropped")) > 0)
-        cli_say_dim("and more that was not allowed");
+        cli_say_dim("further calls were refused");
 }
 
 int session_end_status(const json_t *end)

@@ -134,8 +134,8 @@ static int settle_input(struct session *s, uint64_t now, struct err *err)
         session_queue_signal(s, SIGKILL);
         leave(s, SIGKILL);
         return err_set(err, ERR_IO, 0,
-                       "the daemon went away while input was on its way, and nobody knows how much "
-                       "arrived; the command was ended");
+                       "the daemon stopped while input was being sent, and how much arrived is "
+                       "unknown; the command was ended");
     }
     s->input_closed = refused || s->sends_eof;
     s->sent = 0;

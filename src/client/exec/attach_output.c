@@ -84,7 +84,7 @@ static int take_piece(struct session *s, const json_t *line, int fd, struct err 
              0)
         return err_set(err, ERR_IO, 0, "the daemon sent output that is not base64");
     if (buf_done(&s->piece) < 0)
-        return err_set(err, ERR_LIMIT, 0, "no memory for the output");
+        return err_set(err, ERR_LIMIT, 0, "out of memory for the output");
     if (offset > s->next) {
         snprintf(note, sizeof(note), "%llu bytes of output are missing here",
                  (unsigned long long)(offset - s->next));

@@ -197,7 +197,7 @@ static int finish(const struct session *s)
 {
     if (s->left) {
         if (!s->terminal)
-            cli_say("left; the command may go on: see 'carrel ps'");
+            cli_say("carrel ends here; the command may still run: see 'carrel ps'");
         return 128 + s->left_by;
     }
     return session_end_status(s->end);

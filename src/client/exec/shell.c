@@ -43,7 +43,7 @@ static int parse(char **argv, struct exec_options *o, struct err *err)
     if (!words[0] || !*words[0])
         return err_set(err, ERR_INVALID, 0, "no workspace given; for example: carrel shell desk");
     if (o->common.json)
-        return err_set(err, ERR_INVALID, 0, "a shell has no JSON; use 'carrel exec --json'");
+        return err_set(err, ERR_INVALID, 0, "a shell prints no JSON; use 'carrel exec --json'");
     o->workspace = words[0];
     o->argv = shell;
     o->tty = true;

@@ -45,13 +45,13 @@ static int refuse_unnamed(const char *word, const struct place *place, struct er
 {
     if (place->local && is_link_with_slash(word))
         return err_set(err, ERR_INVALID, 0,
-                       "'%.200s' is not removed: with the slash it is what the link leads to; "
-                       "write it without",
+                       "'%.200s' is not removed: with a slash at the end the name means the target "
+                       "of the link; leave the slash out",
                        word);
     if (!ends_in_dots(place->local ? word : strchr(word, ':') + 1))
         return 0;
     return err_set(err, ERR_INVALID, 0,
-                   "'%.200s' is not removed: '.' and '..' never are; write the directory's name",
+                   "'%.200s' is not removed: '.' and '..' are refused; write the directory's name",
                    word);
 }
 
@@ -160,8 +160,8 @@ static int move_one(struct two *t, const char *word, const struct place *to, boo
         return -1;
     if (!place_same_side(&from, to))
         return err_set(err, ERR_INVALID, 0,
-                       "'%.120s' is elsewhere: carrel put and carrel get carry files between here "
-                       "and a workspace",
+                       "'%.120s' is on the other side: use carrel put and carrel get to copy files "
+                       "between this host and a workspace",
                        word);
     if (into && place_enter(&end, place_name(&from), err) < 0)
         return -1;
@@ -194,7 +194,8 @@ static int move_all(struct two *t, const char **words)
         return files_fail(words[count - 1], &err);
     bool into = to.folder || strcmp(kind.type, "directory") == 0;
     if (count > 2 && !into) {
-        err_set(&err, ERR_INVALID, 0, "'%.200s' is no directory to put several things in",
+        err_set(&err, ERR_INVALID, 0,
+                "'%.200s' is not a directory, so only one file can be moved or copied there",
                 words[count - 1]);
         return client_fail(&err);
     }
@@ -298,7 +299,7 @@ int client_edit(char **argv)
     if (status >= 0)
         return status;
     if (!texts[0] || !*texts[0] || !texts[1])
-        return cli_fail("say what replaces what: carrel edit WS:/path --old TEXT --new TEXT");
+        return cli_fail("--old or --new is missing: carrel edit WS:/path --old TEXT --new TEXT");
     struct files_message m = {.op = FILES_EDIT, .to = FILES_MOST, .mode = FILES_MOST};
     m.flags = all ? FILES_ALL : 0;
     if (place_parse(words[0], &place, &err) < 0 || files_if_match(if_match, &m, &err) < 0 ||
@@ -306,7 +307,7 @@ int client_edit(char **argv)
         files_explain_match(&err);
         struct err plain = err;
         if (plain.said == SAID_MULTIPLE_OCCURRENCES)
-            err_set(&err, plain.code, 0, "%.300s; here that is --all", plain.msg);
+            err_set(&err, plain.code, 0, "%.300s; use --all", plain.msg);
         return files_end(&f, files_fail(words[0], &err));
     }
     if (f.common.json)

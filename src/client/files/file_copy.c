@@ -165,7 +165,7 @@ static int put_one(struct transfer *t, const char *word, const struct place *to,
         return err_set(err, ERR_INVALID, 0, "the name of '%.120s...' is too long", word);
     if (into && strcmp(word, "-") == 0)
         return err_set(err, ERR_INVALID, 0,
-                       "standard input has no name: give one behind the directory");
+                       "standard input has no name: write a file name after the directory");
     if (into && *name && place_enter(&end, name, err) < 0)
         return -1;
     return tree ? put_tree(t, word, &end, err) : put_file(t, word, &end, err);
@@ -184,15 +184,15 @@ static int put_all(struct transfer *t, const char **words)
     if (place_parse(words[count - 1], &to, &err) < 0)
         return client_fail(&err);
     if (to.local)
-        return cli_fail("put carries files to a workspace: write WS:/path as the last word; here, "
-                        "cp does it");
+        return cli_fail("put copies files to a workspace: write WS:/path as the last word; on this "
+                        "host use cp");
     if (files_look(&t->f, &to, &kind, &err) < 0)
         return files_fail(words[count - 1], &err);
     bool into = to.folder || strcmp(kind.type, "directory") == 0;
     if (count > 2 && !into)
         return cli_fail("several files go to a directory: end the last word with a slash");
     if (t->if_match && (count > 2 || t->recursive))
-        return cli_fail("--if-match is for one file: put them one by one, without -r");
+        return cli_fail("--if-match works for one file: put the files one by one, without -r");
     for (size_t i = 0; i + 1 < count; i++) {
         int one = put_one(t, words[i], &to, into, &err);
         one = one < 0 ? files_fail(strstr(err.msg, words[i]) ? words[i] : words[count - 1], &err)
@@ -319,7 +319,7 @@ static int get_word(struct transfer *t, const char *word, const char *local, boo
         return -1;
     if (from.local)
         return err_set(err, ERR_INVALID, 0,
-                       "get carries files from a workspace: write WS:/path instead of '%.120s'",
+                       "get copies files from a workspace: write WS:/path instead of '%.120s'",
                        word);
     if (strcmp(local, "-") == 0)
         return get_to_output(t, &from, err);

@@ -106,7 +106,7 @@ static int show_matches(struct grep *g, json_t *answer)
     int status = buf_done(&g->out) == 0 ? files_put_out(g->out.p, g->out.n)
                                         : cli_fail("too much to show; use --limit");
     if (json_is_true(json_object_get(answer, "truncated")))
-        cli_say("there are more matches; --limit asks for more, or narrow the search");
+        cli_say("there are more matches; raise --limit, or narrow the search");
     buf_clear(&g->out);
     buf_clear(&g->path);
     json_decref(answer);

@@ -136,8 +136,7 @@ static int each_page(struct listing *l, const struct place *place, uint64_t dept
         const char *next = client_text(page, "next");
         if (next && *cursor && strcmp(next, cursor) == 0) {
             json_decref(page);
-            return err_set(err, ERR_IO, 0, "the list of '%s' does not go on; try again",
-                           place->path);
+            return err_set(err, ERR_IO, 0, "the list of '%s' broke off; try again", place->path);
         }
         snprintf(cursor, sizeof(cursor), "%s", next ? next : "");
         status = show(l, place, json_object_get(page, "entries"), context);
@@ -310,7 +309,7 @@ static int show_tree(const char *word, const struct place *place, const json_t *
     struct buf b;
 
     if (!last)
-        return cli_fail("no memory for so large a tree; use --depth");
+        return cli_fail("out of memory for the tree; use --depth");
     mark_last(entries, length_above(place), last);
     buf_init(&b, OUTPUT_MOST);
     files_show(&b, word, strlen(word));
@@ -446,7 +445,7 @@ static int show_matches(struct listing *l, json_t *answer)
     }
     int status = put_buf(&b);
     if (json_is_true(json_object_get(answer, "truncated")))
-        cli_say("there are more matches; --limit asks for more, or narrow the pattern");
+        cli_say("there are more matches; raise --limit, or narrow the pattern");
     json_decref(answer);
     return status;
 }

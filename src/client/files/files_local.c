@@ -205,7 +205,7 @@ static int read_all(struct local_stream *s, struct buf *ret, struct err *err)
     while ((n = local_read(s, bytes, sizeof(bytes))) > 0)
         buf_add(ret, bytes, (size_t)n);
     if (n < 0 || buf_done(ret) < 0)
-        return err_set(err, ERR_IO, 0, "the answer of carrel-files is not whole");
+        return err_set(err, ERR_IO, 0, "the answer of carrel-files is incomplete");
     return 0;
 }
 

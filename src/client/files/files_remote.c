@@ -263,8 +263,7 @@ int files_pull(struct files *f, const struct place *place, struct files_message 
                                 : call_wait(&call, "GET", path.p, err);
     if (r < 0 && call.status / 100 == 2)
         err_set(err, ERR_IO, 0,
-                "the daemon broke it off: it changed meanwhile, or the daemon "
-                "ended; try again");
+                "the download broke off: the file changed, or the daemon ended; try again");
     buf_clear(&path);
     call_close(&call);
     return r;

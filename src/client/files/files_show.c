@@ -102,7 +102,8 @@ void files_explain_match(struct err *err)
 
     if (plain.said == SAID_PRECONDITION_FAILED)
         err_set(err, plain.code, 0,
-                "%.250s; somebody has changed it since: read it again, and then write", plain.msg);
+                "%.250s; the file has changed since you read it: read it again, then write",
+                plain.msg);
     err->said = plain.said;
 }
 

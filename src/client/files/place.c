@@ -94,7 +94,8 @@ int place_parse(const char *word, struct place *ret, struct err *err)
 
     *ret = (struct place){.folder = length > 0 && word[length - 1] == '/'};
     if (length == 0)
-        return err_set(err, ERR_INVALID, 0, "a place is empty: write WS:/path, or a path here");
+        return err_set(err, ERR_INVALID, 0,
+                       "an argument is empty: write WS:/path, or a path on this host");
     if (word[n] != ':' || !is_id(word, n))
         return parse_local(word, ret, err);
     memcpy(ret->workspace, word, n);

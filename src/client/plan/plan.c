@@ -241,8 +241,8 @@ static int approve(struct plan_place *place, const struct plan_options *o, const
                    struct err *err)
 {
     if (!o->hash)
-        return cli_fail("approve: name the plan that you have looked at with --hash; "
-                        "'carrel plan show' prints its hash");
+        return cli_fail("approve: --hash is missing; 'carrel plan show' prints the hash of the "
+                        "plan you reviewed");
     return decide(place, o, words, "approve", err);
 }
 
@@ -352,7 +352,7 @@ static int undo(struct plan_place *place, const struct plan_options *o, const ch
         if (json_array_append_new(paths, json_string(words[i])) < 0) {
             json_decref(body);
             json_decref(paths);
-            return cli_fail("undo: only a path in UTF-8 can be named; undo the directory it is in");
+            return cli_fail("undo: a path must be UTF-8; undo its directory instead");
         }
     }
     if (json_array_size(paths) > 0)
@@ -400,7 +400,7 @@ static int dispatch(const struct plan_options *o, const char *const *words, stru
 
     if (!action)
         return client_no_action(
-            "say what to do: carrel plan run, submit, list, show, verify, approve, "
+            "no action given: carrel plan run, submit, list, show, verify, approve, "
             "reject, apply, undo, close, discard or cancel; see 'carrel plan --help'",
             words[0], actions, sizeof(actions) / sizeof(actions[0]), sizeof(actions[0]));
     const char *const *rest = words + 1 + (workspace != NULL);
@@ -409,7 +409,7 @@ static int dispatch(const struct plan_options *o, const char *const *words, stru
     if ((!o->dir && action->run != plan_list && (!workspace || !*workspace)) ||
         count < action->least || count > action->most) {
         err_set(err, ERR_INVALID, 0, "%s: %s%s%s; see 'carrel plan --help'", action->name,
-                count > action->most ? "that is too much" : "name ",
+                count > action->most ? "too many arguments" : "name ",
                 count > action->most ? ""
                 : o->dir             ? ""
                                      : "a workspace (or --dir) and ",

@@ -205,7 +205,8 @@ static int get(struct plan_place *place, const char *plan, json_t **ret, json_t 
         return -1;
     if (!state)
         return err_set(err, ERR_CONFLICT, 0,
-                       "plan '%.64s' is not whole: its run was broken off; discard it", plan);
+                       "plan '%.64s' is incomplete: its command was interrupted; discard the plan",
+                       plan);
     json_object_set_new(state, "id", json_string(plan));
     if (ret_operations) {
         operations = json_array();
@@ -419,8 +420,8 @@ static int refuse_if_judged_so(const struct work *w, struct err *err)
     believe_journal(w);
     if (refused == changed)
         return err_set(err, ERR_CONFLICT, 0,
-                       "the plan no longer fits: %lld of what it touches has changed since; make "
-                       "it anew, or apply the rest with --keep-going",
+                       "the plan no longer fits: %lld of the files it touches have changed; make a "
+                       "new plan, or apply the rest with --keep-going",
                        (long long)refused);
     tell_refusal(w->state, refused, err);
     return -1;
@@ -454,7 +455,8 @@ static int apply(struct work *w, struct err *err)
     if (wants(w, PLAN_ACT_APPLY, PLAN_CLOSED, err) < 0)
         return -1;
     if (!asked || !hash || strcmp(asked, hash) != 0)
-        return err_set(err, ERR_CONFLICT, 0, "the plan has another hash: look at it again");
+        return err_set(err, ERR_CONFLICT, 0,
+                       "the plan has another hash: it has changed since you reviewed it");
     if (judge(w, err) < 0 || refuse_if_judged_so(w, err) < 0)
         return -1;
     if (change(w, "apply", PLAN_EVENT_APPLY, &answer, err) < 0)
@@ -480,8 +482,8 @@ static int refuse(struct work *w, struct err *err)
 {
     (void)w;
     return err_set(err, ERR_INVALID, 0,
-                   "approvals and background work are the daemon's: without it whoever may write "
-                   "the directory decides, and applies");
+                   "only the daemon has approvals and background work; in a plain directory apply "
+                   "the plan directly");
 }
 
 static const struct {
@@ -500,7 +502,7 @@ static int act(struct plan_place *place, const char *plan, const char *verb, jso
     int r = -1;
 
     if (dir >= 0 && !work.state)
-        err_set(err, ERR_CONFLICT, 0, "plan '%.64s' is not whole; discard it", plan);
+        err_set(err, ERR_CONFLICT, 0, "plan '%.64s' is incomplete; discard the plan", plan);
     for (size_t i = 0; work.state && i < sizeof(works) / sizeof(works[0]); i++) {
         if (strcmp(verb, works[i].verb) == 0)
             r = works[i].run(&work, err);
@@ -531,8 +533,10 @@ static int make_whole(struct plan_place *place, struct err *err)
     if (place->plans < 0)
         return 0;
     if (flock(place->plans, LOCK_EX | LOCK_NB) < 0)
-        return err_set(err, ERR_CONFLICT, 0,
-                       "another command works on the plans of '%.200s'; wait for it", place->dir);
+        return err_set(
+            err, ERR_CONFLICT, 0,
+            "another command is working on the plans of '%.200s'; wait until it has finished",
+            place->dir);
     if (list(place, NULL, &plans, err) < 0)
         return -1;
     json_array_foreach(plans, i, plan)

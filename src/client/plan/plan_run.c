@@ -27,7 +27,7 @@ static void tell(const struct plan_options *o, const json_t *plan)
     struct buf text;
 
     if (!id) {
-        cli_say("the daemon says nothing of a plan; is it older than this command?");
+        cli_say("the daemon returned no plan; it may be older than this command");
         return;
     }
     buf_init(&text, 65536);
@@ -115,7 +115,7 @@ static int run_local(const struct plan_options *o, struct err *err)
     if (program_find("carrel", path, sizeof(path)) ||
         program_find("../../bin/carrel", path, sizeof(path)))
         execv(path, (char *const *)(uintptr_t)argv);
-    err_set(err, ERR_NOT_FOUND, errno, "carrel itself cannot be found or executed");
+    err_set(err, ERR_NOT_FOUND, errno, "the program carrel cannot be found or executed");
     return client_fail(err);
 }
 

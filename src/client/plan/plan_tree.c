@@ -195,7 +195,7 @@ int changes_read(struct changes *ret, const json_t *operations, struct err *err)
     arena_init(&ret->arena, (size_t)1 << 30);
     ret->items = calloc(json_array_size(operations) + 1, sizeof(*ret->items));
     if (!ret->items)
-        return err_set(err, ERR_LIMIT, 0, "no memory for the operations");
+        return err_set(err, ERR_LIMIT, 0, "out of memory for the operations");
     json_array_foreach(operations, i, operation)
     {
         if (read_change(ret, operation, err) < 0)

@@ -159,7 +159,7 @@ int client_env(char **argv)
             "name a workspace: carrel env WORKSPACE [python|node]; or: carrel env setup");
     bool python = words[1] && strcmp(words[1], "python") == 0;
     if (words[1] && !python && strcmp(words[1], "node") != 0)
-        return cli_fail("python or node: carrel env WORKSPACE python");
+        return cli_fail("unknown environment; write python or node: carrel env WORKSPACE python");
     if (!python && (version || clear))
         return cli_fail("--version and --clear are for python");
     json_t *body = words[1] ? json_object() : NULL;

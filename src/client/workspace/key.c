@@ -95,7 +95,7 @@ static int create(struct daemon *daemon, const struct key_options *o, struct err
     json_decref(answer);
     int status = cli_put(text);
     if (status == 0 && shows)
-        cli_say("this is the only time the key is shown; keep it");
+        cli_say("the key is shown only now; store it");
     return status;
 }
 
@@ -175,10 +175,10 @@ static int dispatch(const char *const *words, const struct key_options *o, struc
     bool revokes = words[0] && strcmp(words[0], "revoke") == 0 && words[1];
 
     if (!creates && !lists && !revokes)
-        return cli_fail("say what to do: carrel key create | ls | revoke ID; see 'carrel key "
+        return cli_fail("no action given: carrel key create | ls | revoke ID; see 'carrel key "
                         "--help'");
     if (creates && !o->owner && !where_env("CARREL_KEY")) /* an owner's key makes its own */
-        return cli_fail("say whose key it is: carrel key create --owner NAME");
+        return cli_fail("no owner given: carrel key create --owner NAME");
     if (daemon_open(&daemon, o->common.state, err) < 0)
         return client_fail(err);
     if (creates)

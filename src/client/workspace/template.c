@@ -299,12 +299,12 @@ static int dispatch(const struct template_options *o, const char *const *words, 
         i++;
     if (i == ACTIONS)
         return client_no_action(
-            "say what to do: carrel template build, list, show or rm; see 'carrel "
+            "no action given: carrel template build, list, show or rm; see 'carrel "
             "template --help'",
             words[0], actions, ACTIONS, sizeof(actions[0]));
     if ((words[1] != NULL) != (actions[i].words == 1) || (words[1] && !words[1][0])) {
         err_set(err, ERR_INVALID, 0, "%s: %s; see 'carrel template --help'", words[0],
-                actions[i].words == 0 ? "that is too much"
+                actions[i].words == 0 ? "too many arguments"
                 : actions[i].run      ? "name a template"
                                       : "name a file, or a template that came with Carrel");
         return client_fail(err);

@@ -277,12 +277,12 @@ static int dispatch(const struct ws_options *o, const char *const *words, struct
         i++;
     if (i == sizeof(actions) / sizeof(actions[0]))
         return client_no_action(
-            "say what to do: carrel ws create, ls, show, policy, rm, undelete, sleep, "
+            "no action given: carrel ws create, ls, show, policy, rm, undelete, sleep, "
             "backup, restore or adopt; see 'carrel ws --help'",
             words[0], actions, sizeof(actions) / sizeof(actions[0]), sizeof(actions[0]));
     if (count < actions[i].least || count > actions[i].most || (actions[i].least && !words[1][0])) {
         err_set(err, ERR_INVALID, 0, "%s: %s; see 'carrel ws --help'", words[0],
-                count > actions[i].most      ? "that is too much"
+                count > actions[i].most      ? "too many arguments"
                 : actions[i].run == ws_adopt ? "name a directory"
                                              : "name a workspace");
         return client_fail(err);

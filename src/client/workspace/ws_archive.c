@@ -66,7 +66,7 @@ int ws_backup(struct daemon *daemon, const struct ws_options *o, const char *con
     if (output.os_errno)
         err_set(err, ERR_IO, output.os_errno, "standard output cannot be written");
     else if (r < 0 && call.status / 100 == 2)
-        err_set(err, ERR_IO, 0, "the archive is not complete: the daemon broke it off");
+        err_set(err, ERR_IO, 0, "the archive is incomplete: the daemon stopped sending it");
     call_close(&call);
     return r < 0 ? client_fail(err) : 0;
 }

@@ -26,7 +26,7 @@ struct files_call {
     bool asleep;   /* no sandbox: what fails is passed on, see protocol/files_asleep.h */
     bool answered; /* the head has been sent */
     bool pieces;   /* ... and the body has no size */
-    bool gone;     /* the client has left, or the stream failed: everything else is in vain */
+    bool gone;     /* the client has disconnected or the stream failed; stop working */
     uint32_t body_left; /* bytes of the piece of the body that is being read */
     bool body_ended;    /* well */
 };

@@ -22,8 +22,8 @@ void place_close(struct place *place);
 /* Goes on to where symbolic links under that name lead. 0: *ret is what is there, 1: there is
  * nothing, -errno. */
 int place_follow(struct place *place, struct stat *ret);
-/* -EBUSY when it is a name at the top of the root that Carrel provides, by whatever way one came.
- */
+/* Returns -EBUSY for Carrel's own top-level names (usr, etc, …), also when reached through a
+ * symlink. */
 int place_check_reserved(const struct place *place);
 
 /* Whether the directory is the root itself. */

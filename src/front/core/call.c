@@ -363,10 +363,9 @@ void call_no_more(struct call *call)
     if (is_revoked(call))
         call_error(call, 401, "unauthorized", "the key is no longer valid");
     else if (call_is_replanned(call))
-        call_error(
-            call, 409, "conflict",
-            "the workspace's policy has changed where agents write (\"writes\"), and the call "
-            "was broken off; send it again");
+        call_error(call, 409, "conflict",
+                   "the policy of the workspace was changed (\"writes\"), so the daemon stopped "
+                   "this call; send it again");
     else
         call_error(call, 404, "not_found", "there is no workspace '%s' any more",
                    call->workspace.id);
@@ -398,7 +397,7 @@ bool call_number(struct call *call, const char *name, uint64_t max, uint64_t fal
         *ret = number;
         return true;
     }
-    call_bad_field(call, name, max == 1 ? "0 or 1" : "a whole number that is not too large");
+    call_bad_field(call, name, max == 1 ? "0 or 1" : "a whole number");
     return false;
 }
 

@@ -73,7 +73,7 @@ bool actor_is_agent(const struct actor *actor);
  * in one that is not applied yet is no agent's to read but its author's. */
 bool actor_may_see_plan(const struct actor *actor, const char *key);
 
-/* Answers; the call may be gone afterwards. */
+/* Sends the answer and may free the call. Do not use it afterwards. */
 void call_json(struct call *call, int status, json_t *object);
 void call_empty(struct call *call);
 /* Bytes of another type. */

@@ -23,7 +23,9 @@ bool field_text(struct call *call, const json_t *object, const char *name, size_
         return true;
     /* A system call would cut it at a NUL. */
     if (!text || json_string_length(value) > max || strlen(text) != json_string_length(value)) {
-        call_bad_field(call, name, "a text that is not too long, without NUL");
+        char expected[64];
+        snprintf(expected, sizeof(expected), "a text of at most %zu bytes, without NUL", max);
+        call_bad_field(call, name, expected);
         return false;
     }
     *ret = text;

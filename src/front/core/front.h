@@ -86,7 +86,7 @@ struct front {
     size_t job_count;     /* that have not ended */
     struct asking *queue; /* commands that wait until others have ended */
     size_t queued;
-    bool in_turn; /* who starts now comes from there, and overtakes nobody */
+    bool in_turn; /* the exec being started was taken from the queue, and must not queue again */
     size_t held;  /* commands of which something is left: front/core/quota.h */
     struct tenant *tenants[FRONT_SLOTS];
     struct awake *awake[FRONT_SLOTS];

@@ -203,6 +203,20 @@ static bool knows_query(struct call *call)
     return false;
 }
 
+static void refuse_unrouted(struct call *call)
+{
+    const struct http_request *request = http_request_of(call->x);
+    const char *method =
+        request->method == HTTP_OTHER ? "this method" : http_method_name(request->method);
+
+    if (call->allow)
+        call_error(call, 405, "method_not_allowed",
+                   "no route for %s %.200s; it takes other methods", method, request->path);
+    else
+        call_error(call, 404, "not_found", "no route for %s %.200s; all routes: /openapi.json",
+                   method, request->path);
+}
+
 static bool admit(struct call *call)
 {
     bool is_port = call->front->is_for_port(call);
@@ -231,10 +245,7 @@ static bool admit(struct call *call)
     if (!live_charge(call, call->actor.owner, call->actor.scopes & SCOPE_ADMIN))
         return false;
     if (!call->route) {
-        if (call->allow)
-            call_error(call, 405, "method_not_allowed", "this method does not work here");
-        else
-            call_error(call, 404, "not_found", "there is nothing here; see /openapi.json");
+        refuse_unrouted(call);
         return false;
     }
     if (!(call->actor.scopes & call->route->scopes)) {

@@ -126,7 +126,7 @@ static int become_ready(struct store *store, const struct store_template *t, str
     query_text(&q, t->id);
     if (query_run(&q, &changed, err) < 0)
         return -1;
-    return changed ? 0 : err_set(err, ERR_CONFLICT, 0, "the template is not being made any more");
+    return changed ? 0 : err_set(err, ERR_CONFLICT, 0, "the template is no longer being made");
 }
 
 static int retire_others(struct store *store, const struct store_template *t, struct err *err)

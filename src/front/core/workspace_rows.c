@@ -70,7 +70,7 @@ int store_workspace_add(struct store *store, const struct store_workspace *w, st
     query_text(&q, w->builds ? w->builds : "");
     if (query_run(&q, &changed, err) < 0)
         return -1;
-    return changed ? 0 : err_set(err, ERR_NOT_FOUND, 0, "the template was deleted meanwhile");
+    return changed ? 0 : err_set(err, ERR_NOT_FOUND, 0, "the template has just been deleted");
 }
 
 int store_workspace_get(struct store *store, struct arena *arena, const char *id,
@@ -101,7 +101,8 @@ static int unchanged(struct store *store, const char *id, struct err *err)
         return -1;
     if (rc == 0)
         return err_set(err, ERR_NOT_FOUND, 0, "there is no such workspace");
-    return err_set(err, ERR_CONFLICT, 0, "the workspace was changed meanwhile");
+    return err_set(err, ERR_CONFLICT, 0,
+                   "another request has just changed the workspace; try again");
 }
 
 int store_workspace_update(struct store *store, const struct store_workspace *w, struct err *err)

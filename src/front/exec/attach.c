@@ -393,7 +393,7 @@ bool attach_is_asked(struct call *call)
         return true;
     call->allow = "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n";
     call_error(call, 426, "upgrade_required",
-               "this is a WebSocket: connect with a client for those (version 13)");
+               "this route is a WebSocket; connect with a WebSocket client (version 13)");
     return false;
 }
 

@@ -309,7 +309,7 @@ void execs_resize(struct call *call)
     if (r == -ENOTTY)
         call_error(call, 409, "conflict", "the command has no terminal");
     else if (r < 0)
-        call_error(call, 500, "internal", "the terminal does not take that size");
+        call_error(call, 500, "internal", "the terminal cannot have that size");
     else
         call_empty(call);
 }

@@ -236,7 +236,7 @@ static bool still_may(void *owner)
         call_no_more(call);
     else
         call_error(call, 409, "conflict",
-                   "the plan that the call went into was closed meanwhile; send it again");
+                   "the plan of this call has just been closed; send the call again");
     return false;
 }
 
@@ -395,7 +395,7 @@ static void answer_now(struct file_call *f)
     write_headers(head, headers, sizeof(headers));
     if (head->status < 200 || head->status > 599 || head->type >= FILES_TYPE_COUNT_) {
         end(f);
-        call_error(call, 500, "io_error", "the answer of the file server makes no sense");
+        call_error(call, 500, "io_error", "the answer of the file server is malformed");
     } else if (head->status == 204 || head->status == 304) {
         int status = (int)head->status;
         end(f);
@@ -649,7 +649,7 @@ void file_call_go(struct call *call, bool streamed)
     if (f->body.n > 0 && !count_body(f)) {
         end(f);
         call_error(call, 503, "unavailable",
-                   "too much that was sent before waits to be written; try again");
+                   "earlier uploads are still waiting to be written; try again");
         return;
     }
     if (streamed) {

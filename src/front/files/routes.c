@@ -149,7 +149,7 @@ static bool etag_header(struct call *call, const char *name, const char **ret)
     *ret = text ? text : "";
     if (!text || (*text && strlen(text) < FILES_ETAG))
         return true;
-    call_bad_field(call, name, "one ETag, as it was given, or \"*\"");
+    call_bad_field(call, name, "one ETag, as a response gave it, or \"*\"");
     return false;
 }
 
@@ -240,7 +240,7 @@ void file_get(struct call *call)
             return;
         if (before != FILES_READ && m.op != before) {
             call_error(call, 400, "invalid_request",
-                       "of format, list, archive and stat there can be one");
+                       "use only one of the parameters format, list, archive and stat");
             return;
         }
     }
@@ -414,7 +414,7 @@ static bool read_symlink(struct call *call, struct files_message *m)
     m->other = r == 1 && n > 0 && n < FILES_PATH ? arena_copy(&call->arena, bytes, n) : NULL;
     if (m->other && strlen(m->other) == n)
         return true;
-    call_bad_field(call, "target", "what the link holds, of 1 to 4095 bytes");
+    call_bad_field(call, "target", "the target of the link, 1 to 4095 bytes");
     return false;
 }
 
@@ -466,7 +466,7 @@ static bool read_grep(struct call *call, struct files_message *m)
         return false;
     if (m->pattern && *m->pattern)
         return true;
-    call_bad_field(call, "pattern", "what is looked for");
+    call_bad_field(call, "pattern", "the text or pattern to search for");
     return false;
 }
 
@@ -571,8 +571,8 @@ static bool put_file(struct call *call, const json_t *item)
 
 static bool too_many(struct call *call, unsigned most)
 {
-    call_error(call, 413, "too_large", "more than %u files, or too much of paths, for one call",
-               most);
+    call_error(call, 413, "too_large",
+               "more than %u files, or too long paths, for one call; send several calls", most);
     return false;
 }
 
@@ -673,7 +673,7 @@ void file_action(struct call *call)
     struct files_message m = {.to = FILES_MOST, .mode = FILES_MOST};
 
     if (!action) { /* a route without its action: a mistake of ours */
-        call_error(call, 500, "internal", "nothing is known of this route");
+        call_error(call, 500, "internal", "the route has no action");
         return;
     }
     m.op = action->op;
@@ -701,7 +701,7 @@ static bool put_part(struct call *call, const char *below, const struct http_par
 
     if (!part->filename) {
         call_error(call, 400, "invalid_request",
-                   "the part \"%.100s\" has no filename: only files can be sent here", part->name);
+                   "the part \"%.100s\" has no filename; only files can be uploaded", part->name);
         return false;
     }
     if (!path)

@@ -446,12 +446,12 @@ static void fail(struct files_stream *s, int error)
     struct err err;
 
     if (error == EAGAIN)
-        err_set(&err, ERR_LIMIT, 0, "too many calls on this workspace's files are under way");
+        err_set(&err, ERR_LIMIT, 0, "too many calls on this workspace's files at once; try again");
     else if (error == ESTALE)
         err_set(&err, ERR_CONFLICT, 0,
-                "a policy has changed where agents write, meanwhile; send the call again");
+                "the policy of the workspace was changed (\"writes\"); send the call again");
     else
-        err_set(&err, ERR_IO, 0, "the workspace's file server was lost in the middle of the call");
+        err_set(&err, ERR_IO, 0, "the workspace's file server ended during the call");
     s->calls->failed(s->owner, &err);
 }
 

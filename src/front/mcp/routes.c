@@ -128,8 +128,8 @@ static bool may(struct call *call)
     if (host_may(call) && origin_may(call))
         return true;
     call_error(call, 403, "forbidden",
-               "/mcp does not answer to this Host or Origin; a person who wants it to sets "
-               "mcp_hosts or mcp_origins");
+               "/mcp refuses this Host or Origin; to allow it, set mcp_hosts or mcp_origins of the "
+               "daemon");
     return false;
 }
 
@@ -285,7 +285,7 @@ static bool check_legacy(struct mcp_ask *ask)
     }
     if (!mcp_session_find(ask->call, session)) {
         mcp_error(ask, 404, MCP_INVALID, NULL,
-                  "there is no such session, or no more; begin one by 'initialize'");
+                  "there is no such session; it may have ended; begin one by 'initialize'");
         return false;
     }
     snprintf(ask->session, sizeof(ask->session), "%s", session);
@@ -378,7 +378,7 @@ static struct mcp_ask *make(struct call *call)
     call->abandoned = left;
     call->ending = say_last;
     if (!inner_asker_of(call, &ask->who)) {
-        call_error(call, 401, "unauthorized", "the key is longer than any of ours");
+        call_error(call, 401, "unauthorized", "the key is too long");
         return NULL;
     }
     return take_workspace(ask) ? ask : NULL;
@@ -471,7 +471,8 @@ void mcp_delete(struct call *call)
         return;
     if (!session || (version && strcmp(version, MCP_MODERN_VERSION) == 0)) {
         call->allow = "Allow: POST, DELETE\r\n";
-        call_error(call, 405, "method_not_allowed", "DELETE ends a session, and this is none");
+        call_error(call, 405, "method_not_allowed",
+                   "DELETE ends a session; name one in the header Mcp-Session-Id");
     } else if (mcp_session_close(call, session)) {
         call_empty(call);
     } else {

@@ -202,9 +202,9 @@ static bool take_workspace(struct mcp_ask *ask)
     if (!id)
         return bad(ask, "'%s' must be a text", "workspace");
     if (!*id)
-        return bad(ask, "'%s' is missing: say which; workspace_list tells them", "workspace");
+        return bad(ask, "'%s' is missing; workspace_list lists the workspaces", "workspace");
     if (ask->is_fixed && strcmp(id, ask->workspace) != 0)
-        return bad(ask, "this server is for one workspace, '%s', and no other", ask->workspace);
+        return bad(ask, "this server works only in the workspace '%s'", ask->workspace);
     if (!protocol_id_is_valid(id))
         return bad(ask, "'%s' is not the id of a workspace", "workspace");
     if (!given)
@@ -235,7 +235,7 @@ static bool take_args(struct mcp_ask *ask)
         if (!value && f->is_needed)
             return bad(ask, "'%s' is missing", f->name);
         if (value && !is_of(value, f))
-            return bad(ask, "'%s' is not what the tool's inputSchema says", f->name);
+            return bad(ask, "'%s' does not match the tool's inputSchema", f->name);
     }
     return take_workspace(ask);
 }

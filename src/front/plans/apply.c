@@ -54,7 +54,8 @@ static void note(json_t *details, const char *what, const char *name, json_t *va
 
 /* --- an end --- */
 
-/* It was not to be, for now or for ever. */
+/* Chooses what a failed apply means for the plan: queued again, stale, failed, or the state before.
+ */
 static enum plan_event event_of(const struct plan_work *w, const json_t *details, const char *code)
 {
     static const char *const passing[] = {"workspace_busy", "disk_full",   "io_error",

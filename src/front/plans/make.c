@@ -114,7 +114,7 @@ void plan_close(struct front *front, const struct plan_asked *asked)
     if (!w || !work_read_row(w))
         return;
     if (!plan_state_allows(w->row.state, PLAN_ACT_CONTINUE))
-        work_end(w, 409, "conflict", NULL, "the plan is not open any more");
+        work_end(w, 409, "conflict", NULL, "the plan is no longer open");
     else
         (void)work_start(w, PLAN_DERIVE, json_string("close"), &calls);
 }
@@ -149,7 +149,7 @@ static bool add_row(struct plan_work *w, const json_t *details, struct err *err)
     w->row.state = plan_state_after(PLAN_NONE, event, 0);
     w->row.details = plan_details_text(&w->arena, details);
     if (!w->row.details) {
-        err_set(err, ERR_LIMIT, ENOMEM, "keep what is known of the plan");
+        err_set(err, ERR_LIMIT, ENOMEM, "store the state of the plan");
         return false;
     }
     return store_plan_add(w->front->store, &w->row, err) == 0; /* or the workspace has gone */

@@ -103,7 +103,7 @@ static int keep_failed(json_t *details, json_t *check, struct err *err)
                        MOST_FAILED);
     return passed || json_array_append(failed, check) == 0
                ? 0
-               : err_set(err, ERR_LIMIT, ENOMEM, "keep how the check went");
+               : err_set(err, ERR_LIMIT, ENOMEM, "store the result of the check");
 }
 
 /* Into the row: every verification from now on knows of it. */
@@ -115,7 +115,7 @@ static int keep(struct checking *c, const struct job *job, const struct buf *out
 
     int found = store_plan_get(call->front->store, &call->arena, call->params[1], &row, err);
     if (found != 1)
-        return found < 0 ? -1 : err_set(err, ERR_NOT_FOUND, 0, "the plan has gone meanwhile");
+        return found < 0 ? -1 : err_set(err, ERR_NOT_FOUND, 0, "the plan has just been discarded");
     json_t *details = plan_details(&row);
     json_t *check =
         json_pack("{s:O, s:s, s:i, s:b, s:I}", "argv", c->argv, "exec_id", job->id, "exit_code",
@@ -144,7 +144,7 @@ static void drained(struct follower *follower)
 
     buf_init(&said, 4UL * TAIL);
     read_tail(job, &said);
-    int r = buf_done(&said) < 0 ? err_set(&err, ERR_LIMIT, ENOMEM, "read what the check says")
+    int r = buf_done(&said) < 0 ? err_set(&err, ERR_LIMIT, ENOMEM, "read the output of the check")
                                 : keep(c, job, &said, &err);
     job_unfollow(job, &c->follower);
     if (r < 0) {

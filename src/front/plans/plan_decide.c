@@ -160,7 +160,8 @@ static void decided(struct call *call, struct answer *answer)
     row->due_ms = 0;
     row->updated_ms = wall_ms();
     if (!row->details || store_plan_change(call->front->store, row, was, &err) < 0) {
-        call_error(call, 409, "conflict", "the plan was decided about meanwhile");
+        call_error(call, 409, "conflict",
+                   "someone else has just approved or rejected plan %s; read it again", row->id);
         return;
     }
     call->front->count.plans_refused += !d->approves;
@@ -210,7 +211,8 @@ static struct decision *read_decision(struct call *call, bool approves)
         !read_operations(call, d))
         return NULL;
     if (plan_is_busy(call->front, d->row.id)) {
-        call_error(call, 409, "conflict", "something is under way with the plan");
+        call_error(call, 409, "conflict",
+                   "plan %s is being worked on; wait until that has finished", d->row.id);
         return NULL;
     }
     return d;
@@ -244,7 +246,7 @@ void plans_reject(struct call *call)
     else if (d->hash && strcmp(d->hash, d->row.hash) != 0)
         refuse(call, d, "the rejection names another hash than this plan's");
     else if (!plan_state_allows(d->row.state, PLAN_ACT_DECIDE))
-        call_error(call, 409, "conflict", "the plan does not wait for a decision");
+        call_error(call, 409, "conflict", "the plan is not waiting for a decision");
     else {
         call->context = d;
         record(call, d, "ok", decided);

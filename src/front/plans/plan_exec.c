@@ -29,8 +29,8 @@ bool plan_locks_base(struct call *call)
     if (found <= 0)
         return found < 0;
     call_error(call, 409, "plan_open",
-               "the policy keeps the workspace as it is while a plan waits; apply, reject or "
-               "discard plan %s first",
+               "the policy locks the workspace while a plan is waiting; apply, reject or discard "
+               "plan %s first",
                row.id);
     return true;
 }
@@ -62,8 +62,8 @@ static bool base_is_quiet(struct call *call)
     if (policy.base != PLAN_BASE_LOCKED || !has_direct_jobs(call->front, call->workspace.id))
         return true;
     call_error(call, 409, "workspace_busy",
-               "commands run in the workspace, which the policy keeps as it is while a plan is "
-               "open; end them first");
+               "the policy locks the workspace while a plan is open, but commands are running in "
+               "it; end them first");
     return false;
 }
 
@@ -108,10 +108,10 @@ static bool go_on_shared(struct call *call, const struct plan_wish *w)
 {
     if (!plan_is_busy(call->front, w->id))
         return true;
-    call_error(call, 409, "conflict",
-               "plan %s, which this key's changes go into, is being closed; try again, and a new "
-               "one is begun",
-               w->id);
+    call_error(
+        call, 409, "conflict",
+        "plan %s, which has the changes of this key, is being closed; try again to open a new plan",
+        w->id);
     return false;
 }
 
@@ -132,7 +132,7 @@ static bool go_on(struct call *call, const struct plan_wish *w, const char *exec
         return false;
     }
     if (!plan_state_allows(row.state, PLAN_ACT_CONTINUE) || plan_is_busy(call->front, row.id)) {
-        call_error(call, 409, "conflict", "the plan is not open any more");
+        call_error(call, 409, "conflict", "the plan is no longer open");
         return false;
     }
     row.exec = exec;
@@ -140,7 +140,7 @@ static bool go_on(struct call *call, const struct plan_wish *w, const char *exec
     row.updated_ms = wall_ms();
     /* Whoever continues a plan is its author, too: none of them may approve it. */
     if (strcmp(row.key, call->actor.key) != 0) {
-        call_error(call, 403, "forbidden", "a plan is continued with the key that opened it");
+        call_error(call, 403, "forbidden", "only the key that opened a plan can go on with it");
         return false;
     }
     if (store_plan_change(call->front->store, &row, PLAN_OPEN, &err) == 0)

@@ -80,6 +80,7 @@ int planned_find_of(struct call *call, const char *actor, struct plan_wish *ret)
     int found = look_for(call, key, ret);
     if (found == 0)
         call_error(call, 502, "port_closed",
-                   "no plan is open in which an agent's server could run; start it by a command");
+                   "an agent's server runs in an open plan, and this key has none; start the "
+                   "server by a command");
     return found > 0 ? 1 : -1;
 }

@@ -231,7 +231,7 @@ void plan_job_cancel(struct plan_job *job)
     struct buf b;
 
     if (job->asks.n > 0) { /* the broker knows nothing of it */
-        err_set(&err, ERR_CONFLICT, 0, "it was cancelled before it began");
+        err_set(&err, ERR_CONFLICT, 0, "the action was cancelled before it began");
         fail(job, &err);
         return;
     }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One thing that is done with a plan, by a process of the broker's: the job is written to it, and
- * its answer read when it has ended. It goes on also when nobody wants to hear of it any more. */
+ * its answer read when it has ended. The process runs to its end even if the client
+ * has disconnected. */
 #pragma once
 
 #include <jansson.h>

@@ -544,7 +544,8 @@ static bool names_hash(struct call *call, const struct store_plan *row)
         return false;
     if (!hash || strcmp(hash, row->hash) == 0)
         return true;
-    call_error(call, 409, "plan_conflict", "the plan's hash is another one");
+    call_error(call, 409, "plan_conflict",
+               "the plan has another hash: it has changed since you reviewed it");
     return false;
 }
 
@@ -580,8 +581,8 @@ static bool agent_may_not_undo(struct call *call)
         call_fail(call, &err);
     else if (policy.approval != PLAN_APPROVAL_NONE)
         call_error(call, 403, "forbidden",
-                   "the policy wants a person's approval for plans, and so an agent's key undoes "
-                   "none; one with the scope 'owner' does");
+                   "the policy requires approval of plans, so an agent's key cannot undo one; use "
+                   "a key with the scope 'owner'");
     else
         return false;
     return true;

@@ -128,9 +128,9 @@ int store_plan_change(struct store *store, const struct store_plan *p, enum plan
     query_text(&q, plan_state_name(was));
     if (query_run(&q, &changed, err) < 0)
         return -1;
-    return changed ? 0
-                   : err_set(err, ERR_CONFLICT, 0, "the plan is not '%s' any more",
-                             plan_state_name(was));
+    return changed
+               ? 0
+               : err_set(err, ERR_CONFLICT, 0, "the plan is no longer '%s'", plan_state_name(was));
 }
 
 int store_plan_remove(struct store *store, const char *id, struct err *err)

@@ -175,7 +175,9 @@ struct plan_work *work_begin(struct front *front, const struct plan_asked *asked
         free(w);
         w = NULL;
         outcome = (struct plan_outcome){
-            .status = 409, .code = "conflict", .message = "something is under way with the plan"};
+            .status = 409,
+            .code = "conflict",
+            .message = "the plan is being worked on; wait until that has finished"};
     }
     if (!w) {
         if (asked->done)
@@ -221,7 +223,7 @@ static bool write_row(struct plan_work *w, enum plan_state state, json_t *detail
         row.details = plan_details_text(&w->arena, details);
     json_decref(details);
     if (!row.details) {
-        err_set(err, ERR_LIMIT, ENOMEM, "keep what is known of the plan");
+        err_set(err, ERR_LIMIT, ENOMEM, "store the state of the plan");
         return false;
     }
     if (store_plan_change(w->front->store, &row, w->row.state, err) < 0)

@@ -47,7 +47,7 @@ struct plan_work {
     struct arena arena;
 };
 
-/* NULL: `asked` was told why not. With its row, read anew. */
+/* Returns NULL after passing the reason to asked->done. On success the row is freshly read. */
 struct plan_work *work_begin(struct front *front, const struct plan_asked *asked);
 /* Tells, and frees it. */
 void work_end(struct plan_work *work, int status, const char *code, json_t *details,

@@ -551,7 +551,7 @@ static void begin(struct call *call, const struct store_port *port, const struct
     p->wish.plan = *plan;
     p->wish.message.plan = plan->id;
     if (p->wish.message.boundary.net == CARREL_NET_HOST) {
-        call_error(call, 409, "unsupported", "the workspace has the host's network by now");
+        call_error(call, 409, "unsupported", "the workspace now uses the host's network");
         return;
     }
     p->forward = (struct http_forward){.host = p->host,
@@ -611,7 +611,7 @@ static bool has_own_key(struct call *call)
 
 static bool not_found(struct call *call)
 {
-    call_error(call, 404, "not_found", "there is no such address of a port; it may be closed");
+    call_error(call, 404, "not_found", "there is no port at this address; it may have been closed");
     return false;
 }
 

@@ -116,7 +116,7 @@ static bool has_own_network(struct call *call)
         call_fail(call, &err);
     } else if (policy->net == CARREL_NET_HOST) {
         call_error(call, 409, "unsupported",
-                   "the workspace has the host's network, where its ports are reached without us");
+                   "the workspace uses the host's network; its ports are reached there directly");
     } else {
         return true;
     }

@@ -24,8 +24,7 @@ static void set_text(void *row, size_t offset, const char *text)
     memcpy((char *)row + offset, &text, sizeof(text));
 }
 
-/* A row has one place only: who makes names that fall on another's costs both the memory of it, and
- * no more. */
+/* Two names with the same slot evict each other; nothing else happens. */
 static struct cache_slot *slot_of(struct cache *cache, const char *name)
 {
     uint32_t hash = 2166136261U; /* FNV-1a */

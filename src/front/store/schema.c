@@ -129,7 +129,7 @@ int db_fail(sqlite3 *db, int rc, struct err *err)
     switch (rc) {
     case SQLITE_CONSTRAINT_PRIMARYKEY:
     case SQLITE_CONSTRAINT_UNIQUE:
-        return err_set(err, ERR_CONFLICT, 0, "there is one of that id already");
+        return err_set(err, ERR_CONFLICT, 0, "the id is already in use");
     case SQLITE_CONSTRAINT_FOREIGNKEY:
         return err_set(err, ERR_NOT_FOUND, 0, "there is no such workspace");
     case SQLITE_CONSTRAINT_CHECK:

@@ -518,8 +518,8 @@ static bool refuse_freezing(struct call *call)
         call_fail(call, &err);
     else if (found > 0)
         call_error(call, 409, "conflict",
-                   "the workspace '%s' is becoming the template '%s', or stays as it is: GET "
-                   "/v1/templates/%s says which, then delete what there is",
+                   "the daemon could not confirm that workspace '%s' became template '%s'; check "
+                   "with GET /v1/templates/%s, then delete the workspace or the template",
                    id, t.name, t.id);
     return found != 0;
 }

@@ -87,8 +87,8 @@ static void refuse_building(struct call *call, const struct store_workspace *w)
     if (build_is_abandoned(call->front, w)) {
         build_drop(call->front, w->id);
         call_error(call, 409, "conflict",
-                   "a build of the template '%s', in the workspace '%s', was given up and is being "
-                   "removed; build again in a moment",
+                   "the daemon is removing an abandoned build of the template '%s', in the "
+                   "workspace '%s'; build again in a moment",
                    w->builds, w->id);
         return;
     }
@@ -113,8 +113,8 @@ bool template_name_is_free(struct call *call, const char *name, const char *work
         refuse_building(call, &w);
     else if (frozen)
         call_error(call, 409, "conflict",
-                   "the workspace '%s' is just becoming the template '%s'; try again when GET "
-                   "/v1/templates/%s says that it is, or is not",
+                   "the daemon is turning the workspace '%s' into the template '%s'; see GET "
+                   "/v1/templates/%s, and try again when that has ended",
                    t.workspace, name, t.id);
     else
         return true;
@@ -308,7 +308,7 @@ static void recorded_end(struct call *call, struct answer *answer)
     if (found < 0)
         call_fail(call, &err);
     else if (found == 0)
-        call_error(call, 409, "conflict", "another template has taken its place meanwhile");
+        call_error(call, 409, "conflict", "another template of that name has just replaced it");
     else
         call_json(call, 201, template_json(call, &t));
     templates_sweep(call->front); /* whom it has replaced may go */
@@ -606,7 +606,8 @@ static void delete_asked(struct call *call, struct answer *answer)
         store_template_users(call->front->store, d->row.id, NULL, &d->users, &err) < 0)
         marked = -1;
     if (marked == 0 && d->users == 0)
-        marked = err_set(&err, ERR_CONFLICT, 0, "the template was changed meanwhile; try again");
+        marked = err_set(&err, ERR_CONFLICT, 0,
+                         "another request has just changed the template; try again");
     if (marked < 0) {
         fail_delete(call, &err);
     } else if (marked == 0) { /* since it was looked at */

@@ -8,7 +8,7 @@
 bool template_find(struct call *call, const char *name, struct store_template *ret);
 /* Whether no other workspace than this one becomes the template of that name. False: answered. */
 bool template_name_is_free(struct call *call, const char *name, const char *workspace);
-/* Until the change ends nobody else begins with that name. False: somebody has. */
+/* Reserves the template name until change_end. Returns false if it is reserved already. */
 bool template_name_take(struct call *call, const char *name, struct change *change);
 /* ... which is answered so. */
 void template_refuse_name(struct call *call, const char *name);
