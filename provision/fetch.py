@@ -34,7 +34,7 @@ FAILURES = (
     (http.client.RemoteDisconnected, "the connection was closed without an answer", TRY_OR_MIRROR),
     (http.client.IncompleteRead, "the connection broke off before the end", TRY_OR_MIRROR),
     (ConnectionResetError, "the connection broke off", TRY_OR_MIRROR),
-    (ConnectionError, "nobody answers there", "check the network, or name a mirror with"),
+    (ConnectionError, "no server answers at this address", "check the network, or name a mirror with"),
     (http.client.InvalidURL, "it is no address", "give an address that begins with https:// to"),
 )
 

@@ -108,7 +108,7 @@ static int check_alone(const struct audit *audit, struct err *err)
         return err_set(err, ERR_IO, 0, "segment %u of the audit record was removed", audit->number);
     if ((uint64_t)st.st_size != audit->written)
         return err_set(err, ERR_IO, 0,
-                       "segment %u of the audit record was changed by somebody else: %jd bytes, "
+                       "segment %u of the audit record was changed by another program: %jd bytes, "
                        "not %ju",
                        audit->number, (intmax_t)st.st_size, (uintmax_t)audit->written);
     return 0;

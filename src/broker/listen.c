@@ -237,7 +237,7 @@ int listen_open(struct broker *b, struct err *err)
         return -1;
     if (b->listening_count == 0)
         return err_set(err, ERR_INVALID, 0,
-                       "neither 'listen' nor 'socket' is set: nobody could come");
+                       "neither 'listen' nor 'socket' is set, so no client could connect");
     return 0;
 }
 

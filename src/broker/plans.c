@@ -196,8 +196,8 @@ static void log_stuck(const struct plan_job *job, const char *error)
     plan_path(b, job->at.bucket, job->at.workspace, job->at.plan, path, sizeof(path));
     log_error("recovery_failed", "workspace", job->at.workspace, "plan", job->at.plan, "error",
               error, "directory", path, "then",
-              "nobody uses the workspace until it is recovered, which is tried again; once the "
-              "directory is moved away the workspace is left as it is",
+              "the workspace cannot be used until the plan is recovered; the broker tries again. "
+              "If you move the directory away, the workspace is left as it is",
               NULL);
 }
 

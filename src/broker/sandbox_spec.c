@@ -319,11 +319,11 @@ static int add_template(struct broker *b, struct boundary *to, const struct exec
         if (fd == -ENOENT)
             continue; /* then it is the workspace's alone */
         if (fd == -ESTALE)
-            return err_set(err, ERR_NOT_FOUND, 0,
-                           "the files of the workspace's template are gone from the daemon's state "
-                           "directory (.carrel/templates/%s); put them back, or make the workspace "
-                           "anew",
-                           m->boundary.template);
+            return err_set(
+                err, ERR_NOT_FOUND, 0,
+                "the files of the workspace's template are gone from the daemon's state "
+                "directory (.carrel/templates/%s); put them back, or make a new workspace",
+                m->boundary.template);
         if (fd < 0)
             return err_set(err, ERR_IO, -fd, "open '%s' of the workspace's template",
                            parts[i].part);

@@ -388,7 +388,7 @@ static void look(struct timer *timer)
     int r;
 
     if (f->generation != b->generation) /* nobody wants it any more */
-        r = err_set(&err, ERR_CONFLICT, 0, "who asked for it is gone");
+        r = err_set(&err, ERR_CONFLICT, 0, "the front that asked for it has ended");
     else
         r = lock_settle(b, f->workspace, now_ms() < f->asked_ms + PATIENT_MS, &err);
     if (r > 0 && now_ms() > f->asked_ms + BEGIN_MS)

@@ -164,7 +164,7 @@ int stage_drop_ids(struct box *box, struct err *err)
             return err_set(err, ERR_IO, errno, "become the user inside");
     }
     if (getuid() != uid || geteuid() != uid || getgid() != gid || getegid() != gid)
-        return err_set(err, ERR_KERNEL, 0, "the user inside is not who it should be");
+        return err_set(err, ERR_KERNEL, 0, "the user inside is not the expected one");
     return 0;
 }
 

@@ -61,8 +61,8 @@ int identity_lease(struct identity *id, struct err *err)
 
     if (fd < 0)
         return err_set(err, ERR_IO, -fd,
-                       "lease a uid range in " LEASE_DIR " (it must be a directory of root's, "
-                       "writable by nobody else)");
+                       "lease a uid range in " LEASE_DIR
+                       " (it must be a directory of root's, writable by no other user)");
     id->lease_fd = fd;
     ignore(getrandom(&first, sizeof(first), GRND_NONBLOCK) > 0); /* only spreads the search */
     for (unsigned i = 0; i < IDENTITY_LEASE_COUNT; i++) {

@@ -91,10 +91,10 @@ int workspace_open(struct run *run, struct err *err)
     if (faccessat(run->workspace, ".", R_OK | X_OK, AT_EACCESS) < 0)
         return err_set(err, ERR_DENIED, errno, "workspace '%s' cannot be read", name);
     if (run->host.can_lease && (st.st_mode & 0500) != 0500)
-        return err_set(err, ERR_DENIED, 0,
-                       "workspace '%s' cannot be entered by its owner, who the user inside is "
-                       "(chmod u+rwx)",
-                       name);
+        return err_set(
+            err, ERR_DENIED, 0,
+            "workspace '%s' cannot be entered by its owner, which is the user inside (chmod u+rwx)",
+            name);
     if (!run->spec->limits.disk_image && disk_image_refuse(path, err) < 0)
         return -1;
     run->workspace_path = arena_copy(&run->arena, path, strlen(path));

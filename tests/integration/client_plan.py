@@ -183,7 +183,7 @@ class WithoutADaemon(Common, PlanTest):
         self.assertEqual(set(), self.names())
 
     def test_the_command_line_is_checked(self):
-        for args, word in (((), "say what to do"), (("frobnicate",), "say what to do"), (("show",), "name"), (("show", "a", "b", "c"), "too much"),
+        for args, word in (((), "no action given"), (("frobnicate",), "no action given"), (("show",), "name"), (("show", "a", "b", "c"), "too many"),
                            (("run",), "name a workspace"), (("run", "--dir", self.tree), "no command"), (("show", "--dir"), "a value is missing"),
                            (("show", "--dir", "/nonexistent/x", "p"), "/nonexistent/x"), (("show", "--frob", "a", "b"), "--frob"),
                            (("aply",), "did you mean 'apply'?"), (("show", "--hsah", "a"), "did you mean '--hash'?")):

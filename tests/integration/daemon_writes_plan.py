@@ -281,7 +281,7 @@ class OnePlan(WritesPlanTest):
         for finding in answer["findings"]:
             self.assertEqual("stale", finding["rule"])
             self.assertIn("was changed in the tree, too, while the plan was open", finding["message"])
-            self.assertIn("make the plan anew", finding["remedy"])
+            self.assertIn("make a new plan", finding["remedy"])
         answer = self.call("POST", f"/plans/{plan}/apply", {})
         self.assertEqual((409, "plan_stale"), (answer.status, answer.code))
         self.assertEqual(theirs, {path: self.read(path) for path in theirs})

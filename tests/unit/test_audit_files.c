@@ -338,7 +338,7 @@ TEST(a_file_of_somebody_elses_is_left_as_it_is)
         int r = lines_calls.open(&s, &err);
         CHECK_FOR(rows[i].text, (r == 0) == rows[i].is_ours && cursor.seq == 0);
         CHECK_FOR(rows[i].text, holds("out", rows[i].is_ours ? "" : rows[i].text));
-        CHECK_FOR(rows[i].text, r == 0 || strstr(err.msg, "somebody else's"));
+        CHECK_FOR(rows[i].text, r == 0 || strstr(err.msg, "belongs to another program"));
     }
     (void)unlink("out"); /* also one that was put in the place of ours */
     CHECK(lines_calls.open(&s, &err) == 0 && rename("out", "out.1") == 0);

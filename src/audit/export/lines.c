@@ -72,8 +72,8 @@ static int look_at_end(const struct sender *s, int fd, uint64_t *ret_seq, struct
         return err_set(err, ERR_IO, saved, "read '%s'", s->target.path);
     if (end < 0)
         return err_set(err, ERR_CONFLICT, 0,
-                       "the end of '%s' is not a record that was exported: the file is somebody "
-                       "else's (name another one, or take it away)",
+                       "the end of '%s' is not a record that was exported: the file belongs to "
+                       "another program (name another file, or remove it)",
                        s->target.path);
     if (end < n && ftruncate(fd, from + end) < 0)
         return err_set(err, ERR_IO, errno, "cut a torn line off '%s'", s->target.path);

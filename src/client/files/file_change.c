@@ -46,7 +46,7 @@ static int refuse_unnamed(const char *word, const struct place *place, struct er
     if (place->local && is_link_with_slash(word))
         return err_set(err, ERR_INVALID, 0,
                        "'%.200s' is not removed: with a slash at the end the name means the target "
-                       "of the link; leave the slash out",
+                       "of the link; write it without the slash",
                        word);
     if (!ends_in_dots(place->local ? word : strchr(word, ':') + 1))
         return 0;

@@ -29,7 +29,7 @@ static const struct {
                       {"carrel plan approve %W --hash %H", "carrel plan reject %W"}},
     [PLAN_APPROVED] = {"nothing is changed yet", {"carrel plan apply %W", NULL}},
     [PLAN_REJECTED] = {"will not be applied", {"carrel plan discard %W", NULL}},
-    [PLAN_EXPIRED] = {"nobody approved it in time", {"carrel plan discard %W", NULL}},
+    [PLAN_EXPIRED] = {"the plan was not approved in time", {"carrel plan discard %W", NULL}},
     [PLAN_QUEUED] = {"will be applied soon", {"carrel plan cancel %W", NULL}},
     [PLAN_APPLYING] = {"being applied", {"carrel plan cancel %W", NULL}},
     [PLAN_APPLIED] = {"the changes are made", {"carrel plan undo %W", NULL}},

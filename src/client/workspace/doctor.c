@@ -182,7 +182,7 @@ static void look_inside(struct doctor *d)
     json_decref(result);
     if (*d->read_only) {
         char text[sizeof(d->read_only) + 32];
-        snprintf(text, sizeof(text), "nobody writes below %s", d->read_only);
+        snprintf(text, sizeof(text), "no command can write below %s", d->read_only);
         doctor_tell(d, "read-only", text, NULL);
     }
     doctor_tell(

@@ -95,7 +95,7 @@ static int create(struct daemon *daemon, const struct key_options *o, struct err
     json_decref(answer);
     int status = cli_put(text);
     if (status == 0 && shows)
-        cli_say("the key is shown only now; store it");
+        cli_say("this is the only time that the key is shown; store it");
     return status;
 }
 

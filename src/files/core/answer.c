@@ -28,7 +28,7 @@ static const struct kind {
     {ENAMETOOLONG, SAID_INVALID_PATH, "a name in it is longer than 255 bytes"},
     {EINVAL, SAID_INVALID_PATH, "that cannot be done with this path"},
     {ELOOP, SAID_INVALID_PATH, "its symbolic links lead nowhere"},
-    {EEXIST, SAID_ALREADY_EXISTS, "there is one already"},
+    {EEXIST, SAID_ALREADY_EXISTS, "it exists already"},
     {ENOTEMPTY, SAID_NOT_EMPTY, "the directory is not empty"},
     {ENXIO, SAID_NOT_A_FILE, "it is a pipe, a socket or a device"},
     {ENOSPC, SAID_DISK_FULL, "the disk is full"},

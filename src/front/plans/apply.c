@@ -312,8 +312,9 @@ static void begin_apply(void *context, const struct err *failed)
  * Answered. */
 static bool refuse_parts(struct plan_work *w)
 {
-    static const char why[] = "the plan was approved as a whole, and is applied so or not at all: "
-                              "without keep_going; if some of it has changed since, make it anew";
+    static const char why[] =
+        "the plan was approved as a whole and can only be applied as a whole: leave keep_going "
+        "out; if files have changed since, make a new plan";
 
     if (w->from_queue)
         not_applied(w, "approval_refused", why);
@@ -344,10 +345,11 @@ static bool is_allowed(struct plan_work *w)
     if (!work_change(w, PLAN_EVENT_HELD, 0, NULL, &err))
         work_fail(w, &err);
     else
-        work_end(w, 403, "approval_required", NULL, "%s",
-                 w->needs_review ? "the plan changes what somebody has to look at first (see its "
-                                   "findings); it waits for an approval"
-                                 : "the policy wants an approval; the plan waits for one");
+        work_end(
+            w, 403, "approval_required", NULL, "%s",
+            w->needs_review
+                ? "the plan has findings that a person must review first; it waits for an approval"
+                : "the policy wants an approval; the plan waits for one");
     return false;
 }
 
@@ -370,7 +372,7 @@ static void verified(struct plan_work *w, const char *verdict)
         if (w->from_queue || w->is_stale)
             not_applied(w, code, "the verification refuses it");
         work_end(w, w->is_stale ? 409 : 422, code, why, "%s",
-                 w->is_stale ? "what the plan was made of has changed since; make it anew"
+                 w->is_stale ? "files that the plan was made from have changed; make a new plan"
                              : "the plan does not pass the verification; its findings say why");
         return;
     }

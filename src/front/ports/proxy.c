@@ -353,7 +353,7 @@ static void look_for_head(struct proxy *p)
         }
     } while (n > 0 && r->status < 200 && r->status != 101);
     if (n > 0 && r->status == 101 && !(r->websocket && p->upgrades)) {
-        fail(p, 502, "port_bad_answer", "wants to speak something that nobody asked for");
+        fail(p, 502, "port_bad_answer", "answered with an upgrade that was not asked for");
     } else if (n > 0) {
         begin_answer(p, r);
     } else if (n < 0) {

@@ -113,7 +113,7 @@ static json_t *refusal(const struct making *m, int end, json_t *report, int *ret
     case ENV_NO_TOOLS:
         return error_of("tools_missing",
                         "uv or bun is not there; run 'carrel env setup' on the daemon's host, and "
-                        "'carrel ws sleep' for a workspace that was awake meanwhile");
+                        "'carrel ws sleep' for a workspace that was awake at that time");
     case ENV_NO_VERSION:
         *ret_status = 422;
         return version_missing(m, report);

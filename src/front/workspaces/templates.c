@@ -362,7 +362,7 @@ static void tend(struct tended *t)
     else if (freezing)
         template_settle(t->front, &row, true, was_settled, t);
     else if (t->asked)
-        record(t, "template.delete", "asked", "replaced, and nobody uses it", removal_recorded);
+        record(t, "template.delete", "asked", "replaced, and not used any more", removal_recorded);
     else
         template_remove(t->front, t->id, was_removed, t);
 }

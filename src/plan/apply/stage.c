@@ -108,10 +108,10 @@ static int compare(int fd, const struct plan_operation *o, struct err *err)
 
     if (fcntl(fd, F_SETLEASE, F_RDLCK) < 0 && errno == EAGAIN)
         return err_set(err, ERR_CONFLICT, 0,
-                       "somebody has the content planned for '%s' open for writing", o->path);
+                       "a program has the content planned for '%s' open for writing", o->path);
     if (fcntl(fd, F_GETLEASE) != F_RDLCK)
         return err_set(err, ERR_KERNEL, errno,
-                       "make sure that nobody writes the content planned for '%s'", o->path);
+                       "make sure that no program writes the content planned for '%s'", o->path);
     int r = hash_file(fd, hash, &size);
     if (r < 0)
         return err_set(err, ERR_IO, -r, "read the content planned for '%s'", o->path);
@@ -120,7 +120,7 @@ static int compare(int fd, const struct plan_operation *o, struct err *err)
                        "the content planned for '%s' is not what the plan says", o->path);
     if (fcntl(fd, F_GETLEASE) != F_RDLCK)
         return err_set(err, ERR_CONFLICT, 0,
-                       "somebody has opened the content planned for '%s' for writing", o->path);
+                       "a program has opened the content planned for '%s' for writing", o->path);
     return 0;
 }
 
@@ -166,7 +166,7 @@ static int compare_attributes(int fd, const struct plan_operation *o, struct err
     if (text.n != n || (n > 0 && memcmp(text.p, o->attributes, n) != 0))
         return err_set(err, ERR_CONFLICT, 0,
                        "the attributes of what is planned for '%s' are not what the plan says, or "
-                       "it was made by an older Carrel; make it anew",
+                       "an older Carrel made the plan; make a new plan",
                        o->path);
     return 0;
 }

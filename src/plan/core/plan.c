@@ -37,7 +37,8 @@ const char *const plan_flaw_words[PLAN_FLAW_COUNT_] = {
     [PLAN_FLAW_SOCKET] = "is a socket, which no plan carries: remove it and derive the plan again",
     [PLAN_FLAW_DEVICE] = "is a device, which no plan carries: remove it and derive the plan again",
     [PLAN_FLAW_SETID] = "has a setuid, setgid or sticky bit: take it off and derive the plan again",
-    [PLAN_FLAW_CAPABILITY] = "grants capabilities to who runs it: write it anew without them",
+    [PLAN_FLAW_CAPABILITY] =
+        "grants capabilities to the user who runs it: write the file again without them",
     [PLAN_FLAW_RESERVED] = "is a name that Carrel keeps for itself: choose another",
     [PLAN_FLAW_UNREADABLE] = "cannot be read by its owner: give it a mode that lets it be read",
     [PLAN_FLAW_TOO_LARGE] = ("is larger than a plan carries (64 GiB, and 8 GiB of holes in all its "

@@ -520,7 +520,7 @@ static bool is_link_out(const struct hearing *h)
     return hearing_say(h, "is a symbolic link that leads out of the tree, to '%.200s'", o->target);
 }
 
-#define AGAIN "make the plan anew, from the tree as it is now"
+#define AGAIN "make a new plan from the tree as it is now"
 
 const struct rule plan_rules[] = {
     {"shape", EVERY, PLAN_REFUSE, RULE_FIXED, breaks_shape, "write the operation in full"},
@@ -534,7 +534,7 @@ const struct rule plan_rules[] = {
     {"stale", EVERY, PLAN_REFUSE, RULE_FIXED, is_stale, AGAIN},
     {"parent", FINAL, PLAN_REFUSE, RULE_FIXED, has_no_parent, AGAIN},
     {"closed", FINAL, PLAN_REFUSE, RULE_FIXED, lies_in_closed,
-     "let the owner enter the directory (chmod u+rwx), and make the plan anew"},
+     "let the owner enter the directory (chmod u+rwx), and make a new plan"},
     {"occupied", FINAL, PLAN_REFUSE, RULE_FIXED, is_occupied,
      "choose another name, or delete what is there in the same plan"},
     {"content", FINAL, PLAN_REFUSE, RULE_FIXED, has_lost_content, "discard the plan"},
@@ -556,7 +556,7 @@ const struct rule plan_rules[] = {
     {"executables", FINAL, PLAN_REVIEW, CARE(executables), gains_execution,
      "look at what it runs, or take the execute bit off"},
     {"sensitive", EVERY, PLAN_REVIEW, CARE(sensitive), is_sensitive,
-     "look at the change; whoever opens the tree may run it without knowing"},
+     "review the change; programs that open the tree may run it without asking"},
     {"case_twins", FINAL, PLAN_REFUSE, CARE(case_twins), has_twin, "rename one of the two"},
     {"link_out", FINAL, PLAN_REVIEW, RULE_FIXED, is_link_out,
      "look at where it leads, or make it relative to its directory"},

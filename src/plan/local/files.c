@@ -51,8 +51,8 @@ int plan_open_home(const char *path, int *ret, struct err *err)
         return 0;
     if (fd < 0 || fstat(fd, &st) < 0 || st.st_uid != geteuid() || (st.st_mode & 077))
         return err_set(err, ERR_DENIED, 0,
-                       "'%.200s', where plans are kept, must be a directory of your own that "
-                       "nobody else can enter (chmod 700)",
+                       "'%.200s', where plans are kept, must be a directory of yours that no other "
+                       "user can enter (chmod 700)",
                        path);
     *ret = take_fd(&fd);
     return 0;
