@@ -107,7 +107,7 @@ int listen_check(const struct broker *b, bool may_go_beyond, struct err *err)
             err, ERR_DENIED, 0,
             "'%s' can be reached from other machines. Start once on loopback, so that "
             "there is a key, and then give --listen on the command line; put a proxy with "
-            "TLS in front of it. (insecure_listen = yes asks no questions.)",
+            "TLS in front of it. (insecure_listen = yes allows it at once.)",
             text);
     return 0;
 }

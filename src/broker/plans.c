@@ -570,9 +570,9 @@ static void try_begin(struct plan_job *job)
     int r = check_free(job, &err);
 
     if (r > 0 && now_ms() > job->asked_ms + BEGIN_MS && job->tag)
-        r = err_set(&err, ERR_CONFLICT, EBUSY,
-                    "something of the workspace does not end, and the plan waits for it; try "
-                    "again later");
+        r = err_set(
+            &err, ERR_CONFLICT, EBUSY,
+            "a process of the workspace does not end, and the plan waits for it; try again later");
     if (r == 0)
         begin(job);
     else if (r > 0 || !job->tag)

@@ -121,7 +121,7 @@ static int reopen(struct broker *b, struct err *err)
         plan_retry(b);
     if (now_ms() < b->audit_due_ms)
         return err_set(err, ERR_IO, b->audit ? failed.os_errno : 0,
-                       "the audit cannot be written, and without it nothing is done");
+                       "the audit record cannot be written, so the daemon refuses every change");
     b->audit_due_ms = now_ms() + b->audit_pause_ms; /* what is done below may come here again */
     look(b);                                        /* nobody waits for the old one any more */
     journal_close(b);
@@ -186,8 +186,8 @@ int journal_may_add(struct broker *b, const char *operation, struct err *err)
     if (!b->audit || may_use_reserve(operation) || !audit_is_low(b->audit))
         return 0;
     return err_set(err, ERR_IO, ENOSPC,
-                   "the audit has no more room but for what makes some, and without it nothing is "
-                   "done: delete files by calls (carrel rm, or DELETE .../files/PATH), not by a "
+                   "the disk has no room for the audit record, so the daemon does only what frees "
+                   "room: delete files by calls (carrel rm, or DELETE .../files/PATH), not by a "
                    "command, or make room on the host");
 }
 

@@ -18,7 +18,7 @@ static void answer_unknown(struct broker *b, uint64_t tag, const char *what)
 {
     struct err err;
 
-    err_set(&err, ERR_NOT_FOUND, 0, "no such %s lives", what);
+    err_set(&err, ERR_NOT_FOUND, 0, "no such %s is running", what);
     link_send_error(b, tag, &err);
 }
 

@@ -581,10 +581,11 @@ static int check_disk(const struct broker *b, struct err *err)
         return 0;
     if ((uint64_t)st.f_bavail * st.f_frsize >= b->settings.disk_floor)
         return 0;
-    return err_set(err, ERR_LIMIT, ENOSPC,
-                   "less disk space is free than the setting disk_floor keeps, so nothing is "
-                   "started, not even rm: delete files by calls, which go on (carrel rm, or DELETE "
-                   ".../files/PATH), or make room on the host");
+    return err_set(
+        err, ERR_LIMIT, ENOSPC,
+        "less disk space is free than the setting disk_floor keeps, so nothing is started, not "
+        "even rm: delete files by calls, which still work (carrel rm, or DELETE "
+        ".../files/PATH), or make room on the host");
 }
 
 int boundary_check_room(struct broker *b, uint32_t kind, const struct exec_message *m,

@@ -393,7 +393,7 @@ static void look(struct timer *timer)
         r = lock_settle(b, f->workspace, now_ms() < f->asked_ms + PATIENT_MS, &err);
     if (r > 0 && now_ms() > f->asked_ms + BEGIN_MS)
         r = err_set(&err, ERR_CONFLICT, EBUSY,
-                    "something of the workspace does not end; try again later");
+                    "a process of the workspace does not end; try again later");
     if (r > 0 && timer_set(b->events, &f->timer, now_ms() + LOOK_MS) < 0)
         r = err_set(&err, ERR_LIMIT, ENOMEM, "set a timer");
     if (r == 0)

@@ -237,7 +237,7 @@ static int make(const struct broker *b, int threads, const char *name, struct er
     scoped_fd int fd = path_open_beneath(threads, name, O_RDONLY | O_DIRECTORY, 0);
     if (!made && (fd < 0 || !is_bare(b, fd)))
         return err_set(err, ERR_CONFLICT, 0,
-                       "a directory of this name is there, with files in it, that is no workspace");
+                       "a directory of this name exists, has files in it, and is not a workspace");
     int r = fd < 0 ? fd : furnish(b, fd, name);
     if (r == 0 && fsync(threads) < 0)
         r = -errno;
@@ -520,7 +520,7 @@ void tree_drop_plan(struct broker *b, uint64_t tag, const struct plain_message *
     if (d)
         desk_end(d, "the plan was discarded");
     if (d || plan_is_worked_on(b, m->texts[2]) || chore_has_plan(b, m->texts[2])) {
-        err_set(&err, ERR_CONFLICT, 0, "something of the plan still runs; try again");
+        err_set(&err, ERR_CONFLICT, 0, "a process of the plan still runs; try again");
         link_send_error(b, tag, &err);
     } else if (start_removal(b, tag, &remains, (int[]){plans, -1}, &err) < 0) {
         link_send_error(b, tag, &err);

@@ -92,7 +92,7 @@ static void write_rows(struct buf *out, const struct help_rows *all)
 }
 
 int cli_put_help(const char *text, const void *rows, size_t count, size_t size,
-             const struct option_text *common)
+                 const struct option_text *common)
 {
     const char *place = strstr(text, HELP_OPTIONS);
     struct help_rows all = {.count = 0};

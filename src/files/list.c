@@ -520,7 +520,7 @@ void files_list(struct files_call *call)
     if (!l) {
         answer_errno(call, ENOMEM, path);
     } else if (!decode(call->m->cursor, l->resume)) {
-        answer_error(call, 400, "invalid_request", "this is no cursor of a list");
+        answer_error(call, 400, "invalid_request", "the cursor is not one of this list");
     } else {
         /* Of all else that there may be, nothing is opened. */
         scoped_fd int base = open(path, O_RDONLY | O_DIRECTORY | O_NONBLOCK | O_CLOEXEC);

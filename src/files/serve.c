@@ -134,7 +134,7 @@ static void refuse(const struct server *server, int stream)
         .m = &m, .stream = stream, .hidden = -1, .replaced = -1, .asleep = server->asleep};
 
     answer_error(&call, 503, "unavailable",
-                 "too many calls on this workspace's files are under way; try again");
+                 "too many calls on this workspace's files at once; try again");
 }
 
 /* Whether it is to wait for the next call. Who goes home was never counted as idle: else the last

@@ -188,7 +188,7 @@ class Full(DiskTest):
             answer = self.full.post("/v1/keys", {"owner": "alice", "scopes": ["user"]})
             if answer.status != 201:
                 break
-        self.assertIn("the audit has no more room but for", answer.json["error"]["message"])
+        self.assertIn("the disk has no room for the audit record", answer.json["error"]["message"])
         # No right is given and nothing begun; a right is taken away, and what takes room ends and goes.
         for path, body in (("/v1/keys", {"owner": "alice", "scopes": ["user"]}), ("/v1/workspaces", {"id": "third"}),
                            ("/v1/workspaces/plain/ports/8001", {}), ("/v1/workspaces/plain/exec", {"command": "true"})):

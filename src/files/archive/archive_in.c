@@ -277,7 +277,8 @@ static void answer_failure(struct landing *p, int error)
         answer_error(p->call, 413, "too_large", "the archive is not unpacked: %s", p->words);
         break;
     case -EUSERS:
-        answer_error(p->call, 503, "unavailable", "not now: %s; try again, or send it as gzip",
+        answer_error(p->call, 503, "unavailable",
+                     "the archive cannot be unpacked now: %s; try again, or send it as gzip",
                      p->words);
         break;
     case -EPIPE:

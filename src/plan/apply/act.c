@@ -239,9 +239,9 @@ static int run(struct act *act, struct transaction *t, const struct journal_dire
         return 0;
     }
     if (r == -2)
-        return err_wrap(err, "whether the plan was carried out is not known; recover tells");
+        return err_wrap(err, "it is unknown whether the plan was carried out; recovery finds out");
     if (take_back(act, t, begun, found, steps->directory_count, &why) < 0)
-        return err_wrap(err, "half done, to be taken back by recover (%.100s)", why.msg);
+        return err_wrap(err, "half done; recovery takes it back (%.100s)", why.msg);
     return -1;
 }
 

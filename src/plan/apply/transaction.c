@@ -157,12 +157,11 @@ static int check_empty(struct transaction *t, const struct step *step, struct er
         return 0;
     if (plan_census(&census, t->dir.top, step->home, NULL, err) < 0)
         return err_wrap(err, "look into '%s'", step->path);
-    return census.entries == 0
-               ? 0
-               : err_set(err, ERR_CONFLICT, 0,
-                         "mkdir '%s' cannot be undone: it was changed since (with force what is in "
-                         "the way is kept aside)",
-                         step->path);
+    return census.entries == 0 ? 0
+                               : err_set(err, ERR_CONFLICT, 0,
+                                         "mkdir '%s' cannot be undone: it was changed since (with "
+                                         "force, files in the way are moved aside)",
+                                         step->path);
 }
 
 static int run_out(struct transaction *t, const struct step *step, struct err *err)

@@ -12,8 +12,8 @@ static int add(struct patterns *patterns, const char *text, struct err *err)
     struct glob *glob = glob_make(text, &why);
 
     if (!glob)
-        return err_set(err, ERR_INVALID, 0, "policy: the pattern '%.80s' of \"plan\" is no use: %s",
-                       text, why);
+        return err_set(err, ERR_INVALID, 0,
+                       "policy: the pattern '%.80s' of \"plan\" is invalid: %s", text, why);
     glob_take_dots(glob);
     patterns->at[patterns->count++] = glob;
     return 0;

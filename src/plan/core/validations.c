@@ -145,7 +145,7 @@ int validation_read(struct validation *ret, const json_t *object, struct err *er
     v.check = (enum validation_check)check;
     if (has_foreign(v.check, &raw) || read_type(raw.type, &v.type) < 0 ||
         (raw.when && !read_word(raw.when, times, 2, &after)))
-        return err_set(err, ERR_INVALID, 0, "validations: \"%s\" has a key or value too many",
+        return err_set(err, ERR_INVALID, 0, "validations: \"%s\" has an unexpected key or value",
                        raw.check);
     v.after = after == 1;
     if (v.check != VALIDATE_FREE_SPACE && read_path(&v, raw.path, err) < 0)

@@ -260,7 +260,7 @@ static int unreadable(struct deriving *d, const struct layer_entry *entry, int e
     enum plan_flaw_kind kind = error == -EFBIG ? PLAN_FLAW_TOO_LARGE : PLAN_FLAW_UNREADABLE;
 
     if (error == -ESTALE)
-        return err_set(err, ERR_CONFLICT, 0, "'%s' changes while it is read: something still runs",
+        return err_set(err, ERR_CONFLICT, 0, "'%s' changes while it is read: a process still runs",
                        entry->path);
     if (error != -EFBIG && error != -EACCES && error != -EPERM)
         return err_set(err, ERR_IO, -error, "read '%s'", entry->path);
