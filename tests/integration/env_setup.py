@@ -191,7 +191,7 @@ class EnvSetup(CarrelTest):
     def test_no_address_no_host_nobody_there(self):
         self.registry.add_all()
         self.bring()
-        self.fails("nobody answers there; check the network", options=("--index", "http://127.0.0.1:1/simple"))
+        self.fails("no server answers at this address; check the network", options=("--index", "http://127.0.0.1:1/simple"))
         self.fails("is not known here", options=("--index", f"http://{70 * 'a'}.invalid/simple"))
         self.fails("https://", options=("--index", "ftp://127.0.0.1/simple"))
         self.fails("https://", options=("--registry", "what is this"))
