@@ -134,7 +134,8 @@ static int take_lock(struct broker *b, struct err *err)
         return err_set(err, ERR_IO, r, "lock '%s'", b->settings.state);
     b->was_killed = *pid != '\0';
     int n = snprintf(pid, sizeof(pid), "%d\n", (int)getpid());
-    if (ftruncate(fd, 0) < 0 || pwrite(fd, pid, (size_t)n, 0) != n)
+    /* Never empty, and on disk: who is killed at this point, or loses power, has not stopped. */
+    if (pwrite(fd, pid, (size_t)n, 0) != n || ftruncate(fd, n) < 0 || fsync(fd) < 0)
         return err_set(err, ERR_IO, errno, "write the lock of '%s'", b->settings.state);
     b->lock = take_fd(&fd);
     return 0;

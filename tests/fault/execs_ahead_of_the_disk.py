@@ -46,7 +46,7 @@ class AheadOfTheDisk(CarrelTest):
         self.daemon = None
 
     def tearDown(self):
-        for name in ("hold", "fail", "still"):
+        for name in ("hold", "fail", "still", "cut"):
             self.mend(name)
         if self.daemon:
             self.daemon.stop()
@@ -79,6 +79,20 @@ class AheadOfTheDisk(CarrelTest):
         self.assertEqual(["stopped", "was killed, with every sandbox"], starts)
         self.mend("still")
         self.run_one()
+
+    def test_one_that_is_killed_as_it_begins_does_not_pass_for_one_that_stopped(self):
+        """Not even in the middle of writing down that it runs; nor one that the power was cut from."""
+        self.begin()
+        with open(f"{self.faults}/synced", encoding="utf-8") as file:
+            self.assertIn(f"{self.daemon.state}/lock\n", list(file))
+        self.daemon.stop(signal.SIGKILL)
+        self.fault("cut")
+        self.assertRaises(AssertionError, self.daemon.start)
+        self.assertEqual(-signal.SIGKILL, self.daemon.process.returncode)
+        self.mend("cut")
+        self.daemon.start()
+        starts = [r["details"]["previous"] for r in self.daemon.audit() if r["operation"] == "daemon.start"]
+        self.assertEqual(["stopped", "was killed, with every sandbox"], starts)
 
     def syncs(self):
         """(bytes that were on disk, when) of each."""

@@ -2,10 +2,13 @@
 /* Preloaded into the broker, which writes the record and nothing else by fdatasync: while DIR (in
  * FAULTS) has a file "hold", no such call ends; while it has "fail", each fails. DIR/log gets a
  * line for each that has ended well: the bytes of the file then, and when (of the clock on the
- * wall, in microseconds) that was. While DIR has "still" no time goes by for it. */
+ * wall, in microseconds) that was. While DIR has "still" no time goes by for it. While it has "cut"
+ * whoever cuts a file is killed, right after that; DIR/synced gets the name of each file that was
+ * put on disk by fsync. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,4 +58,28 @@ int clock_gettime(clockid_t clock, struct timespec *ret)
         still = *ret;
     *ret = still;
     return 0;
+}
+
+int ftruncate(int fd, off_t size)
+{
+    char path[PATH_MAX];
+    int r = (int)syscall(SYS_ftruncate, fd, size);
+
+    if (access(in_dir("cut", path), F_OK) == 0)
+        kill(getpid(), SIGKILL);
+    return r;
+}
+
+int fsync(int fd)
+{
+    char path[PATH_MAX];
+    char name[PATH_MAX];
+    int r = (int)syscall(SYS_fsync, fd);
+
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(path, name, sizeof(name));
+    int log = open(in_dir("synced", path), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    dprintf(log, "%.*s\n", (int)n, name);
+    close(log);
+    return r;
 }
