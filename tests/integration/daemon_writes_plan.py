@@ -3,15 +3,18 @@
 # TIMEOUT: 600
 # TAKES: 40
 """A policy with "writes": "plan": what an agent's key changes goes into one open plan, and the tree stays as it is."""
+import io
 import json
 import os
 import subprocess
+import tarfile
 import threading
 import time
 import unittest
 
 from carreltest import CARREL, PATIENCE, ROOT, TMP
 from mcptest import Mcp
+from websockettest import TEXT, WebSocket
 from writesplantest import WritesPlanTest
 
 
@@ -183,6 +186,67 @@ class OnePlan(WritesPlanTest):
             self.assertLess(time.monotonic(), deadline)
             time.sleep(0.05)
         self.call("POST", f"/exec/{started}/signal", {"signal": "KILL"}, expect=204)
+        self.unchanged()
+
+    def seen(self):
+        """What each of them sees in /by: the agent, and the owner."""
+        def names(key):
+            answer = self.call("GET", "/files/by?list=1", key=key)
+            return {e["path"].rpartition("/")[2] for e in answer.json["entries"]} if answer.status == 200 else set()
+        return names(self.agent), names(self.owner)
+
+    def test_what_is_typed_over_websockets_goes_into_it(self):
+        """Into a command that the agent began, and into a shell of the protocol of OpenAI's agents."""
+        self.planned()
+        own = self.run_agent("mkdir by; exec bash", stdin_open=True, background=True, expect=202)
+        terminal = WebSocket(self.daemon, f"/v1/workspaces/{self.ws}/exec/{own['exec_id']}/attach", key=self.agent)
+        self.assertEqual(101, terminal.status, terminal.head)
+        terminal.send(b"rm notes.txt; echo x > by/attach; echo done; read line\n")
+        terminal.read(b"done\n")
+        self.unchanged("attach")
+        terminal.send(json.dumps({"type": "eof"}), TEXT)
+        terminal.read()
+        terminal.close()
+        terminal = WebSocket(self.daemon, f"/v1/sandbox/{self.ws}/pty", key=self.agent)
+        self.assertEqual(101, terminal.status, terminal.head)
+        terminal.send(b"rm -r /dir; echo x > /by/pty\n")
+        terminal.read()
+        terminal.close()
+        self.assertEqual(({"attach", "pty"}, set()), self.seen())
+        self.unchanged("pty")
+        paths = {item["path"] for item in self.call("GET", f"/plans/{self.close()['id']}?operations=1", expect=200).json["items"]}
+        self.assertLessEqual({"notes.txt", "dir", "by"}, paths)
+        self.unchanged()
+
+    def test_what_tools_and_the_routes_of_others_write_goes_into_it(self):
+        self.planned()
+        self.run_agent("mkdir by workspace; touch by/moved by/deleted; echo old > by/edited")
+        for modern in (True, False):
+            mcp = Mcp(self.daemon, key=self.agent, modern=modern)
+            name = f"{mcp.version}-"
+            mcp.do("write_file", workspace=self.ws, path=f"/by/{name}file", content="x")
+            mcp.do("execute", workspace=self.ws, command=f"echo x > by/{name}command")
+            process = mcp.do("start_process", workspace=self.ws, command="bash")["exec_id"]
+            mcp.do("write_process", workspace=self.ws, process_id=process, input=f"echo x > by/{name}typed; exit\n", eof=True)
+            mcp.do("read_process", workspace=self.ws, process_id=process, wait_ms=1000 * PATIENCE)
+            self.assertIn("plan", mcp.do("plan_run", workspace=self.ws, command=f"echo x > by/{name}planned"))
+            self.unchanged(f"/mcp, {mcp.version}")
+        mcp.do("edit_file", workspace=self.ws, path="/by/edited", old_string="old", new_string="new")
+        mcp.do("move", workspace=self.ws, source="/by/moved", destination="/by/there")
+        mcp.do("delete", workspace=self.ws, path="/by/deleted")
+        at = f"/v1/sandbox/{self.ws}"
+        ran = self.daemon.post(at + "/exec", {"argv": ["sh", "-c", "ln -s ../by/worker here; echo x > /by/argv"]}, key=self.agent)
+        self.assertIn(b'"exit_code":0', ran.bytes)
+        self.assertEqual(200, self.daemon.request("PUT", at + "/file/workspace/put", b"x", key=self.agent).status)
+        packed = io.BytesIO()
+        with tarfile.open(fileobj=packed, mode="w") as archive:
+            archive.addfile(tarfile.TarInfo("unpacked"))
+        self.assertEqual(200, self.daemon.post(at + "/hydrate", packed.getvalue(), key=self.agent).status)
+        made = {f"{version}-{how}" for version in ("2026-07-28", "2025-11-25") for how in ("file", "command", "typed", "planned")}
+        self.assertEqual((made | {"edited", "there", "argv"}, set()), self.seen())
+        self.assertEqual("here\nput\nunpacked\n", self.run_agent("ls workspace")["stdout"])
+        self.unchanged()
+        self.close()
         self.unchanged()
 
     def test_reading_adds_nothing_to_a_tree_that_was_never_awake(self):
@@ -386,6 +450,12 @@ class Approval(WritesPlanTest):
 FORM = b'--x\r\nContent-Disposition: form-data; name="f"; filename="notes.txt"\r\n\r\nchanged\r\n--x--'
 FORM_TYPE = {"Content-Type": "multipart/form-data; boundary=x"}
 
+
+
+class Typed(bytes):
+    """What is typed over a WebSocket."""
+
+
 # What an agent's key tries on each route: bodies that would change the tree. A route that refuses it says 403.
 W = "/v1/workspaces/{ws}"
 S = "/v1/sandbox/{ws}"
@@ -446,20 +516,24 @@ INTO_THE_PLAN = [
     ("POST", S + "/hydrate", [b"\0" * 1024]),
     ("POST", S + "/mount", [{}]),
     ("POST", S + "/unmount", [{}]),
-    ("GET", S + "/pty", [None]),  # over a WebSocket: conformance/openai_agents.py
+    ("GET", S + "/pty", [None, Typed(b"rm -rf /notes.txt /dir; echo x > /made\n")]),
     ("POST", "/mcp", [("write_file", {"path": "/notes.txt", "content": "x"}), ("execute", {"command": "rm notes.txt"}),
                       ("edit_file", {"path": "/notes.txt", "old_string": "one", "new_string": "x"}), ("delete", {"path": "/notes.txt"}),
                       ("move", {"source": "/empty", "destination": "/moved2"}), ("start_process", {"command": "rm notes.txt"}),
                       ("plan_run", {"command": "rm notes.txt"}), ("plan_apply", {"plan": "{plan}"}), ("plan_undo", {"plan": "{plan}"}),
                       ("write_process", {"process_id": "{exec}", "input": "rm notes.txt\n"}), ("kill_process", {"process_id": "{exec}"}),
-                      ("plan_discard", {"plan": "{plan}"})]),
+                      ("plan_verify", {"plan": "{plan}", "check": ["rm", "/notes.txt"]}), ("plan_close", {"plan": "{plan}"}),
+                      ("plan_discard", {"plan": "{plan}"}), ("workspace_create", {"id": "desk"})]),
 ]
+# Of the tools of /mcp, that one has another list of routes: those that only look.
+TOOLS_THAT_LOOK = {"read_file", "ls", "glob", "grep", "read_process", "list_processes", "workspace_list", "plan_list", "plan_show",
+                   "plan_diff"}
 OF_OTHERS = [  # a command of the owner's, which runs in the tree
     ("POST", W + "/exec/{exec}/stdin", [b"rm notes.txt\n"]),
     ("POST", W + "/exec/{exec}/signal", [{"signal": "USR1"}]),
     ("POST", W + "/exec/{exec}/resize", [{"cols": 80, "rows": 24}]),
     ("POST", W + "/exec/{exec}/kill", [{}]),
-    ("GET", W + "/exec/{exec}/attach", [None]),
+    ("GET", W + "/exec/{exec}/attach", [None, Typed(b"rm notes.txt\n")]),
 ]
 ONLY_LOOKS = [
     ("GET", "/healthz", [None]), ("GET", "/readyz", [None]), ("GET", "/openapi.json", [None]), ("GET", "/v1/version", [None]),
@@ -496,8 +570,17 @@ class EveryRoute(WritesPlanTest):
         headers = FORM_TYPE if body == FORM else None
         if (method, path) == ("POST", "/mcp"):
             tool, given = body
-            answer = Mcp(self.daemon, key=self.agent).call(tool, workspace=self.ws, **{k: v.format(**names) for k, v in given.items()})
-            return answer.status, answer.bytes
+            given = {k: v.format(**names) if isinstance(v, str) else v for k, v in given.items()}
+            if tool != "workspace_create":
+                given["workspace"] = self.ws
+            answers = [Mcp(self.daemon, key=self.agent, modern=modern).call(tool, **given) for modern in (True, False)]
+            return max(answer.status for answer in answers), b"".join(answer.bytes for answer in answers)
+        if isinstance(body, Typed):
+            terminal = WebSocket(self.daemon, real, key=self.agent)
+            terminal.send(body)
+            terminal.read()
+            terminal.close()
+            return terminal.status, terminal.rest
         if path in STREAMS:
             stream = self.daemon.stream(method, real, key=self.agent)
             status = stream.status
@@ -522,6 +605,9 @@ class EveryRoute(WritesPlanTest):
         normal = {(m, p) for m, p in listed}
         missing = {r for r in self.routes() if r not in normal}
         self.assertEqual(set(), missing, "no decision for agents' keys in workspaces of planned writes")
+        tools = {tool["name"] for tool in Mcp(self.daemon, key=self.agent).ask("tools/list").result["tools"]}
+        tried = {tool for _, path, bodies in INTO_THE_PLAN if path == "/mcp" for tool, _ in bodies}
+        self.assertEqual(tools, tried | TOOLS_THAT_LOOK, "no decision for a tool of /mcp")
         for table, allowed in ((REFUSED, {403}), (OF_OTHERS, {403}), (INTO_THE_PLAN, None), (ONLY_LOOKS, None), (REFUSED, {403}),
                                (OF_OTHERS, {403})):
             for method, path, bodies in table:
@@ -591,12 +677,25 @@ for n in range(3, 64):
         answer = self.daemon.request("PATCH", f"/v1/workspaces/{self.ws}", {"policy": policy or {"writes": "plan"}}, key=self.owner)
         self.assertEqual(200, answer.status, answer.bytes)
 
+    def typed(self):
+        return [name for name in os.listdir(self.root()) if name.startswith("typed-")]
+
     def test_what_runs_at_the_switch(self):
         self.desk({"writes": "direct"})
         beat = "while :; do date +%N > {0}; sleep 0.02; done"
         started = self.run_agent(beat.format("one"), background=True, expect=202)["exec_id"]
         self.run_agent(f"setsid -f bash -c '{beat.format('two')}' >/dev/null 2>&1 </dev/null")
         typed = self.run_agent("bash", background=True, stdin_open=True, expect=202)["exec_id"]
+        theirs = self.daemon.post(f"/v1/workspaces/{self.ws}/exec", {"argv": ["bash"], "background": True, "stdin_open": True},
+                                  key=self.owner).json["exec_id"]
+        terminals = [WebSocket(self.daemon, path, key=self.agent) for path in (
+            *(f"/v1/workspaces/{self.ws}/exec/{one}/attach" for one in (typed, theirs)), f"/v1/sandbox/{self.ws}/pty")]
+        for terminal in terminals:
+            self.assertEqual(101, terminal.status, terminal.head)
+            terminal.send(b"set +m; while :; do read -t 0.02 line; eval $line; date +%N > /typed-$$; done\n")
+        mcp = Mcp(self.daemon, key=self.agent)
+        streamed = mcp.post(mcp.message("tools/call", {"name": "execute", "arguments": {
+            "workspace": self.ws, "command": beat.format("three")}}, progress=1), wait=False)
         upload = self.daemon.connect()
         upload.putrequest("PUT", f"/v1/workspaces/{self.ws}/files/uploaded")
         upload.putheader("Authorization", f"Bearer {self.agent}")
@@ -610,8 +709,8 @@ for n in range(3, 64):
         unpack.endheaders()
         watch = self.daemon.stream("GET", f"/v1/workspaces/{self.ws}/files-watch", key=self.agent)
         deadline = time.monotonic() + PATIENCE
-        while self.read("one") is None or self.read("two") is None:
-            self.assertLess(time.monotonic(), deadline)
+        while None in (self.read("one"), self.read("two"), self.read("three")) or len(self.typed()) < 3:
+            self.assertLess(time.monotonic(), deadline, os.listdir(self.root()))
             time.sleep(0.02)
         self.switch()
         self.before = self.facts()
@@ -624,6 +723,13 @@ for n in range(3, 64):
                 pass  # it was cut off before
             connection.close()
         self.assertEqual(403, self.call("POST", f"/exec/{typed}/stdin", b"rm notes.txt\n").status)
+        for terminal in terminals:
+            terminal.send(b"rm notes.txt\n")
+            terminal.read()  # they end
+            self.assertIn(b'"type":"exit"', b"".join(payload for _, payload in terminal.heard))
+            terminal.close()
+        self.assertIn(b"[exit code 137", streamed.getresponse().read())
+        streamed.close()
         time.sleep(0.3)
         self.unchanged("what ran before the switch")
         self.assertEqual("ended", self.call("GET", f"/exec/{started}", expect=200).json["state"])
