@@ -15,6 +15,8 @@ import unittest
 
 from carreltest import CARREL, PATIENCE
 from daemontest import DaemonTest
+from mcptest import META, MODERN
+from websockettest import CLOSE, TEXT, UPGRADE, frames
 
 SECOND = 1.0 * int(os.environ.get("SLOWER", "1"))
 SERVER = r"""
@@ -31,10 +33,27 @@ def serve(c):
 s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); s.bind(("127.0.0.1", 8000)); s.listen(64)
 while True: threading.Thread(target=serve, args=(s.accept()[0],), daemon=True).start()
 """
-# What is asked, what has to have come before anything is revoked, and how it ends: with an error event, with an answer
-# of that class, or cut off. {ws}, {exec} and {port} are filled in.
-UPGRADE = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
+
+
+class Ask(dict):
+    """A request of MCP, which repeats in its head what its body says."""
+
+    def __init__(self, method, **params):
+        meta = {META + "protocolVersion": MODERN, META + "clientCapabilities": {}, "progressToken": 1}
+        super().__init__(jsonrpc="2.0", id=1, method=method, params={**params, "_meta": meta})
+        name = f"Mcp-Name: {params['name']}\r\n" if "name" in params else ""
+        self.head = f"Accept: application/json, text/event-stream\r\nMCP-Protocol-Version: {MODERN}\r\nMcp-Method: {method}\r\n{name}"
+
+
+def tool(name, **arguments):
+    return Ask("tools/call", name=name, arguments={"workspace": "{ws}", **arguments})
+
+
+# What is asked, what has to have come before anything is revoked, and how it ends: with an error event, with an event of
+# another protocol that says why, with a last frame, with an answer of that class, or cut off. {ws}, {exec} and {port} are
+# filled in.
 WS = "/v1/workspaces/{ws}"
+S = "/v1/sandbox/{ws}"
 SLEEP = {"argv": ["sleep", "1000"]}
 STREAMS = [
     ("GET", "/v1/events", None, b"carrel", "event"),
@@ -58,6 +77,15 @@ STREAMS = [
     ("GET", "{port}ws", UPGRADE, b"hello", "cut"),
     ("GET", "{port}silent", None, b"", "answer"),
     ("POST", "{port}silent", 1 << 20, b"", "answer"),
+    ("GET", WS + "/exec/{exec}/attach", UPGRADE, b"out", "frame"),
+    ("GET", S + "/pty", UPGRADE, b"$ ", "frame"),
+    ("POST", S + "/exec", {"argv": ["sh", "-c", "echo out; sleep 1000"]}, b"stdout", "says"),
+    ("POST", S + "/persist", b"", b"200", "cut"),
+    ("PUT", S + "/file/workspace/new", 1 << 20, b"", "answer"),
+    ("POST", S + "/hydrate", 1 << 20, b"", "answer"),
+    ("POST", "/mcp", tool("execute", command="echo out; sleep 1000"), b"out", "says"),
+    ("POST", "/mcp", tool("read_process", process_id="{exec}", offset=4, wait_ms=300000), b"event-stream", "says"),
+    ("POST", "/mcp", Ask("subscriptions/listen", notifications={}), b"acknowledged", "says"),
 ]
 
 
@@ -69,13 +97,15 @@ class Stream:
         self.socket.settimeout(PATIENCE)
         test.addCleanup(self.socket.close)
         self.socket.connect(("127.0.0.1", test.daemon.tcp_port()) if overtcp else test.daemon.socket)
-        head = f"{method} {path.format(**names)} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n"
+        head = f"{method} {path.format(**names)} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {key}\r\n" + getattr(body, "head", "")
         if isinstance(body, int):  # a part of it
             sent = head + f"Content-Length: {body}\r\n\r\n"
             sent = sent.encode() + names["tar"][:4096]
         elif isinstance(body, dict):
-            text = json.dumps(body)
+            text = json.dumps(body).replace("{ws}", names["ws"]).replace("{exec}", names["exec"])
             sent = (head + f"Content-Length: {len(text)}\r\n\r\n{text}").encode()
+        elif isinstance(body, bytes):
+            sent = (head + f"Content-Length: {len(body)}\r\n\r\n").encode() + body
         else:
             sent = (head + (body or "") + "\r\n").encode()
         self.socket.sendall(sent)
@@ -123,7 +153,8 @@ class Revoked(DaemonTest):
         self.names["ws"] = self.workspace(owner="alice")
         self.names["exec"] = self.background("echo out; sleep 1000")
         self.background("cat > /server.py; exec python3 /server.py", SERVER)
-        inside = self.daemon.execute(self.names["ws"], "truncate -s 1T /huge; head -c 64M /dev/zero > /big; until python3 -c 'import socket; "
+        inside = self.daemon.execute(self.names["ws"], "truncate -s 1T /huge; head -c 64M /dev/zero > /big; mkdir /workspace; "
+                                     "ln /big /workspace; until python3 -c 'import socket; "
                                      "socket.create_connection((\"127.0.0.1\", 8000))' 2>/dev/null; do sleep 0.1; done")
         self.assertEqual(0, inside["exit_code"], inside)
         port = self.daemon.post(f"/v1/workspaces/{self.names['ws']}/ports/8000", {"access": "key"})
@@ -152,6 +183,16 @@ class Revoked(DaemonTest):
             self.assertNotEqual(last, stream.heard, f"it does not end in good order: {stream}")
             line = last[last.rindex(b'{"type":"error"'):]
             self.assertIn(words, json.loads(line)["error"]["message"], stream)
+        elif stream.ends == "says":
+            last = stream.heard.removesuffix(b"\r\n0\r\n\r\n")
+            self.assertNotEqual(last, stream.heard, f"it does not end in good order: {stream}")
+            self.assertIn(words, json.dumps(json.loads(last[last.rindex(b"data: ") + 6:])), stream)
+        elif stream.ends == "frame":
+            found, _ = frames(stream.heard.partition(b"\r\n\r\n")[2])
+            self.assertEqual([TEXT, CLOSE], [opcode for opcode, _ in found[-2:]], stream)
+            self.assertEqual("error", json.loads(found[-2][1])["type"], stream)
+            self.assertIn(words, json.loads(found[-2][1])["message"], stream)
+            self.assertEqual(1008, int.from_bytes(found[-1][1][:2], "big"), stream)
         elif stream.ends == "answer":
             self.assertTrue(stream.heard.startswith(b"HTTP/1.1 %d " % status), stream)
             self.assertIn(words.encode(), stream.heard)
@@ -236,12 +277,16 @@ class Revoked(DaemonTest):
         commands = [row for row in STREAMS if "/exec" in row[1] and row[4] == "event"]
         tunnels = [row for row in STREAMS if "{port}" in row[1] and row[4] == "cut"]
         streams, ran = self.begin(key, of_files + tunnels), self.begin(key, commands)
+        terminals = self.begin(key, [row for row in STREAMS if row[4] == "frame"])
         began = time.monotonic()
         self.assertEqual(204, self.daemon.request("DELETE", f"/v1/workspaces/{self.names['ws']}").status)
         self.all_end(streams, began, 404, "no workspace")
         for stream in ran:
             stream.finish(began + SECOND)
             self.assertIn(b'"type":"end"', stream.heard, stream)
+        for stream in terminals:
+            stream.finish(began + SECOND)
+            self.assertIn(b'"type":"exit"', stream.heard, stream)
         self.none_is_left()
 
 
