@@ -4,12 +4,14 @@
 """Two tenants: every endpoint with every foreign id is the same 404 as one that does not exist (attacks 74 and 75)."""
 import json
 import os
+import re
 import socket
 import time
 import unittest
 
 from carreltest import PATIENCE
 from daemontest import DaemonTest
+from mcptest import Mcp
 
 # Every route that names an id, and a body that would do something.
 ROUTES = [
@@ -81,6 +83,16 @@ ROUTES = [
     ("GET", "/v1/sandbox/{ws}/pty", None),
     ("DELETE", "/v1/sandbox/{ws}", None),
 ]
+# And the tools of /mcp that take one.
+TOOLS = {
+    "execute": {"command": "rm /secret"}, "read_file": {"path": "/secret"}, "write_file": {"path": "/secret", "content": "changed"},
+    "edit_file": {"path": "/secret", "old_string": "kept", "new_string": "changed"}, "ls": {"path": "/"}, "glob": {"pattern": "*"},
+    "grep": {"pattern": "kept"}, "delete": {"path": "/secret"}, "move": {"source": "/secret", "destination": "/moved"},
+    "start_process": {"command": "rm /secret"}, "read_process": {"process_id": "{exec}"}, "kill_process": {"process_id": "{exec}"},
+    "write_process": {"process_id": "{exec}", "input": "x"}, "list_processes": {}, "plan_run": {"command": "id"}, "plan_list": {},
+    "plan_show": {"plan": "{plan}"}, "plan_diff": {"plan": "{plan}"}, "plan_close": {"plan": "{plan}"}, "plan_verify": {"plan": "{plan}"},
+    "plan_apply": {"plan": "{plan}"}, "plan_undo": {"plan": "{plan}"}, "plan_discard": {"plan": "{plan}"},
+}
 
 
 class Tenants(DaemonTest):
@@ -130,6 +142,33 @@ class Tenants(DaemonTest):
         self.assertEqual([], self.daemon.get("/v1/plans", key=self.bob).json["plans"])
         secret = self.daemon.get(f"/v1/workspaces/{self.theirs}/files/secret", key=self.alice)
         self.assertEqual((200, b"kept"), (secret.status, secret.bytes), "something of it reached the file")
+        self.assertEqual(before, self.names(), "something of it reached the tree")
+
+    def test_every_route_that_names_an_id_is_in_the_list(self):
+        tried = {(method, path.partition("?")[0]) for method, path, _ in ROUTES}
+        for path, methods in self.daemon.get("/openapi.json").json["paths"].items():
+            like = re.compile(re.sub(r"\\{(port|path)\\}", ".+", re.escape(path)))
+            for method in set(methods) & {"get", "put", "post", "patch", "delete"} if "{ws}" in path else ():
+                self.assertTrue(any(m == method.upper() and like.fullmatch(p) for m, p in tried), f"{method} {path}")
+
+    def test_every_tool_with_a_foreign_id_is_that_of_one_that_does_not_exist(self):
+        self.daemon.request("PUT", f"/v1/workspaces/{self.theirs}/files/secret", b"kept", key=self.alice)
+        before = self.names()
+        mcp = Mcp(self.daemon, key=self.bob)
+        listed = {tool["name"] for tool in mcp.ask("tools/list").result["tools"]}
+        self.assertEqual(listed, set(TOOLS) | {"workspace_list", "workspace_create"})
+
+        def refused(tool, ws, one, plan):
+            given = {name: value.format(exec=one, plan=plan) for name, value in TOOLS[tool].items()}
+            said = mcp.fail(tool, workspace=ws, **given)
+            return said.replace(ws, "ID").replace(one, "ID").replace(plan, "ID")
+        for tool in TOOLS:
+            with self.subTest(tool=tool):
+                self.assertEqual(refused(tool, "nobodys", "x" + "a" * 26, "p" + "a" * 26), refused(tool, self.theirs, self.exec, self.plan))
+        state = self.daemon.get(f"/v1/workspaces/{self.theirs}/exec/{self.exec}", key=self.alice).json["state"]
+        self.assertEqual("running", state, "something of it reached the command")
+        plan = self.daemon.get(f"/v1/workspaces/{self.theirs}/plans/{self.plan}", key=self.alice).json["state"]
+        self.assertEqual("closed", plan, "something of it reached the plan")
         self.assertEqual(before, self.names(), "something of it reached the tree")
 
     def test_lists_events_and_the_record_show_only_ones_own(self):
