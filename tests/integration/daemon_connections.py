@@ -19,6 +19,8 @@ import unittest.mock
 import daemontest
 from carreltest import CARREL, PATIENCE, PYTHON, TMP
 from daemontest import DaemonTest
+from mcptest import Mcp
+from websockettest import UPGRADE
 
 FULL = os.environ.get("LONG") == "1"
 FILES = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -176,6 +178,39 @@ class Connections(DaemonTest):
             self.assertLess(time.monotonic() - began, PATIENCE)
         self.disperse()
         self.compare(alone, self.latencies(), "afterwards")
+
+    def a_crowd_of_streams(self, sent, what):
+        """From two processes; how many the owner has is bounded, and the others are told so."""
+        alone = self.latencies()
+        for _ in range(2):
+            self.gather(MANY // 2, sent)
+        self.compare(alone, self.latencies(), f"while {what} come")
+        self.wait_for_crowds()
+        (one, codes), (two, more) = self.held()
+        limits = self.daemon.get("/v1/host").json["limits"]
+        self.assertLessEqual(one + two, limits["owner_connections"] + 256)
+        self.assertGreaterEqual(one + two, limits["owner_streams"])
+        self.compare(alone, self.latencies(), f"beside {MANY} {what}")
+        return set(codes) | set(more)
+
+    def test_a_crowd_of_websockets_keeps_nobody_out(self):
+        """Clients of a command, each with a connection that was upgraded."""
+        self.assertEqual(201, self.daemon.post("/v1/workspaces", {"id": "mallorys"}, key=self.key).status)
+        runs = self.daemon.post("/v1/workspaces/mallorys/exec", {"argv": ["sleep", "1000"], "background": True}, key=self.key).json["exec_id"]
+        attach = self.request(f"/v1/workspaces/mallorys/exec/{runs}/attach", self.key, end=UPGRADE + "\r\n")
+        self.assertEqual({"101", "429"}, self.a_crowd_of_streams(attach, "WebSockets"))
+        began = time.monotonic()
+        self.assertEqual(204, self.daemon.request("DELETE", f"/v1/keys/{self.id}").status)
+        while self.daemon.get("/v1/host").json["streams"]:
+            self.assertLess(time.monotonic() - began, PATIENCE)
+
+    def test_a_crowd_of_streams_of_mcp_keeps_nobody_out(self):
+        mcp = Mcp(self.daemon, key=self.key)
+        message = mcp.message("subscriptions/listen", {"notifications": {}})
+        body = json.dumps(message)
+        head = "".join(f"{name}: {value}\r\n" for name, value in mcp.headers(message).items())
+        sent = f"POST /mcp HTTP/1.1\r\nHost: localhost\r\n{head}Content-Length: {len(body)}\r\n\r\n{body}".encode()
+        self.assertEqual({"200", "429"}, self.a_crowd_of_streams(sent, "streams of MCP"))
 
     def test_a_crowd_without_a_key_keeps_nobody_out(self):
         """Half heads, nothing at all, refused keys, requests that need none: of the address that others come from, too."""
