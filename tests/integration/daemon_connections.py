@@ -1,7 +1,7 @@
 #!/usr/bin/python3 -B
 # SPDX-License-Identifier: Apache-2.0
-# TIMEOUT: 300
-# TAKES: 20
+# TIMEOUT: 480
+# TAKES: 40
 # ALONE: LONG
 """Connections: one owner, or one address without a key, opens as many as it can, of every kind, from two processes; the
 calls of others go on as if they were alone, and whoever is over a limit is told which. LONG=1: 20,000 of them."""
