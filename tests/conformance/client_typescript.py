@@ -86,6 +86,10 @@ class Package(unittest.TestCase):
     def test_the_examples_of_its_readme(self):
         self.node("readme.test.js")
 
+    def test_the_sandbox_of_the_ai_sdk(self):
+        self.node("ai.test.js")
+        self.bun("ai.test.js")
+
     def test_the_deepagents_backend_on_node(self):
         self.node("deepagents.test.js")
 

@@ -29,7 +29,7 @@ test("its examples", async () => {
     const local = await Local.start();
     try {
         const blocks = [...readFileSync(README, "utf8").matchAll(/^```js\n(.*?)^```$/gms)].map((found) => found[1] ?? "");
-        assert.equal(blocks.length, 4);
+        assert.equal(blocks.length, 5);
         for (const [number, block] of blocks.entries()) {
             const file = fileURLToPath(new URL(`example-${number}.js`, import.meta.url));
             writeFileSync(file, (/\bmodel\b/.test(block) ? MODEL : "") + block);
