@@ -57,6 +57,11 @@ class Client(unittest.TestCase):
                 self.ws.files.write("/seen", "")
         self.assertEqual((command.result.stdout, command.result.reason), ("1\n2\n", "exit"))
 
+    def test_output_that_is_not_kept(self):
+        seen = []
+        result = self.ws.run("echo 1; echo 2 >&2; exit 3", keep=False, on_output=lambda output: seen.append(output.text))
+        self.assertEqual((sorted(seen), result.stdout, result.stderr, result.exit_code), (["1\n", "2\n"], "", "", 3))
+
     def test_background_input_signal_and_kill(self):
         command = self.ws.start("cat; echo done", stdin_open=True)
         command.write("abc")
@@ -87,6 +92,7 @@ class Client(unittest.TestCase):
         self.assertEqual([entry.name for entry in files.ls("/a")], ["b"])
         self.assertEqual(files.glob("**/*.txt"), ["/a/b/c.txt"])
         self.assertEqual([(m.path, m.line, m.text) for m in files.grep("two", "/a")], [("/a/b/c.txt", 2, "two")])
+        self.assertEqual((files.grep("t", "/a").truncated, files.grep("t", "/a", limit=1).truncated, files.glob("*.txt").truncated), (False, True, False))
         files.mv("/a/b/c.txt", "/n/d.txt")
         files.cp("/n", "/m")
         self.assertTrue(files.exists("/m/d.txt"))
@@ -108,7 +114,8 @@ class Client(unittest.TestCase):
         read = self.ws.files.read_many([name, "/none"])
         self.assertEqual(read[0], b"\xff")
         self.assertIsInstance(read[1], carrel.FileNotFound)
-        self.assertEqual(self.ws.files.write_many({"/x": "1", "/y": b"\x00"}), [None, None])
+        self.assertEqual(self.ws.files.write_many({"/x": "1", "/y": b"\x00", "/z": "a\0b"}), [None, None, None])
+        self.assertEqual(self.ws.files.read_bytes("/z"), b"a\0b")
 
     def test_trees_go_up_and_down(self):
         with tempfile.TemporaryDirectory() as top:

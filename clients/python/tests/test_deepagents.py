@@ -264,6 +264,64 @@ class Direct(Agents):
         got = backend.download_files(["/small", "/large", "/none"])
         self.assertEqual((got[0].content, got[1].content == data, got[2].error), (b"1", True, "file_not_found"))
 
+    def test_output_is_in_its_order_and_of_much_the_middle_is_left_out(self):
+        backend = CarrelBackend(self.thread, client=self.c)
+        line = "echo 1; sleep 0.2; echo 2 >&2; sleep 0.2; echo 3"
+        much = "echo first; yes 0123456789 | head -n 5000000; echo last >&2; exit 2"
+
+        async def main():
+            done = await backend.aexecute(line), await backend.aexecute(much)
+            await backend.aclose()
+            return done
+        for few, many in ((backend.execute(line), backend.execute(much)), asyncio.run(main())):
+            self.assertEqual((few.output, few.truncated), ("1\n2\n3\n", False))
+            self.assertEqual((many.exit_code, many.truncated), (2, True))
+            self.assertTrue(many.output.startswith("first\n0123456789\n") and many.output.endswith("0123456789\nlast\n"))
+            self.assertIn("\n[... 44514251 bytes are left out here ...]\n", many.output)
+            self.assertLess(len(many.output), 11 << 20)
+        (tool,) = workspace_tools(self.thread, client=self.c, only=["execute"])
+        said = tool.invoke({"command": much})
+        self.assertTrue(said.startswith("first\n") and said.endswith("last\n[exit 2: exit]"), said[-100:])
+        self.assertLess(len(said), 200_000)
+
+    def test_all_that_grep_finds_is_told_or_that_it_is_not_all(self):
+        backend = CarrelBackend(self.thread, client=self.c)
+        backend.upload_files([("/many", b"hit\n" * 5000)])
+        found = backend.grep("hit", "/many")
+        self.assertEqual((len(found.matches), found.truncated), (5000, False))
+        self.assertEqual((len(backend.grep("hit", "/many", max_count=1500).matches), backend.grep("hit", "/many", max_count=1500).truncated), (1500, True))
+        backend.upload_files([("/more", b"hit\n" * 100_001)])
+        found = backend.grep("hit", "/more")
+        self.assertEqual((len(found.matches), found.truncated), (100_000, True))
+
+    def test_names_that_are_no_text_do_not_end_an_agent(self):
+        self.c.workspace(self.thread).files.write(b"/d/\xff.txt", "hit\n")
+        script = [[("ls", {"path": "/d"}), ("glob", {"pattern": "**/*.txt"}), ("grep", {"pattern": "hit", "output_mode": "content"})], "done"]
+        agent = create_deep_agent(model=ScriptedModel(script=script), backend=CarrelBackend(client=self.c), checkpointer=InMemorySaver())
+        end = agent.invoke({"messages": [("user", "go")]}, self.config)
+        said = [message.text for message in end["messages"] if message.type == "tool"]
+        self.assertEqual(len(said), 3)
+        for text in said:
+            self.assertIn("\\udcff.txt", text)
+            text.encode()
+
+    def test_connections_do_not_grow_with_threads(self):
+        backend = CarrelBackend(client=self.c)
+        count = lambda: len(os.listdir("/proc/self/fd"))
+
+        async def work(number):
+            agent = create_deep_agent(model=ScriptedModel(script=[[("ls", {"path": "/"})], "ok"]), backend=backend)
+            await agent.ainvoke({"messages": [("user", "go")]}, {"configurable": {"thread_id": f"{self.thread}-{number}"[-60:]}})
+
+        async def main():
+            await work(0)
+            before = count()
+            for number in range(1, 16):
+                await work(number)
+            self.assertLessEqual(count(), before + 3)
+            await backend.aclose()
+        asyncio.run(main())
+
     def test_tools_do_what_they_say_with_and_without_await(self):
         plan = [("write_file", {"file_path": "/d/a.txt", "content": "one\ntwo\n"}, "wrote /d/a.txt"),
                 ("edit_file", {"file_path": "/d/a.txt", "old_string": "two", "new_string": "2"}, "replaced 1 in /d/a.txt"),

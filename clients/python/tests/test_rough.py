@@ -142,6 +142,16 @@ class WrongServers(unittest.TestCase):
             says(200, VERSION)(handler) if handler.path == "/v1/version" else stop.wait(60)
         self.refused(carrel.TimedOut, later, "within 0.5 s")
 
+    def test_a_stream_that_is_none_of_ours(self):
+        for line in (b"<html>", b"[1]", b"7", b'{"type": '):
+            def answer(handler, line=line):
+                says(200, VERSION if handler.path == "/v1/version" else b"data:" + line + b"\n" if "events" in handler.path else line + b"\n")(handler)
+            with server(answer) as url, carrel.Carrel(url) as c:
+                for stream in (c.events(), c.audit(follow=True)):
+                    with self.assertRaises(carrel.WrongServer, msg=line) as caught:
+                        next(iter(stream))
+                    self.assertIn("not as Carrel does", str(caught.exception))
+
     def test_a_connection_that_breaks_is_tried_again_only_for_what_looks(self):
         asked = []
 

@@ -9,7 +9,7 @@ from deepagents.backends.protocol import (DeleteResult, EditResult, ExecuteRespo
                                           GrepMatch, GrepResult, LsResult, ReadResult, WriteResult)
 
 from .errors import CarrelError, FileNotFound
-from .models import Entry, Match, Page, Result
+from .models import Ends, Entry, Match, Page, Result, printable
 
 BINARY_MOST = 512_000
 EMPTY = "System reminder: File exists but has empty contents"
@@ -31,9 +31,10 @@ def file_error(error: CarrelError) -> str:
     return FILE_CODES.get(error.code, error.code or str(error))
 
 
-def execute_response(result: Result) -> ExecuteResponse:
+def execute_response(result: Result, output: Ends) -> ExecuteResponse:
     refused = "".join(f"\n[refused: {d['what']} ({d['rule']}); {d['fix']}]" for d in result.denials if result.exit_code)
-    return ExecuteResponse(output=result.stdout + result.stderr + refused, exit_code=result.exit_code, truncated=result.truncated)
+    return ExecuteResponse(output=bytes(output).decode(errors="replace") + refused, exit_code=result.exit_code,
+                           truncated=result.truncated or output.missing > 0)
 
 
 def no_lines() -> ReadResult:
@@ -74,7 +75,7 @@ def ls_failed(path: str, error: CarrelError) -> LsResult:
 
 
 def file_info(entry: Entry) -> FileInfo:
-    info: FileInfo = {"path": entry.path, "is_dir": entry.is_dir}
+    info: FileInfo = {"path": printable(entry.path), "is_dir": entry.is_dir}
     if entry.size is not None:
         info["size"] = entry.size
     if entry.mtime is not None:
@@ -100,16 +101,16 @@ def delete_failed(path: str, error: CarrelError) -> DeleteResult:
     return DeleteResult(error=f"Error deleting file '{path}': {error}")
 
 
-def grep_result(matches: list[Match], most: int | None) -> GrepResult:
-    found: list[GrepMatch] = [{"path": match.path, "line": match.line, "text": match.text} for match in matches]
+def grep_result(matches: list[Match], most: int | None, cut: bool) -> GrepResult:
+    found: list[GrepMatch] = [{"path": printable(match.path), "line": match.line, "text": match.text} for match in matches]
     if most is not None and len(found) > most:
         return GrepResult(matches=found[:most], truncated=True)
-    return GrepResult(matches=found)
+    return GrepResult(matches=found, truncated=cut)
 
 
 def glob_result(paths: list[str], most: int) -> GlobResult:
     cut = len(paths) > most
-    return GlobResult(matches=[{"path": path, "is_dir": False} for path in paths[:most]], truncated=cut, truncation_reason="budget" if cut else None)
+    return GlobResult(matches=[{"path": printable(path), "is_dir": False} for path in paths[:most]], truncated=cut, truncation_reason="budget" if cut else None)
 
 
 def uploaded(paths: list[str], failures: list[CarrelError | None]) -> list[FileUploadResponse]:

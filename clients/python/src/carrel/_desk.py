@@ -10,35 +10,43 @@ from typing import Any, Literal
 
 from ._async.client import AsyncCarrel
 from ._async.workspace import AsyncWorkspace
+from ._find import Where
 from ._sync.client import Carrel
 from ._sync.plans import Plan
 from ._sync.workspace import Workspace
 from .errors import CarrelError
 
 Writes = Literal["direct", "plan"]
-Loops = weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncWorkspace]
+
+
+class Loops:
+    """Connections with await: each belongs to the event loop it was opened in, and all workspaces of one key share it."""
+
+    def __init__(self) -> None:
+        self._made: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Where, AsyncCarrel]] = weakref.WeakKeyDictionary()
+
+    def client(self, where: Where) -> AsyncCarrel:
+        made = self._made.setdefault(asyncio.get_running_loop(), {})
+        if where not in made:
+            made[where] = AsyncCarrel(where.socket or where.url, where.key)
+        return made[where]
+
+    async def aclose(self) -> None:
+        """Those of the event loop that this runs in."""
+        for client in self._made.pop(asyncio.get_running_loop(), {}).values():
+            await client.close()
 
 
 class Desk:
     """One workspace. workspace: what the agent works with. person: the same, with the key of whoever decides about its plans."""
 
-    def __init__(self, workspace: Workspace, person: Workspace) -> None:
+    def __init__(self, workspace: Workspace, person: Workspace, loops: Loops) -> None:
         self.workspace = workspace
         self.person = person
-        self._loops: Loops = weakref.WeakKeyDictionary()  # a connection belongs to the event loop it was opened in
+        self._loops = loops
 
     def in_this_loop(self) -> AsyncWorkspace:
-        loop = asyncio.get_running_loop()
-        if loop not in self._loops:
-            where = self.workspace.client.where
-            self._loops[loop] = AsyncWorkspace(AsyncCarrel(where.socket or where.url, where.key), self.workspace.info)
-        return self._loops[loop]
-
-    async def aclose(self) -> None:
-        """The connections of the event loop that this runs in."""
-        workspace = self._loops.pop(asyncio.get_running_loop(), None)
-        if workspace:
-            await workspace.client.close()
+        return AsyncWorkspace(self._loops.client(self.workspace.client.where), self.workspace.info)
 
     # --- plans ---
 
@@ -101,6 +109,8 @@ class Desks:
         self._person = person
         self._agent_key = agent_key
         self._made: dict[str, Desk] = {}
+        self._loops = Loops()
+        self._deciders: dict[str, Carrel] = {}  # by owner
         self._keys: list[str] = []
         self._clients: list[Carrel] = []
         self._lock = threading.Lock()
@@ -130,7 +140,7 @@ class Desks:
 
     def _direct(self, id: str) -> Desk:
         workspace = self._named if isinstance(self._named, Workspace) and self._named.id == id else self.client.workspace(id)
-        return Desk(workspace, workspace)
+        return Desk(workspace, workspace, self._loops)
 
     # --- planned writes: the agent works with a key of its own, whose changes all go into a plan ---
 
@@ -141,11 +151,16 @@ class Desks:
             workspace.update(policy={**policy, "writes": "plan"})
         person = (self._person or self._decider(workspace)).workspace(id, create=False)
         key = self._agent_key or self._key(workspace, "agent")
-        return Desk(self._with_key(key).workspace(id, create=False), person)
+        return Desk(self._with_key(key).workspace(id, create=False), person, self._loops)
 
     def _decider(self, workspace: Workspace) -> Carrel:
         # Over the socket without a key nobody would be on record as the one who approved.
-        return self.client if self.client.where.key else self._with_key(self._key(workspace, "owner"))
+        if self.client.where.key:
+            return self.client
+        owner = workspace.info["owner"]
+        if owner not in self._deciders:
+            self._deciders[owner] = self._with_key(self._key(workspace, "owner"))
+        return self._deciders[owner]
 
     def _key(self, workspace: Workspace, scope: str) -> str:
         made = self.client.create_key(scopes=[scope], owner=workspace.info["owner"], name=f"carrel for Python, {scope}",
@@ -171,8 +186,7 @@ class Desks:
             self.client.close()
 
     async def aclose(self) -> None:
-        for desk in list(self._made.values()):
-            await desk.aclose()
+        await self._loops.aclose()
         await asyncio.to_thread(self.close)
 
 

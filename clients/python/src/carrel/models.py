@@ -5,11 +5,14 @@ from __future__ import annotations
 import base64
 import html
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from .errors import CommandFailed
+
+T = TypeVar("T")
 
 
 def text_or_bytes(item: dict[str, Any], name: str) -> bytes | None:
@@ -110,6 +113,33 @@ class Output:
     text: str  # what of it is whole: a letter that is cut comes with the next piece
 
 
+class Ends:
+    """The first and the last of an output, whatever its size; between them something may be left out."""
+
+    def __init__(self, most: int) -> None:
+        self._half = most // 2
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._size = 0
+
+    def add(self, output: Output) -> None:
+        data = output.data
+        self._size += len(data)
+        room = self._half - len(self._head)
+        self._head += data[:room]
+        self._tail += data[room:]
+        if len(self._tail) > 2 * self._half:
+            del self._tail[:-self._half]
+
+    @property
+    def missing(self) -> int:
+        return self._size - len(self._head) - min(len(self._tail), self._half)
+
+    def __bytes__(self) -> bytes:
+        word = f"\n[... {self.missing} bytes are left out here ...]\n".encode() if self.missing else b""
+        return bytes(self._head) + word + bytes(self._tail[-self._half:])
+
+
 @dataclass(frozen=True)
 class Entry:
     """Something in a directory."""
@@ -134,6 +164,14 @@ class Entry:
     @property
     def is_dir(self) -> bool:
         return self.type == "directory"
+
+
+class Found(list[T]):
+    """What was found; truncated: there is more than was asked for."""
+
+    def __init__(self, items: Iterable[T], truncated: bool) -> None:
+        super().__init__(items)
+        self.truncated = truncated
 
 
 @dataclass(frozen=True)

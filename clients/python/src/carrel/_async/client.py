@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator
 from typing import Any
 from urllib.parse import quote
@@ -138,4 +137,4 @@ class AsyncCarrel(AsyncConnection):
         """What happens, as it happens."""
         async for line in self.text_lines("GET", "/v1/events", params=given(workspace=workspace)):
             if line.startswith(b"data:"):
-                yield stream_item(json.loads(line[5:]))
+                yield stream_item(self.object_in(line[5:]))

@@ -124,7 +124,16 @@ class AsyncConnection:
         """JSON objects, one a line, as they come."""
         async for line in self.text_lines(method, path, **how):
             if line.strip():
-                yield stream_item(json.loads(line))
+                yield stream_item(self.object_in(line))
+
+    def object_in(self, line: bytes) -> dict[str, Any]:
+        try:
+            item = json.loads(line)
+        except ValueError:
+            item = None
+        if not isinstance(item, dict):
+            raise WrongServer(f"the server at {self.at} sent {line[:80]!r} in a stream, not as Carrel does", code="wrong_server")
+        return item
 
     async def pages(self, path: str, member: str, **params: Any) -> AsyncIterator[dict[str, Any]]:
         """The items of a list that comes in pages."""

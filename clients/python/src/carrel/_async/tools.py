@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from ..models import Ends
 from .workspace import AsyncWorkspace
 
 MOST = 1000  # names or lines in one answer
+OUTPUT_MOST = 192 << 10  # bytes of a command's output
 
 
 class AsyncTools:
@@ -11,7 +13,10 @@ class AsyncTools:
 
     @staticmethod
     async def execute(workspace: AsyncWorkspace, command: str, timeout: int | None = None) -> str:
-        return str(await workspace.run(command, timeout=timeout)) or "(no output)"
+        kept = Ends(OUTPUT_MOST)
+        result = await workspace.run(command, timeout=timeout, keep=False, on_output=kept.add)
+        result.stdout_bytes = bytes(kept)  # both streams, in the order in which they came
+        return str(result) or "(no output)"
 
     @staticmethod
     async def read_file(workspace: AsyncWorkspace, file_path: str, offset: int = 0, limit: int = 2000) -> str:

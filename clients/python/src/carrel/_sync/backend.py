@@ -7,9 +7,12 @@ from deepagents.backends.protocol import (DeleteResult, EditResult, ExecuteRespo
 
 from .. import _backend as say
 from ..errors import CarrelError
+from ..models import Ends
 from .workspace import Workspace
 
 GLOB_MOST = 10_000
+OUTPUT_MOST = 10 << 20  # bytes of a command's output, of which a model is shown a part at most
+GREP_MOST = 100_000
 GREP_SKIPS = (".git",)  # packed objects, in which nothing legible is found
 
 
@@ -23,10 +26,11 @@ class Operations:
 
     def execute(self, command: str, timeout: int | None) -> ExecuteResponse:
         try:
-            result = self.workspace.run(command, timeout=say.timeout_of(timeout, self.timeout))
+            kept = Ends(OUTPUT_MOST)
+            result = self.workspace.run(command, timeout=say.timeout_of(timeout, self.timeout), keep=False, on_output=kept.add)
         except CarrelError as error:  # the model reads why, and can do something else
             return ExecuteResponse(output=f"Error: {error}", exit_code=125)
-        return say.execute_response(result)
+        return say.execute_response(result, kept)
 
     def ls(self, path: str) -> LsResult:
         try:
@@ -80,11 +84,11 @@ class Operations:
     def grep(self, pattern: str, path: str | None, glob: str | None, max_count: int | None) -> GrepResult:
         top = path or "/"
         try:
-            found = self.files.grep(pattern, top, globs=[glob] if glob else None)
+            found = self.files.grep(pattern, top, globs=[glob] if glob else None, limit=GREP_MOST)
         except CarrelError as error:
             return GrepResult(error=str(error))
         below = len(top.rstrip("/"))
-        return say.grep_result([m for m in found if not set(m.path[below:].split("/")) & set(GREP_SKIPS)], max_count)
+        return say.grep_result([m for m in found if not set(m.path[below:].split("/")) & set(GREP_SKIPS)], max_count, found.truncated)
 
     def glob(self, pattern: str, path: str | None) -> GlobResult:
         try:

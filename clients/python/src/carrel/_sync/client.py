@@ -2,7 +2,6 @@
 # Made by tools/make_sync.py of carrel/_async: change it there.
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
@@ -139,4 +138,4 @@ class Carrel(Connection):
         """What happens, as it happens."""
         for line in self.text_lines("GET", "/v1/events", params=given(workspace=workspace)):
             if line.startswith(b"data:"):
-                yield stream_item(json.loads(line[5:]))
+                yield stream_item(self.object_in(line[5:]))

@@ -19,11 +19,13 @@ GIVE_UP_AFTER = 60.0  # seconds without the daemon, before a reader says that it
 
 class Command:
     """A command that runs, or has run, in a workspace. It does not need us: iterating over it shows its output from the
-    beginning, and goes on where it was when a connection breaks or the daemon is restarted."""
+    beginning, and goes on where it was when a connection breaks or the daemon is restarted. keep=False: the result is without the
+    output, which is then in memory only while it is looked at."""
 
-    def __init__(self, client: Carrel, workspace: str, exec_id: str | None = None, body: dict[str, Any] | None = None) -> None:
+    def __init__(self, client: Carrel, workspace: str, exec_id: str | None = None, body: dict[str, Any] | None = None, keep: bool = True) -> None:
         self._client = client
         self._workspace = workspace
+        self._keep = keep
         self._body = body  # of one that is still to be started
         self.id = exec_id or ""
         self.result: Result | None = None
@@ -79,7 +81,8 @@ class Command:
             data = data[max(0, self._offset - at):]
             if data:
                 self._offset = max(at, self._offset) + len(data)
-                (self._err if kind == "stderr" else self._out).extend(data)
+                if self._keep:
+                    (self._err if kind == "stderr" else self._out).extend(data)
                 return [Output(kind, data, self._offset - len(data), self._texts[kind].decode(data))]
         return []
 

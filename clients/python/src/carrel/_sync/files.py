@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from .._archive import pack, unpack
 from ..errors import CarrelError, ConnectionFailed, NotFound, Unauthorized, from_answer
-from ..models import Change, Entry, Match, Page, given, name_of, path_field, path_url, text_or_bytes
+from ..models import Change, Entry, Found, Match, Page, given, name_of, path_field, path_url, text_or_bytes
 
 if TYPE_CHECKING:
     from .client import Carrel
@@ -102,8 +102,7 @@ class Files:
             if len(some) == 1:
                 done.append(self._write_one(*some[0]))
                 continue
-            items = [{**path_field(path), **({"content": data} if isinstance(data, str) else {"content_b64": base64.b64encode(data).decode()})}
-                     for path, data in some]
+            items = [{**path_field(path), **content_field(data)} for path, data in some]
             answer = self._act("write", {"files": items}, wait=True)
             done += [from_answer(409, {"error": item["error"]}) if "error" in item else None for item in answer["results"]]
         return done
@@ -143,24 +142,28 @@ class Files:
             raise
         return True
 
-    def glob(self, pattern: str, path: Path = "/", *, directories: bool = False, limit: int = 10000) -> list[str]:
+    def glob(self, pattern: str, path: Path = "/", *, directories: bool = False, limit: int = 10000) -> Found[str]:
         """Paths of files, with directories=True also of directories, that match; a pattern without a slash does so at any depth."""
-        return [entry.path for entry in self.find(pattern, path, directories=directories, limit=limit)]
+        entries = self.find(pattern, path, directories=directories, limit=limit)
+        return Found([entry.path for entry in entries], entries.truncated)
 
-    def find(self, pattern: str, path: Path = "/", *, directories: bool = False, limit: int = 10000) -> list[Entry]:
+    def find(self, pattern: str, path: Path = "/", *, directories: bool = False, limit: int = 10000) -> Found[Entry]:
         """As glob, with all facts."""
         wanted = given(pattern=pattern, limit=limit, directories=directories or None, **path_field(path))
-        return [Entry.of(item) for item in (self._look("glob", wanted))["matches"]]
+        answer = self._look("glob", wanted)
+        return Found([Entry.of(item) for item in answer["matches"]], answer["truncated"])
 
     def grep(self, pattern: str, path: Path = "/", *, regex: bool = False, ignore_case: bool = False, globs: list[str] | None = None,
-                   limit: int | None = None) -> list[Match]:
+                   limit: int | None = None) -> Found[Match]:
+        """Lines with a text, or with a match of a regular expression; 1000 of them unless limit says otherwise, see .truncated."""
         wanted: dict[str, Any] = {"pattern": pattern, "regex": regex, "ignore_case": ignore_case, **path_field(path)}
         if globs:
             wanted["globs"] = globs
         if limit is not None:
             wanted["limit"] = limit
         answer = self._look("grep", wanted)
-        return [Match(name_of(item), item["line"], (text_or_bytes(item, "text") or b"").decode(errors="replace")) for item in answer["matches"]]
+        lines = [Match(name_of(item), item["line"], (text_or_bytes(item, "text") or b"").decode(errors="replace")) for item in answer["matches"]]
+        return Found(lines, answer["truncated"])
 
     def inventory(self, path: Path = "/", *, hash: bool = True) -> Iterator[dict[str, Any]]:
         """The whole tree below it, with a hash of each file; the last item is {"summary": …}, without which it is not whole."""
@@ -240,6 +243,13 @@ class Files:
         """The tree below it, opened for reading."""
         answer = self._client.send("GET", self._at(path), params={"archive": "tar"}, wait=True)
         return tarfile.open(fileobj=io.BytesIO(answer.content))
+
+
+def content_field(data: str | bytes) -> dict[str, str]:
+    """Text as it is; what the daemon takes for no text, as base64."""
+    if isinstance(data, str) and "\0" not in data:
+        return {"content": data}
+    return {"content_b64": base64.b64encode(data.encode() if isinstance(data, str) else data).decode()}
 
 
 def batches(files: Iterable[tuple[Path, str | bytes]], most: int) -> Iterator[list[tuple[Path, str | bytes]]]:

@@ -2,9 +2,11 @@
 # Made by tools/make_sync.py of carrel/_async: change it there.
 from __future__ import annotations
 
+from ..models import Ends
 from .workspace import Workspace
 
 MOST = 1000  # names or lines in one answer
+OUTPUT_MOST = 192 << 10  # bytes of a command's output
 
 
 class Tools:
@@ -12,7 +14,10 @@ class Tools:
 
     @staticmethod
     def execute(workspace: Workspace, command: str, timeout: int | None = None) -> str:
-        return str(workspace.run(command, timeout=timeout)) or "(no output)"
+        kept = Ends(OUTPUT_MOST)
+        result = workspace.run(command, timeout=timeout, keep=False, on_output=kept.add)
+        result.stdout_bytes = bytes(kept)  # both streams, in the order in which they came
+        return str(result) or "(no output)"
 
     @staticmethod
     def read_file(workspace: Workspace, file_path: str, offset: int = 0, limit: int = 2000) -> str:

@@ -64,7 +64,7 @@ class Workspace:
 
     def run(self, command: str | Sequence[str], *, check: bool = False, on_output: Callable[[Output], object] | None = None,
                   **how: Any) -> Result:
-        """Runs a command to its end. how: cwd, env, stdin, timeout, pty, limits. check=True: another status than 0 is an error.
+        """Runs a command to its end. how: cwd, env, stdin, timeout, pty, limits, keep. check=True: another status than 0 is an error.
         on_output is called with every piece of output as it comes."""
         command_run = self.stream(command, **how)
         for output in command_run:
@@ -73,9 +73,10 @@ class Workspace:
         assert command_run.result is not None
         return command_run.result.check() if check else command_run.result
 
-    def stream(self, command: str | Sequence[str], **how: Any) -> Command:
-        """A command that begins when it is iterated over; each item is a piece of output, .result its end."""
-        return Command(self.client, self.id, body=exec_body(command, **how))
+    def stream(self, command: str | Sequence[str], *, keep: bool = True, **how: Any) -> Command:
+        """A command that begins when it is iterated over; each item is a piece of output, .result its end. keep=False: the result is
+        without the output, so that there may be any amount of it."""
+        return Command(self.client, self.id, body=exec_body(command, **how), keep=keep)
 
     def start(self, command: str | Sequence[str], **how: Any) -> Command:
         """Starts a command in the background."""
