@@ -12,10 +12,10 @@ import { absolute } from "./bytes.js";
 import { CarrelError, FileNotFound, InvalidRequest } from "./errors.js";
 import { wantedOf } from "./globs.js";
 import { isText, mimeType } from "./mime.js";
-import { refusals, type Entry } from "./models.js";
-import { Desk, type DeskOptions, type Review } from "./planned.js";
+import { Ends, refusals, type Entry } from "./models.js";
+import { Desks, type DeskOptions, type Review } from "./planned.js";
 import type { Plan } from "./plans.js";
-import type { Workspace } from "./workspace.js";
+import { Workspace } from "./workspace.js";
 
 /** Where the daemon is; writes: plan lets nothing change in the workspace but by a plan that was approved, see review(); the signal ends
  * every command and call. */
@@ -25,32 +25,45 @@ export interface CarrelBackendOptions extends DeskOptions {
 }
 
 const EMPTY = "System reminder: File exists but has empty contents";
+const OUTPUT_MOST = 10 << 20; // bytes of a command's output, of which a model is shown a part at most
 const GLOB_MOST = 50_000;
 const GREP_MOST = 100_000;
 const PAGE_LINES = 100_000;
 const FAILED = 125; // as the command line ends, where it is Carrel that failed
 type Code = FileUploadResponse["error"];
 
-/** workspace: an id (made when it is missing) or a workspace object; a LangGraph thread's id is a good one. */
+/** workspace: an id (made when it is missing) or a workspace object; left out, that of the LangGraph thread in which it is used. */
 export class CarrelBackend implements SandboxBackendProtocolV2 {
-    readonly id: string;
-    readonly #desk: Desk;
+    readonly #desks: Desks;
     readonly #timeout: number | undefined;
     readonly #signal: AbortSignal | undefined;
     #closed = false;
 
-    constructor(workspace: string | Workspace, options: CarrelBackendOptions = {}) {
-        this.id = typeof workspace === "string" ? workspace : workspace.id;
-        if (!this.id) throw new InvalidRequest("workspace: give an id, or a workspace");
-        this.#desk = new Desk(workspace, options);
+    constructor(options?: CarrelBackendOptions);
+    constructor(workspace: string | Workspace | undefined, options?: CarrelBackendOptions);
+    constructor(first?: string | Workspace | CarrelBackendOptions, second: CarrelBackendOptions = {}) {
+        const isOptions = typeof first === "object" && !(first instanceof Workspace);
+        const options = isOptions ? first : second;
+        if (first === "") throw new InvalidRequest("workspace: give an id, or a workspace");
+        this.#desks = new Desks(isOptions ? undefined : first, options);
         this.#timeout = options.timeout;
         this.#signal = options.signal;
     }
 
+    /** Of the workspace. deepagents asks for it also where no thread runs. */
+    get id(): string {
+        return this.#desks.id ?? "thread";
+    }
+
     /** The workspace that it works in. */
-    workspace(): Promise<Workspace> {
+    async workspace(): Promise<Workspace> {
         if (this.#closed) throw new InvalidRequest("this backend was closed");
-        return this.#desk.workspace();
+        return this.#desks.here().workspace();
+    }
+
+    /** The workspace of a thread, with the key of the person who decides: plans are looked at and undone there. */
+    forThread(id: string): Promise<Workspace> {
+        return this.#desks.of(id).person();
     }
 
     get isRunning(): boolean {
@@ -60,17 +73,17 @@ export class CarrelBackend implements SandboxBackendProtocolV2 {
     /** Ends what the backend has made for itself. The workspace and its files stay. */
     async close(): Promise<void> {
         this.#closed = true;
-        await this.#desk.close();
+        await this.#desks.close();
     }
 
     async execute(command: string): Promise<ExecuteResponse> {
         try {
-            const pieces: Uint8Array[] = [];
+            const kept = new Ends(OUTPUT_MOST);
             const ws = await this.workspace();
-            const onOutput = (output: { data: Uint8Array }): void => { pieces.push(output.data); };
+            const onOutput = (output: { data: Uint8Array }): void => { kept.add(output.data); };
             const result = await ws.run(command, { timeout: this.#timeout, signal: this.#signal, keep: false, onOutput });
             const refused = result.ok ? "" : refusals(result.denials);
-            return { output: Buffer.concat(pieces).toString() + refused, exitCode: result.exitCode, truncated: result.truncated };
+            return { output: kept.bytes().toString() + refused, exitCode: result.exitCode, truncated: result.truncated || kept.missing > 0 };
         } catch (error) {
             return { output: `Error: ${told(error)}`, exitCode: FAILED, truncated: false }; // the model reads why, and can do something else
         }
@@ -195,7 +208,8 @@ export class CarrelBackend implements SandboxBackendProtocolV2 {
         try {
             const { files } = await this.workspace();
             const matches = await files.grep(pattern, path || "/", { globs: glob ? [glob] : [], limit, signal: this.#signal });
-            return { matches: matches.filter((match) => isText(mimeType(match.path))), truncated: matches.truncated };
+            const texts = matches.filter((match) => isText(mimeType(match.path))).map((match) => ({ ...match, path: match.path.toWellFormed() }));
+            return { matches: texts, truncated: matches.truncated };
         } catch (error) {
             return error instanceof FileNotFound ? { matches: [] } : { error: told(error) };
         }
@@ -212,7 +226,7 @@ export class CarrelBackend implements SandboxBackendProtocolV2 {
                 const relative = entry.path.slice(skip);
                 if (!wanted.matches(relative)) continue;
                 if (files.length === GLOB_MOST) return { files, truncated: true };
-                files.push({ ...infoOf(entry, relative), path: relative });
+                files.push({ ...infoOf(entry, relative), path: relative.toWellFormed() });
             }
             return { files, truncated: false };
         } catch (error) {
@@ -258,20 +272,23 @@ export class CarrelBackend implements SandboxBackendProtocolV2 {
 
     /** What the agent has changed so far, closed: a plan, of which nothing is done yet; undefined: it has changed nothing. */
     closePlan(): Promise<Plan | undefined> {
-        return this.#desk.closePlan();
+        return this.#desks.here().closePlan();
     }
 
     /** For a node of a LangGraph graph: `await backend.review(interrupt)`. Hands the plan of what the agent has changed to a person, and
-     * does what that says: applies it, all or nothing, or rejects it. undefined: there was nothing to decide. */
-    review(interrupt: (value: Review) => unknown): Promise<Plan | undefined> {
-        return this.#desk.review(interrupt);
+     * does what that says: applies it, all or nothing, or rejects it. undefined: there was nothing to decide. plan: the id of the one that
+     * is meant, from the graph's state, where several agents work in one workspace. */
+    review(interrupt: (value: Review) => unknown, plan?: string): Promise<Plan | undefined> {
+        return this.#desks.here().review(interrupt, plan);
     }
 }
 
 export type { Decision, DeskOptions, Review } from "./planned.js";
 
 function infoOf(entry: Entry, path: string): FileInfo {
-    return { path: entry.isDir ? `${path}/` : path, is_dir: entry.isDir, ...(entry.size === undefined ? {} : { size: entry.size }),
+    // A model is sent texts: of a name that is none it sees that there is something.
+    const name = path.toWellFormed();
+    return { path: entry.isDir ? `${name}/` : name, is_dir: entry.isDir, ...(entry.size === undefined ? {} : { size: entry.size }),
         ...(entry.mtime === undefined ? {} : { modified_at: entry.mtime }) };
 }
 

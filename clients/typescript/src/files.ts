@@ -154,7 +154,7 @@ export class Files {
                 results.push(await this.write(path, content, how).then(() => undefined, carrelError));
                 continue;
             }
-            const plain = typeof content === "string" && content.isWellFormed();
+            const plain = typeof content === "string" && content.isWellFormed() && !content.includes("\0"); // which no JSON of the daemon may have
             batch.push({ ...pathField(path), ...(plain ? { content } : { content_b64: Buffer.from(content as Uint8Array).toString("base64") }) });
             bytes += size;
         }

@@ -12,6 +12,8 @@ import type { Where } from "./find.js";
 const API = 1;
 const CONNECT_MS = 10_000;
 const IDLE_SOCKETS = 32;
+/** A connection that was never there: what was asked for has not begun. ConnectionRefused and FailedToOpenSocket are Bun's. */
+const NOT_MADE = new Set(["ECONNREFUSED", "ENOENT", "ENOTFOUND", "EACCES", "EHOSTUNREACH", "ENETUNREACH", "EAI_AGAIN", "ConnectionRefused", "FailedToOpenSocket"]);
 
 type Value = string | number | boolean | undefined | null;
 
@@ -64,10 +66,18 @@ export class Transport {
     }
 
     unreachable(error: unknown): ConnectionFailed {
-        const why = error instanceof Error ? error.message || (error as NodeJS.ErrnoException).code || error.name : String(error);
-        const kind = error instanceof Late ? TimedOut : ConnectionFailed;
-        return new kind(`the daemon at ${this.where.socket ?? this.where.url} cannot be reached (${why}); is \`carrel serve\` running there?`,
-            { code: error instanceof Late ? "timed_out" : "connection_failed", cause: error });
+        const code = error instanceof Error ? (error as NodeJS.ErrnoException).code : undefined;
+        const why = error instanceof Error ? error.message || code || error.name : String(error);
+        const at = `the daemon at ${this.where.socket ?? this.where.url}`;
+        if (error instanceof Late && error.answer) {
+            return new TimedOut(`${at} has not answered (${why}); what was asked for may still be done`, { code: "timed_out", cause: error });
+        }
+        if (error instanceof Late) return new TimedOut(`${at} cannot be reached (${why}); is \`carrel serve\` running there?`, { code: "timed_out", cause: error });
+        if (NOT_MADE.has(code ?? "") || (error as NodeJS.ErrnoException).syscall === "connect") {
+            return new ConnectionFailed(`${at} cannot be reached (${why}); is \`carrel serve\` running there?`, { code: "connection_failed", cause: error });
+        }
+        return new ConnectionFailed(`the connection to ${at} broke before the answer was whole (${why}); what was asked for may be done or not`,
+            { code: "connection_failed", cause: error });
     }
 
     /** One request, up to the head of its answer. An answer that is an error is thrown. */
@@ -224,7 +234,12 @@ export function stoppable<T>(promise: Promise<T>, signal: AbortSignal | undefine
     });
 }
 
-class Late extends Error {}
+class Late extends Error {
+    /** answer: of the answer, not of the connection. */
+    constructor(why: string, readonly answer: boolean) {
+        super(why);
+    }
+}
 
 class StaleConnection extends CarrelError {
     constructor() {
@@ -252,20 +267,20 @@ class Watch {
         this.moved();
         request.once("socket", (socket) => {
             if (!socket.connecting) return;
-            const connect = setTimeout(() => { this.#stop(`no connection within ${CONNECT_MS / 1000} s`); }, CONNECT_MS);
+            const connect = setTimeout(() => { this.#stop(`no connection within ${CONNECT_MS / 1000} s`, false); }, CONNECT_MS);
             socket.once("connect", () => { clearTimeout(connect); });
             socket.once("close", () => { clearTimeout(connect); });
         });
     }
 
-    #stop(why: string): void {
-        this.late = new Late(why);
+    #stop(why: string, answer: boolean): void {
+        this.late = new Late(why, answer);
         this.#request.destroy(this.late);
     }
 
     moved(): void {
         clearTimeout(this.#timer);
-        if (this.#most > 0) this.#timer = setTimeout(() => { this.#stop(`no answer within ${this.#most / 1000} s`); }, this.#most);
+        if (this.#most > 0) this.#timer = setTimeout(() => { this.#stop(`no answer within ${this.#most / 1000} s`, true); }, this.#most);
     }
 
     patient(): void {

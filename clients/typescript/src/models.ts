@@ -216,3 +216,46 @@ export interface CarrelEvent {
     time: string;
     [more: string]: unknown;
 }
+
+/** The first and the last of an output, whatever its size; between them something may be left out. */
+export class Ends {
+    readonly #half: number;
+    #head: Buffer[] = [];
+    #tail: Buffer[] = [];
+    #headSize = 0;
+    #tailSize = 0;
+    #size = 0;
+
+    constructor(most: number) {
+        this.#half = most >> 1;
+    }
+
+    add(data: Uint8Array): void {
+        this.#size += data.length;
+        const bytes = Buffer.from(data); // a copy: the piece may be a part of something larger
+        const first = bytes.subarray(0, this.#half - this.#headSize);
+        const rest = bytes.subarray(first.length);
+        if (first.length) this.#head.push(first);
+        this.#headSize += first.length;
+        if (rest.length) this.#tail.push(rest);
+        this.#tailSize += rest.length;
+        if (this.#tailSize > 2 * this.#half) {
+            this.#tail = [Buffer.from(this.#last())];
+            this.#tailSize = this.#half;
+        }
+    }
+
+    #last(): Buffer {
+        const tail = Buffer.concat(this.#tail);
+        return tail.subarray(Math.max(0, tail.length - this.#half));
+    }
+
+    get missing(): number {
+        return this.#size - this.#headSize - Math.min(this.#tailSize, this.#half);
+    }
+
+    bytes(): Buffer {
+        const word = this.missing ? `\n[... ${this.missing} bytes are left out here ...]\n` : "";
+        return Buffer.concat([...this.#head, Buffer.from(word), this.#last()]);
+    }
+}

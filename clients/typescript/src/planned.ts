@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // With which key a backend works, and who decides about what it has changed. With planned writes the agent has a key of its own, all of
 // whose changes go into a plan; the daemon sees to that, not this client.
+import { getConfig } from "@langchain/langgraph";
 import type { Item } from "./bytes.js";
 import { Carrel } from "./client.js";
 import { CarrelError, InvalidRequest } from "./errors.js";
@@ -42,6 +43,61 @@ interface Sides {
     person: Workspace;
 }
 
+/** Of the LangGraph run in which this is called; undefined: in none, or in one without a thread. */
+export function threadId(): string | undefined {
+    const config = getConfig() as { configurable?: { thread_id?: unknown } } | undefined; // outside of a run there is none
+    const id = config?.configurable?.thread_id;
+    return id === undefined || id === null || id === "" ? undefined : String(id);
+}
+
+/** The desk that a call is for: the one that was named, or that of the LangGraph thread in which the call is made. */
+export class Desks {
+    readonly #named: string | Workspace | undefined;
+    readonly #options: DeskOptions;
+    readonly #client: Carrel;
+    readonly #owns: boolean;
+    readonly #made = new Map<string, Desk>();
+
+    constructor(workspace: string | Workspace | undefined, options: DeskOptions) {
+        const { writes, person, agentKey, client } = options;
+        if (writes !== undefined && writes !== "plan" && writes !== "direct") throw new InvalidRequest(`writes: direct or plan, not '${String(writes)}'`);
+        if (writes !== "plan" && (person || agentKey)) throw new InvalidRequest("person and agentKey are for writes: plan");
+        const named = typeof workspace === "object" ? workspace.client : undefined;
+        this.#named = workspace;
+        this.#options = options;
+        this.#client = client ?? named ?? new Carrel(options);
+        this.#owns = !client && !named;
+    }
+
+    get id(): string | undefined {
+        return typeof this.#named === "object" ? this.#named.id : this.#named ?? threadId();
+    }
+
+    here(): Desk {
+        const id = this.id;
+        if (!id) throw new InvalidRequest('no workspace: name one, or run with { configurable: { thread_id: "…" } }, whose id it then has');
+        return this.of(id);
+    }
+
+    of(id: string): Desk {
+        let desk = this.#made.get(id);
+        if (!desk) {
+            desk = new Desk(typeof this.#named === "object" && this.#named.id === id ? this.#named : id, this.#client, this.#options);
+            this.#made.set(id, desk);
+        }
+        return desk;
+    }
+
+    /** Revokes the keys that were made here, and ends the connections. Plans and workspaces stay. */
+    async close(): Promise<void> {
+        for (const [id, desk] of this.#made) {
+            await desk.close();
+            this.#made.delete(id);
+        }
+        if (this.#owns) this.#client.close();
+    }
+}
+
 export class Desk {
     readonly #named: string | Workspace;
     readonly #options: DeskOptions;
@@ -51,19 +107,19 @@ export class Desk {
     #sides: Promise<Sides> | undefined;
     #asked: string | undefined;
 
-    constructor(workspace: string | Workspace, options: DeskOptions) {
-        const { writes, person, agentKey, client } = options;
-        if (writes !== undefined && writes !== "plan" && writes !== "direct") throw new InvalidRequest(`writes: direct or plan, not '${String(writes)}'`);
-        if (writes !== "plan" && (person || agentKey)) throw new InvalidRequest("person and agentKey are for writes: plan");
+    constructor(workspace: string | Workspace, client: Carrel, options: DeskOptions) {
         this.#named = workspace;
+        this.#client = client;
         this.#options = options;
-        const named = typeof workspace === "string" ? undefined : workspace.client;
-        this.#client = client ?? named ?? new Carrel(options);
-        if (!client && !named) this.#owned.push(this.#client);
     }
 
     async workspace(): Promise<Workspace> {
         return (await this.#both()).agent;
+    }
+
+    /** The same, with the key of whoever decides. */
+    async person(): Promise<Workspace> {
+        return (await this.#both()).person;
     }
 
     #both(): Promise<Sides> {
@@ -123,9 +179,9 @@ export class Desk {
         return undefined;
     }
 
-    async review(interrupt: (value: Review) => unknown): Promise<Plan | undefined> {
+    async review(interrupt: (value: Review) => unknown, id?: string): Promise<Plan | undefined> {
         if (this.#options.writes !== "plan") throw new InvalidRequest("review is for writes: plan; otherwise there is nothing to approve");
-        const plan = await this.#waiting() ?? await this.closePlan();
+        const plan = id === undefined ? await this.#waiting() ?? await this.closePlan() : await this.#waitingPlan(id);
         if (!plan) return undefined;
         this.#asked = plan.id;
         const { yes, why } = ask(interrupt, await reviewOf(plan));
@@ -135,19 +191,28 @@ export class Desk {
         return plan.apply();
     }
 
+    /** That plan, unless it is decided already. */
+    async #waitingPlan(id: string): Promise<Plan | undefined> {
+        const plan = await (await this.person()).getPlan(id);
+        return (WAITING as readonly string[]).includes(plan.state) ? plan : undefined;
+    }
+
     /** What a person was asked about, here or by a process before this one, and has not been decided. */
     async #waiting(): Promise<Plan | undefined> {
-        const { person } = await this.#both();
+        const person = await this.person();
         if (this.#asked) {
-            const plan = await person.getPlan(this.#asked);
-            if ((WAITING as readonly string[]).includes(plan.state)) return plan;
+            const plan = await this.#waitingPlan(this.#asked);
+            if (plan) return plan;
             this.#asked = undefined;
         }
-        for (const state of WAITING) {
-            const plan = (await person.plans({ state })).find((one) => one.info.shared && one.info.operations);
-            if (plan) return plan.refresh();
+        const lists = await Promise.all(WAITING.map((state) => person.plans({ state })));
+        const those = lists.flat().filter((one) => one.info.shared && one.info.operations);
+        // An answer that is there already was given to one of them, and nothing says to which.
+        if (those.length > 1) {
+            throw new InvalidRequest(`several plans of ${person.id} wait for a person (${those.map((one) => one.id).join(", ")}): `
+                + "give review the id of the one that closePlan gave");
         }
-        return undefined;
+        return those[0]?.refresh();
     }
 
     /** Revokes the keys that were made here, and ends the connections. Plans and workspaces stay. */

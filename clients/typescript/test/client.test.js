@@ -177,7 +177,9 @@ for (const way of /** @type {const} */ (["socket", "tcp"])) {
             assert.deepEqual(Buffer.from(await ws.files.readBytes(raw)), Buffer.from([255]));
             assert.ok((await ws.files.ls("/")).some((entry) => entry.path === name));
             assert.deepEqual(Buffer.from(/** @type {Uint8Array} */ ((await ws.files.readMany([name]))[0])), Buffer.from([255]));
-            assert.deepEqual(await ws.files.writeMany([["/x", "1"], ["/y", Buffer.from([0])], [name, "2"]]), [undefined, undefined, undefined]);
+            assert.deepEqual(await ws.files.writeMany([["/x", "1"], ["/y", Buffer.from([0])], [name, "2"], ["/nul", "a\0b"]]),
+                [undefined, undefined, undefined, undefined]);
+            assert.equal(await ws.files.read("/nul"), "a\0b");
             await ws.files.mv(name, "/z");
             const result = await ws.run("printf 'a\\377b' | tee /dev/stderr");
             assert.deepEqual(Buffer.from(result.stdoutBytes), Buffer.from([97, 255, 98]));

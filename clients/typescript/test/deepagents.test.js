@@ -54,6 +54,11 @@ test("execute: output, status, order of both streams, variables, a program that 
     assert.equal((await backendOf({ timeout: 0.2 }).execute("sleep 100")).exitCode, 124);
     const refused = await backend.execute("python3 -c 'import socket; socket.create_connection((\"192.0.2.1\", 80))'");
     assert.match(refused.output, /\[refused: use the network/);
+    const endless = await backend.execute("echo first; yes 0123456789 | head -n 5000000; echo last >&2; exit 2");
+    assert.deepEqual([endless.truncated, endless.exitCode, endless.output.startsWith("first\n0123456789\n"), endless.output.endsWith("0123456789\nlast\n")],
+        [true, 2, true, true]);
+    assert.match(endless.output, /\n\[\.\.\. 44514251 bytes are left out here \.\.\.\]\n/);
+    assert.ok(endless.output.length < 11 << 20);
     const five = await Promise.all([1, 2, 3, 4, 5].map((n) => backend.execute(`head -c 512000 /dev/zero | tr '\\0' ${n}`)));
     assert.deepEqual(five.map((one) => [one.output.length, one.output[0]]), [1, 2, 3, 4, 5].map((n) => [512000, String(n)]));
 });
@@ -194,6 +199,13 @@ test("ls", async () => {
     assert.equal((await backend.execute("test -e /evil")).exitCode, 1);
 });
 
+test("names that are no text are told as such, and are no trouble", async () => {
+    const backend = backendOf();
+    await backend.execute("mkdir n; echo hit > \"$(printf 'n/\\377.txt')\"");
+    const found = [(await backend.ls("/n")).files?.[0]?.path, (await backend.glob("*", "/n")).files?.[0]?.path, (await backend.grep("hit", "/n")).matches?.[0]?.path];
+    assert.deepEqual(found, ["/n/\ufffd.txt", "\ufffd.txt", "/n/\ufffd.txt"]);
+});
+
 test("glob: below the directory, directories too, a star within a name", async () => {
     const backend = backendOf();
     await backend.uploadFiles(["a.py", "b.txt", "sub/c.py", "sub/deep/d.py", ".dot", "f1.txt", "f2.txt", "f3.txt", "x{y}.txt"].map((name) => [`/g/${name}`, bytes("1")]));
@@ -331,6 +343,52 @@ test("500 files reorganised in a plan, approved by a person in the interrupt, ap
     assert.equal(await backend.review(() => { throw new Error("nothing to ask"); }), undefined);
     await backend.close();
     assert.ok((await local.client.keys()).filter((key) => String(key.name).startsWith("carrel for TypeScript")).every((key) => key.revoked));
+});
+
+test("left out, the workspace is that of the thread; with planned writes, too", async () => {
+    const backend = new CarrelBackend({ client: local.client });
+    assert.ok(isSandboxBackend(/** @type {any} */ (backend))); // createDeepAgent looks before any thread runs
+    await assert.rejects(backend.workspace(), /thread_id/);
+    const threads = [`thread-${++count}`, `thread-${++count}`];
+    /** @param {CarrelBackend} backend @param {string} who */
+    const agentOf = (backend, who) => createDeepAgent({ backend, model: /** @type {any} */ (new Scripted([["write_file", { file_path: "/who", content: who }],
+        ["execute", { command: "echo ran >> who" }], "done"])) });
+    const go = { messages: [{ role: "user", content: "go" }] };
+    await Promise.all(threads.map((id) => agentOf(backend, id).invoke(go, { recursionLimit: 100, configurable: { thread_id: id } })));
+    for (const id of threads) assert.equal(await (await local.client.workspace(id, { create: false })).files.read("/who"), `${id}ran\n`);
+
+    const planned = new CarrelBackend({ client: local.client, writes: "plan" });
+    const State = Annotation.Root({ state: Annotation(/** @type {any} */ (undefined)) });
+    const graph = new StateGraph(State)
+        .addNode("work", async () => { await agentOf(planned, "both").invoke(go, { recursionLimit: 100 }); return {}; })
+        .addNode("ask", async () => ({ state: (await planned.review(interrupt))?.state }))
+        .addEdge(START, "work").addEdge("work", "ask").compile({ checkpointer: new MemorySaver() });
+    const id = `thread-${++count}`;
+    const config = { configurable: { thread_id: id } };
+    await graph.invoke({}, config);
+    const ws = await planned.forThread(id);
+    assert.equal(await ws.files.exists("/who"), false);
+    assert.equal(/** @type {any} */ (await graph.invoke(new Command({ resume: { decisions: [{ type: "approve" }] } }), config)).state, "applied");
+    assert.equal(await ws.files.read("/who"), "bothran\n");
+    await planned.close();
+});
+
+test("of several plans that wait none is taken for the one that was approved", async () => {
+    const id = `planned-${++count}`;
+    const yes = () => ({ decisions: [{ type: "approve" }] });
+    const [one, two] = [0, 1].map(() => new CarrelBackend(id, { client: local.client, writes: "plan" }));
+    await one?.write("/one", "1");
+    const seen = await one?.closePlan();
+    await two?.write("/two", "2");
+    await two?.closePlan();
+    const later = new CarrelBackend(id, { client: local.client, writes: "plan" }); // it has asked nobody yet
+    await assert.rejects(later.review(yes), /several plans/);
+    const ws = await local.client.workspace(id);
+    assert.deepEqual([...await ws.files.glob("/{one,two}")], []);
+    assert.equal((await later.review(yes, seen?.id))?.state, "applied");
+    assert.deepEqual([...await ws.files.glob("/{one,two}")], ["/one"]);
+    assert.equal(await later.review(yes, seen?.id), undefined); // decided already
+    for (const backend of [one, two, later]) await backend?.close();
 });
 
 test("planned writes are asked for properly", async () => {

@@ -2,8 +2,11 @@
 // Much at once, and what goes wrong: nothing is lost, nothing leaks, nothing hangs, and every error has a class.
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
-import { readdirSync } from "node:fs";
+import { createReadStream, createWriteStream, mkdtempSync, readdirSync, rmSync } from "node:fs";
 import { connect, createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { pipeline } from "node:stream/promises";
 import { after, before, test } from "node:test";
 import { Carrel, CarrelError, ConnectionFailed, FileNotFound, InvalidRequest, Local, OldDaemon, TimedOut, WrongServer } from "carrel";
 import { BUN, daemon, freePort, front } from "./daemon.js";
@@ -50,7 +53,13 @@ async function memoryOf(act) {
     globalThis.gc?.();
     const start = process.memoryUsage().rss;
     let most = start;
-    await act(() => { most = Math.max(most, process.memoryUsage().rss); });
+    const look = () => { most = Math.max(most, process.memoryUsage().rss); };
+    const timer = setInterval(look, 20);
+    try {
+        await act(look);
+    } finally {
+        clearInterval(timer);
+    }
     return most - start;
 }
 
@@ -141,9 +150,46 @@ test("100 MB through each call that streams, in constant memory", async () => {
             assert.deepEqual([command.result?.exitCode, command.result?.truncated, command.result?.stdoutBytes.length], [0, false, 0]);
         }),
     };
+    const top = mkdtempSync(join(tmpdir(), "large-"));
+    try {
+        Object.assign(used, {
+            append: await memoryOf(async (look) => {
+                async function* pieces() {
+                    for (const piece of pattern()) {
+                        look();
+                        yield piece;
+                    }
+                }
+                assert.equal((await ws.files.append("/twice", pieces())).size, SIZE);
+            }),
+            download: await memoryOf(async (look) => { await ws.files.download("/large", join(top, "d")); look(); }),
+            upload: await memoryOf(async (look) => { await ws.files.upload(join(top, "d"), "/tree/d"); look(); }),
+            "download of a tree": await memoryOf(async (look) => { await ws.files.download("/tree", join(top, "tree")); look(); }),
+            "upload of a tree": await memoryOf(async (look) => { await ws.files.upload(join(top, "tree"), "/up"); look(); }),
+            backup: await memoryOf(async (look) => { await pipeline(ws.backup(), createWriteStream(join(top, "backup.tar"))); look(); }),
+            restore: await memoryOf(async (look) => {
+                await ws.files.rm("/up", { recursive: true });
+                assert.equal((await ws.restore(createReadStream(join(top, "backup.tar")))).ok, true);
+                look();
+            }),
+        });
+    } finally {
+        rmSync(top, { recursive: true, force: true });
+    }
+    await ws.files.cp("/up/d", "/copy");
+    await ws.files.mv("/copy", "/moved");
+    const sums = [];
+    for await (const entry of ws.files.inventory("/", { hash: true })) if (entry.size === SIZE) sums.push([entry.path, entry.sha256]);
+    assert.deepEqual(sums.sort(), ["/large", "/moved", "/tree/d", "/twice", "/up/d"].map((path) => [path, digest]));
     console.log(JSON.stringify(used));
     for (const [call, bytes] of Object.entries(used)) assert.ok(bytes < 80 * MB, `${call}: ${bytes >> 20} MiB`);
-    assert.equal((await ws.files.readBytes("/large")).length, SIZE);
+    const whole = await ws.files.readBytes("/large");
+    assert.equal(whole.length, SIZE);
+    assert.deepEqual(await ws.files.writeMany([["/a", "1"], ["/many", whole]]), [undefined, undefined]);
+    const [small, large] = await ws.files.readMany(["/a", "/many"]);
+    assert.equal(Buffer.from(/** @type {Uint8Array} */ (small)).toString(), "1");
+    assert.ok(Buffer.from(/** @type {Uint8Array} */ (large)).equals(whole));
+    await ws.delete({ purge: true });
 });
 
 test("200 commands at once from one process, and no descriptor more than before", async () => {
@@ -156,8 +202,17 @@ test("200 commands at once from one process, and no descriptor more than before"
         const before = descriptors();
         const again = new Carrel(how);
         const there = await again.workspace(ws.id);
-        const results = await Promise.all(Array.from({ length: 200 }, (_, n) => there.run(`echo ${n}; cat`, { stdin: `in ${n}` })));
-        assert.deepEqual(results.map((result) => result.stdout), Array.from({ length: 200 }, (_, n) => `${n}\nin ${n}`));
+        const all = async () => {
+            const results = await Promise.all(Array.from({ length: 200 }, (_, n) => there.run(`echo ${n}; cat`, { stdin: `in ${n}` })));
+            assert.deepEqual(results.map((result) => result.stdout), Array.from({ length: 200 }, (_, n) => `${n}\nin ${n}`));
+        };
+        await all();
+        globalThis.gc?.();
+        const memory = process.memoryUsage().rss;
+        for (let n = 0; n < 3; n++) await all();
+        globalThis.gc?.();
+        const more = process.memoryUsage().rss - memory;
+        assert.ok(more < 48 * MB, `${more >> 20} MiB more`);
         const left = Array.from({ length: 20 }, () => again.transport.open("GET", "/v1/events", { stream: true }));
         for (const answer of await Promise.all(left)) answer.drop(); // readers that go away
         for await (const output of there.stream("yes")) if (output.offset > 0) break;
@@ -243,6 +298,26 @@ async function fakeWorkspace(c) {
     const { Workspace } = await import("carrel");
     return new Workspace(c, { id: "x" });
 }
+
+test("it is told whether what was asked for may have been done", async () => {
+    const version = '{"version":"0","api":1,"api_oldest":1}';
+    const server = await serving((socket) => {
+        socket.on("data", (data) => {
+            if (String(data).includes("/v1/version")) socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${version.length}\r\n\r\n${version}`);
+            else socket.destroy();
+        });
+    });
+    const c = new Carrel({ url: server.url });
+    await c.version().catch(() => undefined);
+    await assert.rejects((await fakeWorkspace(c)).files.write("/x", "y"), (error) => error instanceof ConnectionFailed
+        && /may be done or not/.test(error.message) && !/cannot be reached/.test(error.message));
+    await assert.rejects((await fakeWorkspace(c)).files.rm("/x"), /may be done or not/);
+    c.close();
+    server.close();
+    const nobody = new Carrel({ url: server.url });
+    await assert.rejects((await fakeWorkspace(nobody)).files.write("/x", "y"), (error) => error instanceof ConnectionFailed
+        && /cannot be reached/.test(error.message) && !/may be done/.test(error.message));
+});
 
 test("one that takes connections and never answers", async () => {
     const server = await serving(() => undefined);
