@@ -5,12 +5,14 @@
 """/mcp: both protocols on one address, every tool, progress, cancelling and leaving, who may what, and what is wrong."""
 import base64
 import http.client
+import http.server
 import json
 import os
 import re
 import socket
 import struct
 import subprocess
+import threading
 import time
 import unittest
 import zlib
@@ -177,6 +179,7 @@ class Tools(McpTest):
             self.assertEqual("one\nzwei\nthree\nend ü%\n", client.do("read_file", path="/notes/a b.md")["content"])
             self.assertEqual(["/notes/a b.md"], [e["path"] for e in client.do("ls", path="/notes")["entries"]])
             self.assertEqual(["/notes/a b.md"], [m["path"] for m in client.do("glob", pattern="**/*.md")["matches"]])
+            self.assertEqual(["/notes"], [m["path"] for m in client.do("glob", pattern="not*", directories=True)["matches"]])
             self.assertEqual([2], [m["line"] for m in client.do("grep", pattern="zwei", path="/")["matches"]])
             client.do("move", source="/notes/a b.md", destination="/b#c?.md")
             self.assertEqual("one\n", client.do("read_file", path="/b#c?.md", limit=1)["content"])
@@ -217,6 +220,13 @@ class Tools(McpTest):
             self.assertTrue(done["truncated"])
             self.assertTrue(done["output"].startswith("1\n2\n") and done["output"].endswith("1999999\n2000000\n"))
             self.assertLess(len(done["output"]), 220000)
+
+    def test_an_answer_that_is_too_large_says_how_to_ask_for_less(self):
+        for client in self.clients():
+            client.do("execute", command="yes 'hit, and a line that goes on for a while after that' | head -n 100000 > many")
+            self.assertIn("'limit'", client.fail("grep", pattern="hit", path="/many", limit=100000))
+            found = client.do("grep", pattern="hit", path="/many", limit=1000)
+            self.assertEqual((1000, True), (len(found["matches"]), found["truncated"]))
 
     def test_processes(self):
         for client in self.clients():
@@ -571,6 +581,82 @@ class Stdio(McpTest):
         for n in range(3):
             found = self.hear(process)
             self.assertEqual(f"{found['id']}\n", found["result"]["structuredContent"]["output"])
+
+    def test_a_front_that_dies_in_the_middle_of_a_call(self):
+        process = self.start("--workspace", "desk")
+        self.open(process)
+        for modern in (False, True):
+            self.say(process, self.call("one", "execute", progress="p", modern=modern, command="echo begun; sleep 1000"))
+            self.assertEqual("begun\n", self.hear(process)["params"]["message"])
+            self.daemon.kill_front()
+            self.assertIn("error", self.hear(process, "one"))  # it is told, and does not wait for ever
+            self.say(process, self.call("two", "list_processes", modern=modern, state="running"))
+            [left] = self.hear(process, "two")["result"]["structuredContent"]["execs"]
+            self.say(process, self.call("three", "kill_process", modern=modern, process_id=left["exec_id"]))
+            self.assertEqual({"ok": True}, self.hear(process, "three")["result"]["structuredContent"])
+            self.wait_for(lambda: not self.running())
+
+    def test_what_the_daemon_does_not_read_is_answered_under_its_id(self):
+        process = self.start("--workspace", "desk")
+        self.open(process)
+        for modern in (False, True):
+            self.say(process, self.call("nul", "write_file", modern=modern, path="/a", content="b\0c"))
+            self.assertIn("JSON", self.hear(process, "nul")["error"]["message"])
+
+    def test_a_session_that_could_not_be_begun_anew_at_once(self):
+        """The daemon forgets the session, is away when another is asked for, and comes back."""
+        opened = []
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def answer(self, status, message=None, *head):
+                body = json.dumps(message).encode() if message else b""
+                self.send_response(status)
+                for name, value in (("Content-Type", "application/json"), ("Content-Length", str(len(body))), *head):
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(body)
+
+            def do_POST(self):
+                message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                session = self.headers.get("Mcp-Session-Id")
+                if message["method"] == "initialize":
+                    opened.append(message)
+                    result = {"protocolVersion": LEGACY, "capabilities": {}, "serverInfo": {"name": "t", "version": "1"}}
+                    if len(opened) == 2:
+                        self.answer(503, {"error": {"code": "unavailable", "message": "not now"}})
+                    else:
+                        self.answer(200, {"jsonrpc": "2.0", "id": message["id"], "result": result}, ("Mcp-Session-Id", f"s{len(opened)}"))
+                elif "id" not in message:
+                    self.answer(202)
+                elif session == "s3":
+                    self.answer(200, {"jsonrpc": "2.0", "id": message["id"], "result": {"content": []}})
+                else:
+                    self.answer(404 if session else 400, {"jsonrpc": "2.0", "id": message["id"], "error": {"code": -32600, "message": "no session"}})
+
+            def do_DELETE(self):
+                self.answer(204)
+
+            def log_message(self, *_):
+                pass
+
+        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+            thread = threading.Thread(target=server.serve_forever)
+            thread.start()
+            try:
+                process = self.start(CARREL_SOCKET="", CARREL_URL=f"http://127.0.0.1:{server.server_port}", CARREL_KEY="k")
+                self.open(process)
+                self.say(process, self.call(1, "ls", path="/"))
+                self.assertIn("error", self.hear(process, 1))
+                self.say(process, self.call(2, "ls", path="/"))
+                self.assertEqual({"content": []}, self.hear(process, 2)["result"])
+                self.assertEqual(3, len(opened))
+                process.stdin.close()
+                process.wait(PATIENCE)
+            finally:
+                server.shutdown()
+                thread.join()
 
     def test_no_daemon_and_no_key(self):
         process = self.start(CARREL_SOCKET="", CARREL_URL=f"http://127.0.0.1:{self.daemon.tcp_port()}", CARREL_KEY="kwrong")

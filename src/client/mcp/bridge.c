@@ -324,12 +324,14 @@ static void wait_for_session(struct request *r)
     *at = r;
 }
 
-/* The daemon has begun anew, and knows nothing of the session: so do we. */
+/* The daemon has begun anew, and knows nothing of the session: so do we. Likewise where opening one
+ * anew has failed, and nobody has one. */
 static bool opens_again(struct request *r)
 {
     struct bridge *b = r->bridge;
+    bool has_none = r->call.status == 404 || (r->call.status == 400 && !r->call.lines[0]);
 
-    if (r->call.status != 404 || r->again || modern_version(r) || is_opening(r) || !b->opening)
+    if (!has_none || r->again || modern_version(r) || is_opening(r) || !b->opening)
         return false;
     struct request *same = make(b, json_incref(r->message));
     if (!same)
@@ -361,6 +363,18 @@ static void opened(struct request *r)
     json_decref(answer);
 }
 
+/* What the daemon could not read as a message it answers without its id; the client waits for it.
+ */
+static void put_refusal(struct request *r, json_t *answer)
+{
+    if (json_is_null(json_object_get(answer, "id")))
+        json_object_set(answer, "id", member(r, "id"));
+    char *line = json_dumps(answer, JSON_COMPACT);
+    if (line)
+        put_line(r->bridge, line, strlen(line));
+    free(line);
+}
+
 static void finish(struct request *r)
 {
     struct err err = {0};
@@ -377,7 +391,7 @@ static void finish(struct request *r)
     json_t *answer =
         r->call.answer.n ? json_loadb(r->call.answer.p, r->call.answer.n, 0, NULL) : NULL;
     if (json_object_get(answer, "jsonrpc") && member(r, "id") && !r->is_quiet)
-        put_line(r->bridge, r->call.answer.p, r->call.answer.n);
+        put_refusal(r, answer);
     else if (call_check(&r->call, &err) < 0)
         fail(r, &err);
     json_decref(answer);
@@ -425,7 +439,7 @@ static void cancel(struct bridge *b, const json_t *id)
 static void take_message(struct bridge *b, const char *line, size_t n)
 {
     json_error_t error;
-    json_t *message = json_loadb(line, n, 0, &error);
+    json_t *message = json_loadb(line, n, JSON_ALLOW_NUL, &error);
     char why[256];
 
     if (!json_is_object(message)) {

@@ -8,7 +8,11 @@ static void done(void *context, int status, const struct buf *body)
 {
     struct mcp_ask *ask = context;
     const struct mcp_heard heard = {
-        .status = status, .bytes = body->n ? body->p : "", .n = body->n};
+        .status = status,
+        .is_too_large = body->failed,
+        .bytes = body->n && !body->failed ? body->p : "",
+        .n = body->failed ? 0 : body->n,
+    };
 
     ask->inner = NULL;
     ask->heard(ask, &heard);
@@ -44,6 +48,8 @@ const char *mcp_reason(struct mcp_ask *ask, const struct mcp_heard *heard)
     const char *code = json_string_value(json_object_get(error, "code"));
     const char *text =
         message ? arena_printf(&ask->call->arena, "%s (%s)", message, code ? code : "error")
+        : heard->is_too_large
+            ? "the answer is larger than 8 MiB; ask for less, by 'limit' or below a narrower path"
         : heard->status == 0
             ? "the daemon broke off before it had answered; look whether it was done, and try again"
             : "the daemon answered with an error that it does not explain";

@@ -42,7 +42,8 @@ struct mcp_run;
 
 /* The answer of another route: text is whole and NUL-terminated. */
 struct mcp_heard {
-    int status; /* 0: it broke off */
+    int status;        /* 0: it broke off */
+    bool is_too_large; /* ... because it is more than was asked for at most */
     const char *bytes;
     size_t n;
 };

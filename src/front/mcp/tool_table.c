@@ -134,6 +134,7 @@ const struct mcp_tool mcp_tools[] = {
      NULL,
      {{"pattern", MCP_TEXT, IN_BODY, NULL, true, 0, 0, "Such as **/*.{c,h}."},
       {"path", MCP_PATH, IN_BODY, NULL, false, 0, 0, "Where to look; / unless given."},
+      {"directories", MCP_FLAG, IN_BODY, NULL, false, 0, 0, "Directories, too."},
       LIMIT(IN_BODY, 100000, "Most files.")}},
     {"grep",
      "Find lines in files",
