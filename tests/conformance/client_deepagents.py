@@ -27,12 +27,15 @@ CONTRADICTS = {
 
 class Deepagents(VenvTest):
     EXTRAS = "[deepagents,langchain]"
-    MORE = ("langchain-tests==1.1.9", "pytest", "pytest-asyncio", "ipython")
+    MORE = ("langchain-tests==1.1.9", "pytest", "pytest-asyncio", "ipython", "mcp==2.3.0", "mypy")
 
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
         cls.pip("--no-deps", "deepagents-code")  # for its interface of providers; its command line needs a hundred packages more
+
+    def test_it_is_typed(self):
+        run([f"{VENV}/bin/python", "-m", "mypy", "--strict", "--cache-dir", f"{TMP}/mypy", "-p", "carrel"], cwd=TMP, timeout=300)
 
     def test_langchains_sandbox_suite(self):
         said = subprocess.run([f"{VENV}/bin/python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--asyncio-mode=auto", "standard.py"],
@@ -73,6 +76,7 @@ with open(sys.argv[1], encoding="utf-8") as file:
 local = carrel.Local()
 try:
     os.environ["CARREL_SOCKET"] = local.socket
+    os.environ["PATH"] = os.path.dirname(local.program) + ":" + os.environ["PATH"]
     for block in blocks:
         model = ScriptedModel(script=[[("write_file", {"file_path": "/a", "content": "1"})], "done"])
         exec(compile(block, block, "exec"), {"model": model})

@@ -13,7 +13,7 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.environ["SRC"], "tests", "integration"))
 from carreltest import CARREL, TMP  # noqa: E402
-from clienttest import SRC, run  # noqa: E402
+from clienttest import SRC, example, run  # noqa: E402
 
 HERE = f"{SRC}/clients/typescript"
 PACKAGE = f"{TMP}/typescript"
@@ -85,6 +85,14 @@ class Package(unittest.TestCase):
 
     def test_the_examples_of_its_readme(self):
         self.node("readme.test.js")
+
+    def test_the_programs_among_the_examples(self):
+        for name in ("plain.mjs", "deepagents_agent.mjs", "offline_model.mjs"):
+            shutil.copy(f"{SRC}/examples/{name}", f"{PROJECT}/{name}")  # beside what they import
+        for program in (NODE, BUN):
+            for name in ("plain", "deepagents_agent"):
+                with self.subTest(program=program, example=name):
+                    example([program], f"{PROJECT}/{name}.mjs", cwd=PROJECT, env=ENV)
 
     def test_the_sandbox_of_the_ai_sdk(self):
         self.node("ai.test.js")

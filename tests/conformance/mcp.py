@@ -18,12 +18,12 @@ import unittest
 sys.path.insert(0, os.path.join(os.environ["SRC"], "tests", "integration"))
 import daemontest  # noqa: E402
 from carreltest import CARREL, TMP  # noqa: E402
-from clienttest import run  # noqa: E402
-from mcptest import Mcp  # noqa: E402
+from clienttest import SRC, example, run  # noqa: E402
+from mcptest import MODERN, Mcp  # noqa: E402
 
 SUITE = "@modelcontextprotocol/conformance@0.2.0-alpha.12"
 FIXTURES = os.path.join(os.path.dirname(CARREL), "mcp", "carrel")
-HERE = os.path.join(os.environ["SRC"], "tests", "conformance")
+HERE = f"{SRC}/tests/conformance"
 NODE = f"{TMP}/node"
 # Every tool of the two clients' scripts below, in an order in which each has what it needs.
 SCRIPT = [
@@ -87,10 +87,12 @@ class Forward(http.server.BaseHTTPRequestHandler):
 
 def setUpModule():
     os.makedirs(NODE, exist_ok=True)
-    run(["npm", "install", "--prefix", NODE, "--silent", "--no-audit", "--no-fund", SUITE, "node@22", "@modelcontextprotocol/sdk@1.32.2"],
+    run(["npm", "install", "--prefix", NODE, "--silent", "--no-audit", "--no-fund", SUITE, "node@22", "@modelcontextprotocol/sdk@1.32.2",
+         "@modelcontextprotocol/client@2.4.0"],
         timeout=200, env={**os.environ, "NODE_EXTRA_CA_CERTS": "/etc/ssl/certs/ca-certificates.crt"})
     run(["python3", "-m", "venv", f"{TMP}/venv"])
-    run([f"{TMP}/venv/bin/pip", "install", "-q", "--disable-pip-version-check", "mcp==2.3.0"], timeout=200)
+    shutil.copytree(f"{SRC}/clients/python", f"{TMP}/python")  # the example's daemon is started with it
+    run([f"{TMP}/venv/bin/pip", "install", "-q", "--disable-pip-version-check", "mcp==2.3.0", f"{TMP}/python"], timeout=200)
 
 
 def node(*args, timeout=250, **more):
@@ -124,7 +126,7 @@ class Suite(daemontest.DaemonTest):
 
 
 class Clients(daemontest.DaemonTest):
-    """Each of the official clients calls every tool, over HTTP and over standard input and output."""
+    """Each of the official clients calls every tool, over HTTP and over standard input and output, in both protocols."""
     def setUp(self):
         super().setUp()
         self.assertEqual(201, self.daemon.post("/v1/workspaces", {"id": "desk", "owner": "alice"}).status)
@@ -135,9 +137,13 @@ class Clients(daemontest.DaemonTest):
     def calls(self, argv, where):
         env = {**os.environ, "CARREL_KEY": self.key, "CARREL_URL": f"http://127.0.0.1:{self.daemon.tcp_port()}", "CARREL_SOCKET": "", "CARREL": CARREL,
                "SCRIPT": json.dumps(SCRIPT), "WHERE": where}
-        said = subprocess.run(argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=100, check=False, cwd=NODE)
-        self.assertEqual(0, said.returncode, said.stdout[-4000:])
-        self.assertEqual([name for name, _ in SCRIPT], re.findall(r"^called (\w+)$", said.stdout, re.M), said.stdout[-4000:])
+        for mode in ("legacy", MODERN):
+            with self.subTest(mode=mode):
+                said = subprocess.run(argv, env={**env, "MODE": mode}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=100,
+                                      check=False, cwd=NODE)
+                self.assertEqual(0, said.returncode, said.stdout[-4000:])
+                self.assertEqual([name for name, _ in SCRIPT], re.findall(r"^called (\w+)$", said.stdout, re.M), said.stdout[-4000:])
+            self.daemon.request("DELETE", "/v1/workspaces/made?purge=1")  # the next one makes it, too
 
     def python(self, where):
         self.calls([f"{TMP}/venv/bin/python", "-BP", f"{HERE}/mcp_client.py"], where)  # -P: this file is called mcp, too
@@ -157,6 +163,12 @@ class Clients(daemontest.DaemonTest):
 
     def test_typescript_over_stdio(self):
         self.typescript("stdio")
+
+
+class Example(unittest.TestCase):
+    def test_it_does_what_it_says(self):
+        os.chmod(TMP, 0o755)
+        example([f"{TMP}/venv/bin/python", "-BP"], f"{SRC}/examples/mcp_client.py", env={**os.environ, "CARREL": CARREL})
 
 
 if __name__ == "__main__":

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The official TypeScript client: lists the tools and calls those of $SCRIPT, one after the other; said is which.
-import { Client } from "@modelcontextprotocol/sdk/client/index.js";
-import { StdioClientTransport } from "@modelcontextprotocol/sdk/client/stdio.js";
-import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
-
-const { CARREL, CARREL_KEY, CARREL_URL, SCRIPT, WHERE } = process.env;
+// The official TypeScript clients, of which only the second speaks the newer protocol: lists the tools and calls those of $SCRIPT, one
+// after the other; said is which.
+const { CARREL, CARREL_KEY, CARREL_URL, MODE, SCRIPT, WHERE } = process.env;
+const modern = MODE !== "legacy";
+const { Client, StreamableHTTPClientTransport } = modern ? await import("@modelcontextprotocol/client")
+  : { ...await import("@modelcontextprotocol/sdk/client/index.js"), ...await import("@modelcontextprotocol/sdk/client/streamableHttp.js") };
+const { StdioClientTransport } = await import(modern ? "@modelcontextprotocol/client/stdio" : "@modelcontextprotocol/sdk/client/stdio.js");
 const transport = WHERE === "http"
   ? new StreamableHTTPClientTransport(new URL(`${CARREL_URL}/mcp`), { requestInit: { headers: { Authorization: `Bearer ${CARREL_KEY}` } } })
   : new StdioClientTransport({ command: CARREL, args: ["mcp"], env: process.env });
-const client = new Client({ name: "test", version: "1" });
+const client = new Client({ name: "test", version: "1" }, modern ? { versionNegotiation: { mode: { pin: MODE } } } : {});
 await client.connect(transport);
+if (modern && client.getNegotiatedProtocolVersion() !== MODE) throw new Error(`it speaks ${client.getNegotiatedProtocolVersion()}`);
 const { tools } = await client.listTools();
 const known = {};
 const fill = (value) => typeof value === "string" && value.startsWith("$")

@@ -40,9 +40,9 @@ def load(path):
 
 
 def example(argv, path, **how):
-    """Runs an example; what it prints must be what its comments `# => …` say, in which … stands for anything."""
+    """Runs an example; what it prints must be what its comments `# => …` (or `// => …`) say, in which … stands for anything."""
     with open(path, encoding="utf-8") as file:
-        wanted = re.findall(r"# => (.*)$", file.read(), re.M)
+        wanted = re.findall(r"(?:#|//) => (.*)$", file.read(), re.M)
     said = run([*argv, path], **how).splitlines()
     assert wanted, f"{path} says nothing of what it prints"
     assert len(said) == len(wanted), f"{path} printed {said}"
