@@ -139,6 +139,9 @@ MARKS = [
          why=LAYERS),
     *(Mark(f"what the Python package adds to bare httpx, {words}", "≤ 0.15 ms", "clients", "{}-package", row, "adds_ms", most=0.15)
       for row, words in (("stat", "stat"), ("read", "4 KiB of a file"), ("stat-async", "stat with await"), ("read-async", "4 KiB with await"))),
+    *(Mark(f"what the TypeScript package adds to bare node:http, {words}", "≤ 0.1 ms", "clients", "{}-node", row, "adds_ms", most=0.1)
+      for row, words in (("stat-node", "stat"), ("read-node", "4 KiB of a file"), ("stat-node-socket", "stat over a Unix socket"),
+                         ("read-node-socket", "4 KiB over a Unix socket"))),
 ]
 NO_OTHER = "not measured: what it is compared with is not here"
 LEAST_NOISE = 0.05  # a run that shows less noise than this has been lucky
