@@ -32,7 +32,8 @@ class Deepagents(VenvTest):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.pip("--no-deps", "deepagents-code")  # for its interface of providers; its command line needs a hundred packages more
+        # For their interfaces; each needs a hundred packages more.
+        cls.pip("--no-deps", "deepagents-code", "google-adk")
 
     def test_it_is_typed(self):
         run([f"{VENV}/bin/python", "-m", "mypy", "--strict", "--cache-dir", f"{TMP}/mypy", "-p", "carrel"], cwd=TMP, timeout=300)
@@ -47,6 +48,9 @@ class Deepagents(VenvTest):
 
     def test_agents_and_people_who_approve(self):
         self.run_tests("test_deepagents")
+
+    def test_the_environment_of_googles_kit(self):
+        self.run_tests("test_adk")
 
     def test_the_examples_do_what_they_say(self):
         for name in ("deepagents_agent", "deepagents_plan", "langgraph_tools"):
