@@ -225,10 +225,8 @@ export class Files {
 
     /** Changes as they happen; the first has the event "ready": nothing is missed from there on. */
     async * watch(path: Path = "/", how: { recursive?: boolean } & Stoppable = {}): AsyncGenerator<Change, void, undefined> {
-        const name = nameField(pathField(path));
-        if (!name.isWellFormed()) throw new InvalidRequest("watch: a name that is no UTF-8 cannot be watched; watch the directory above it");
-        const params = { path: name, recursive: how.recursive ?? true };
-        for await (const item of this.#client.lines("GET", `${this.#workspace}/files-watch`, { params, signal: how.signal })) yield changeOf(item);
+        const address = `${this.#workspace}/files-watch?path=${pathUrl(path)}&recursive=${Number(how.recursive ?? true)}`;
+        for await (const item of this.#client.lines("GET", address, { signal: how.signal })) yield changeOf(item);
     }
 
     // --- changes ---
@@ -295,9 +293,7 @@ export class Files {
 
     /** Unpacks an archive below a directory. What was left out is in .skipped. */
     async unpack(archive: Content, path: Path = "/", how: { format?: "tar" | "zip" } & Stoppable = {}): Promise<Item> {
-        const name = nameField(pathField(path));
-        if (!name.isWellFormed()) throw new InvalidRequest("a directory whose name is no UTF-8 cannot be unpacked into; unpack elsewhere and move");
-        return this.#client.call("POST", `${this.#workspace}/files-unpack`, { params: { path: name, format: how.format ?? "tar" },
+        return this.#client.call("POST", `${this.#workspace}/files-unpack?path=${pathUrl(path)}&format=${how.format ?? "tar"}`, {
             content: archive, headers: { "Content-Type": how.format === "zip" ? "application/zip" : "application/x-tar" }, signal: how.signal, wait: true });
     }
 }

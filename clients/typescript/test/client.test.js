@@ -180,6 +180,16 @@ for (const way of /** @type {const} */ (["socket", "tcp"])) {
             assert.deepEqual(await ws.files.writeMany([["/x", "1"], ["/y", Buffer.from([0])], [name, "2"], ["/nul", "a\0b"]]),
                 [undefined, undefined, undefined, undefined]);
             assert.equal(await ws.files.read("/nul"), "a\0b");
+            const odd = Buffer.from([0x2f, 0x64, 0xff]);
+            await ws.files.mkdir(odd);
+            const stop = new AbortController();
+            await assert.rejects(async () => {
+                for await (const change of ws.files.watch(odd, { signal: stop.signal })) {
+                    if (change.event === "ready") await ws.files.upload(import.meta.dirname, Buffer.concat([odd, Buffer.from("/up")]));
+                    else if (change.path.startsWith("/d\udcff/up")) stop.abort();
+                }
+            }, { name: "AbortError" });
+            assert.ok(await ws.files.exists(Buffer.concat([odd, Buffer.from("/up/daemon.js")])));
             await ws.files.mv(name, "/z");
             const result = await ws.run("printf 'a\\377b' | tee /dev/stderr");
             assert.deepEqual(Buffer.from(result.stdoutBytes), Buffer.from([97, 255, 98]));
