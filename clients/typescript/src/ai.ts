@@ -81,7 +81,7 @@ async function begin(workspace: Workspace, line: string, how: { cwd: string | un
     signal?.throwIfAborted();
     const command = await workspace.start(line, how);
     const kill = async (): Promise<void> => { await command.kill().catch(ended); };
-    const abort = (): void => { void kill(); };
+    const abort = (): void => { kill().catch(() => undefined); }; // whoever waits hears it
     signal?.addEventListener("abort", abort, { once: true });
     const controllers: Partial<Record<"stdout" | "stderr", ReadableStreamDefaultController<Uint8Array>>> = {};
     const stream = (name: "stdout" | "stderr"): ReadableStream<Uint8Array> =>
@@ -95,7 +95,7 @@ async function begin(workspace: Workspace, line: string, how: { cwd: string | un
         return { exitCode };
     };
     if (!how.stdinOpen) return { ...process, wait, kill };
-    const stdin = new WritableStream<Uint8Array>({ write: (data) => command.write(data), close: () => command.closeStdin() });
+    const stdin = new WritableStream<Uint8Array>({ write: (data) => command.write(data), close: () => command.closeStdin().catch(ended) });
     return { ...process, stdin, wait, kill };
 }
 

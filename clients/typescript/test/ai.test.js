@@ -48,6 +48,9 @@ test("commands", async () => {
     await writer.close();
     assert.deepEqual([await text(talk.stdout), await text(talk.stderr), await talk.wait()], ["got words\n", "e\n", { exitCode: 4 }]);
     await talk.kill(); // it has ended
+    const gone = await box.spawn({ command: "exit 5", stdin: true });
+    assert.deepEqual(await gone.wait(), { exitCode: 5 });
+    await gone.stdin.close(); // it has ended, too
     const other = await box.spawn({ command: "sleep 1000" });
     assert.equal("stdin" in other, false);
     await other.kill();
