@@ -90,6 +90,16 @@ def says(status, body):
     return answer
 
 
+def silent_workspace(stop):
+    """A daemon that has a workspace, and says nothing of its commands."""
+    def answer(handler):
+        if "/exec" in handler.path:
+            stop.wait(60)
+        else:
+            says(200, VERSION if handler.path == "/v1/version" else b'{"id": "a", "owner": "o", "state": "awake"}')(handler)
+    return answer
+
+
 class WrongServers(unittest.TestCase):
     def refused(self, kind, answer, *words):
         """By both halves, the same way."""
@@ -141,6 +151,24 @@ class WrongServers(unittest.TestCase):
         def later(handler):
             says(200, VERSION)(handler) if handler.path == "/v1/version" else stop.wait(60)
         self.refused(carrel.TimedOut, later, "within 0.5 s")
+        for answer in (later, silent_workspace(stop)):
+            with server(answer) as url, carrel.Carrel(url, timeout=0.5) as c, self.assertRaises(carrel.TimedOut):
+                c.workspace("a").run("true")
+        with server(later) as url, carrel.Carrel(url, timeout=0.5) as c, self.assertRaises(carrel.TimedOut):
+            next(iter(c.events()))
+
+    def test_a_stream_that_has_begun_may_take_its_time(self):
+        def slowly(handler):
+            if handler.path == "/v1/version":
+                says(200, VERSION)(handler)
+                return
+            handler.send_response(200)
+            handler.end_headers()
+            threading.Event().wait(1.5)
+            handler.wfile.write(b'data: {"type": "late"}\n\n')
+            handler.close_connection = True
+        with server(slowly) as url, carrel.Carrel(url, timeout=0.5) as c:
+            self.assertEqual(next(iter(c.events()))["type"], "late")
 
     def test_a_stream_that_is_none_of_ours(self):
         for line in (b"<html>", b"[1]", b"7", b'{"type": '):

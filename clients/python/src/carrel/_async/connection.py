@@ -94,12 +94,14 @@ class AsyncConnection:
 
     @asynccontextmanager
     async def stream(self, method: str, path: str, *, params: dict[str, Any] | None = None, body: Any = None, content: Any = None,
-                     headers: dict[str, str] | None = None) -> AsyncIterator[httpx.Response]:
-        """One request whose answer is read as it comes."""
+                     headers: dict[str, str] | None = None, soon: bool = False) -> AsyncIterator[httpx.Response]:
+        """One request whose answer is read as it comes. soon: it begins at once, and then takes its time."""
         await self.greet()
         self.streams += 1
+        timeout = httpx.Timeout(None, connect=10.0, read=self.timeout if soon else None)
         try:
-            async with self.http.stream(method, path, params=params, json=body, content=content, headers=headers, timeout=NO_TIMEOUT) as answer:
+            async with self.http.stream(method, path, params=params, json=body, content=content, headers=headers, timeout=timeout) as answer:
+                answer.request.extensions["timeout"]["read"] = None
                 if answer.status_code >= 400:
                     await answer.aread()
                     raise from_answer(answer.status_code, body_of(answer), answer.headers.get("x-request-id", ""))
@@ -113,7 +115,7 @@ class AsyncConnection:
 
     async def text_lines(self, method: str, path: str, **how: Any) -> AsyncIterator[bytes]:
         """The lines of an answer, as they come."""
-        async with self.stream(method, path, **how) as answer:
+        async with self.stream(method, path, soon=True, **how) as answer:
             rest = b""
             async for piece in answer.aiter_bytes():
                 *lines, rest = (rest + piece).split(b"\n")

@@ -95,12 +95,14 @@ class Connection:
 
     @contextmanager
     def stream(self, method: str, path: str, *, params: dict[str, Any] | None = None, body: Any = None, content: Any = None,
-                     headers: dict[str, str] | None = None) -> Iterator[httpx.Response]:
-        """One request whose answer is read as it comes."""
+                     headers: dict[str, str] | None = None, soon: bool = False) -> Iterator[httpx.Response]:
+        """One request whose answer is read as it comes. soon: it begins at once, and then takes its time."""
         self.greet()
         self.streams += 1
+        timeout = httpx.Timeout(None, connect=10.0, read=self.timeout if soon else None)
         try:
-            with self.http.stream(method, path, params=params, json=body, content=content, headers=headers, timeout=NO_TIMEOUT) as answer:
+            with self.http.stream(method, path, params=params, json=body, content=content, headers=headers, timeout=timeout) as answer:
+                answer.request.extensions["timeout"]["read"] = None
                 if answer.status_code >= 400:
                     answer.read()
                     raise from_answer(answer.status_code, body_of(answer), answer.headers.get("x-request-id", ""))
@@ -114,7 +116,7 @@ class Connection:
 
     def text_lines(self, method: str, path: str, **how: Any) -> Iterator[bytes]:
         """The lines of an answer, as they come."""
-        with self.stream(method, path, **how) as answer:
+        with self.stream(method, path, soon=True, **how) as answer:
             rest = b""
             for piece in answer.iter_bytes():
                 *lines, rest = (rest + piece).split(b"\n")
