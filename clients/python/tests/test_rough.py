@@ -6,12 +6,14 @@ import hashlib
 import http.server
 import os
 import signal
+import socket
+import socketserver
 import subprocess
 import sys
 import tempfile
 import threading
 import unittest
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import carrel
 from carrel._async import connection as async_connection
@@ -88,6 +90,51 @@ def says(status, body):
         handler.end_headers()
         handler.wfile.write(body)
     return answer
+
+
+@contextmanager
+def breaking(port, times, most):
+    """Passes on to that port, and of the first so many connections not more than so many bytes of the answers. Yields its address and how
+    often it broke."""
+    broke = []
+
+    class Pass(socketserver.BaseRequestHandler):
+        def handle(self):
+            left = most if len(broke) < times else float("inf")
+            with socket.create_connection(("127.0.0.1", port)) as behind:
+                there = threading.Thread(target=pour, args=(self.request, behind, float("inf")))
+                there.start()
+                if pour(behind, self.request, left):
+                    broke.append(1)
+                for end in (behind, self.request):
+                    with suppress(OSError):
+                        end.shutdown(socket.SHUT_RDWR)
+                there.join()
+
+    class Server(socketserver.ThreadingTCPServer):
+        daemon_threads = True
+
+    with Server(("127.0.0.1", 0), Pass) as it:
+        thread = threading.Thread(target=it.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{it.server_address[1]}", broke
+        finally:
+            it.shutdown()
+            thread.join()
+
+
+def pour(source, target, left):
+    """Whether it was cut, in the middle of a piece."""
+    with suppress(OSError):
+        while data := source.recv(65536):
+            if len(data) > left:
+                target.sendall(data[:left // 2])
+                return True
+            left -= len(data)
+            target.sendall(data)
+        target.shutdown(socket.SHUT_WR)
+    return False
 
 
 def silent_workspace(stop):
@@ -367,6 +414,21 @@ class Daemon(unittest.TestCase):
                                 await asyncio.sleep(0.05)
                     self.assertEqual(got.hexdigest(), want)
                 asyncio.run(main())
+
+    def test_a_connection_that_breaks_again_and_again_loses_no_byte(self):
+        want = hashlib.sha256(b"".join(b"%d\n" % n for n in range(1, 400_001))).hexdigest()
+        with breaking(self.port, 12, 150_000) as (url, broke):
+            with carrel.Carrel(url, self.key) as c:
+                result = c.workspace("breaks").run("seq 400000")
+            self.assertEqual(hashlib.sha256(result.stdout_bytes).hexdigest(), want)
+            self.assertGreater(len(broke), 5)
+
+            async def main():
+                async with carrel.AsyncCarrel(url, self.key) as c:
+                    return await (await c.workspace("breaks")).run("seq 400000")
+            broke.clear()
+            self.assertEqual(hashlib.sha256(asyncio.run(main()).stdout_bytes).hexdigest(), want)
+            self.assertGreater(len(broke), 5)
 
     def test_two_hundred_commands_at_once_from_one_loop(self):
         async def main(url, key, name):
