@@ -572,6 +572,27 @@ class Stdio(McpTest):
             self.say(process, self.call("two", "ls", path="/", modern=modern))
             self.assertEqual("two", self.hear(process)["id"])  # and nothing about the first
 
+    def test_cancelling_among_many(self):
+        """More than are passed on at a time: the others have their turn, and each of them can be cancelled."""
+        for modern in (False, True):
+            process = self.start("--workspace", "desk")
+            self.open(process)
+            for n in range(70):
+                self.say(process, self.call(n, "read_process", modern=modern, process_id="xnone") if n == 69 else
+                         self.call(n, "execute", modern=modern, command=f"echo {n} >> begun; sleep 1000"))
+            begun = lambda: self.daemon.get("/v1/workspaces/desk/files/begun").bytes.decode().split()
+            self.wait_for(lambda: len(begun()) == 64)
+            for n in range(64, 69):  # they have not begun
+                self.say(process, {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": n}})
+            self.say(process, {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 0}})
+            self.assertTrue(self.hear(process, 69)["result"]["isError"])
+            self.wait_for(lambda: len(self.running()) == 63)
+            self.assertEqual([str(n) for n in range(64)], sorted(begun(), key=int))
+            for exec_id in self.running():
+                self.daemon.post(f"/v1/workspaces/desk/exec/{exec_id}/kill", {})
+            self.wait_for(lambda: not self.running())
+            self.daemon.request("DELETE", "/v1/workspaces/desk/files/begun")
+
     def test_a_daemon_that_begins_anew(self):
         process = self.start("--workspace", "desk")
         self.open(process)

@@ -26,7 +26,8 @@
 enum {
     LINE_MOST = 64 << 20,
     ANSWER_MOST = 96 << 20,
-    AT_ONCE = 64, /* requests; more wait in the pipe */
+    AT_ONCE = 64,     /* requests; more wait for one of them to end */
+    MOST_WAIT = 1024, /* more yet wait in the pipe */
     READ = 65536,
     LAST_MS = 1000, /* for answers that are under way when the client has ended */
     HEADER = 4096,
@@ -39,8 +40,9 @@ struct bridge {
     struct buf path;
     struct buf in; /* of standard input, up to a line's end */
     struct request *requests;
-    struct request *waiting; /* not begun: the session is being opened */
+    struct request *waiting; /* not begun: the session is being opened, or there are many */
     size_t count;
+    size_t waits;
     json_t *opening;   /* the client's `initialize`, as it was */
     char session[128]; /* the header line; "": none */
     char version[64];  /* likewise */
@@ -314,10 +316,11 @@ static struct request *make(struct bridge *b, json_t *message)
     return NULL;
 }
 
-static void wait_for_session(struct request *r)
+static void wait_for_turn(struct request *r)
 {
     struct request **at = &r->bridge->waiting;
 
+    r->bridge->waits++;
     while (*at)
         at = &(*at)->next;
     r->next = NULL;
@@ -337,7 +340,7 @@ static bool opens_again(struct request *r)
     if (!same)
         return false;
     same->again = true;
-    wait_for_session(same);
+    wait_for_turn(same);
     if (b->opens)
         return true;
     struct request *open = make(b, json_incref(b->opening));
@@ -416,15 +419,25 @@ static void sweep(struct bridge *b)
     while (!b->opens && b->waiting && b->count < AT_ONCE) {
         struct request *r = b->waiting;
         b->waiting = r->next;
+        b->waits--;
         begin(r);
     }
 }
 
 /* --- standard input --- */
 
-/* In the newer protocol a request is cancelled by leaving. */
+/* In the newer protocol a request is cancelled by leaving. One that has not begun never does. */
 static void cancel(struct bridge *b, const json_t *id)
 {
+    for (struct request **at = &b->waiting; *at; at = &(*at)->next) {
+        struct request *r = *at;
+        if (!json_equal(member(r, "id"), id))
+            continue;
+        *at = r->next;
+        b->waits--;
+        drop(r);
+        return;
+    }
     for (struct request **at = &b->requests; *at; at = &(*at)->next) {
         struct request *r = *at;
         if (!modern_version(r) || !json_equal(member(r, "id"), id))
@@ -459,8 +472,9 @@ static void take_message(struct bridge *b, const char *line, size_t n)
     }
     if (!r->call.lines[0] && !json_object_get(message, "id") && !b->opening)
         drop(r); /* a notification of the newer protocol: there is nobody to tell */
-    else if (b->opens && !modern_version(r))
-        wait_for_session(r);
+    else if ((b->opens && !modern_version(r)) ||
+             (b->count >= AT_ONCE && json_object_get(r->message, "id")))
+        wait_for_turn(r);
     else
         begin(r);
 }
@@ -498,7 +512,7 @@ static int serve(struct bridge *b, struct err *err)
     uint64_t until = 0;
 
     while (!b->broken && (!until || ((b->requests || b->waiting) && now_ms() < until))) {
-        bool reads = !until && b->count < AT_ONCE;
+        bool reads = !until && b->waits < MOST_WAIT;
         input.revents = 0;
         if (daemon_turn(&b->daemon, &input, reads, until ? 50 : 1000, err) < 0)
             return -1;
