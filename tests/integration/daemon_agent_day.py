@@ -6,6 +6,7 @@ import json
 import os
 import time
 import unittest
+from concurrent.futures import ThreadPoolExecutor
 
 from carreltest import PATIENCE
 from daemontest import DaemonTest, data_of, events_of
@@ -85,6 +86,16 @@ class AgentDay(DaemonTest):
             "command": "test -t 0 && stty size", "pty": {"cols": 91, "rows": 17}, "stream": True})
         said = b"".join(data_of(e) for e in events_of(terminal) if e["type"] == "pty")
         self.assertEqual(b"17 91\r\n", said)
+
+    def test_the_last_word_of_a_terminal_is_not_lost(self):
+        """The kernel takes its time to bring what was written to a terminal: with many at once it has not, when a command ends."""
+        ws = self.workspace()
+        with ThreadPoolExecutor(12) as pool:
+            said = set(pool.map(lambda _: self.daemon.execute(ws, "sh -c 'echo first'; echo last", pty={})["stdout"], range(600)))
+        self.assertEqual({"first\r\nlast\r\n"}, said)
+        left = self.daemon.execute(ws, "(trap '' HUP; while :; do echo more; done) & echo $!", pty={})  # it writes on
+        self.assertEqual("exit", left["reason"])
+        self.daemon.execute(ws, "pkill -9 bash; true")
 
     def test_deadlines_and_background_children(self):
         ws = self.workspace()

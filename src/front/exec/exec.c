@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -20,6 +21,7 @@ enum {
     ROW_WITHIN_MS = 20,
     PIPE_NOW = 65536, /* what a pipe holds */
     PIPE_WIDE = 1 << 20,
+    TERMINAL_MOST = 1 << 17, /* more than the kernel keeps of a terminal's output */
     GATHER_MS = 1, /* of one that has much to say: many small pieces cost more than a large one */
 };
 
@@ -329,6 +331,15 @@ static void stall(struct job_pipe *pipe)
     pipe->job->front->count.stalls++;
 }
 
+/* Of one that has ended: whether there is more of what it wrote. What is written to a terminal is
+ * on its way for a while, and counted only when it has arrived; asking brings it. */
+static bool has_more(const struct job_pipe *pipe)
+{
+    struct pollfd ready = {.fd = pipe->fd, .events = POLLIN};
+
+    return pipe->left > 0 && (pipe->stream != SPOOL_TERMINAL || poll(&ready, 1, 0) != 0);
+}
+
 /* Takes what is there, once: the loop comes back while there is more. The job may be gone
  * afterwards. */
 static void take(struct job_pipe *pipe)
@@ -342,7 +353,9 @@ static void take(struct job_pipe *pipe)
     if (n == -EAGAIN || n == -EINTR) {
         pipe->empty = job->state == JOB_ENDED && n == -EAGAIN;
     } else if (n == -ENOBUFS) {
-        stall(pipe);
+        pipe->empty = job->state == JOB_ENDED && !has_more(pipe);
+        if (!pipe->empty)
+            stall(pipe);
     } else if (n == 0) {
         pipe_close(pipe);
     } else if (n < 0) {
@@ -355,7 +368,7 @@ static void take(struct job_pipe *pipe)
             pipe->gathers = fcntl(pipe->fd, F_SETPIPE_SZ, PIPE_WIDE) >= PIPE_WIDE;
         }
         pipe->left -= pipe->left < (uint64_t)n ? pipe->left : (uint64_t)n;
-        pipe->empty = job->state == JOB_ENDED && pipe->left == 0;
+        pipe->empty = job->state == JOB_ENDED && !has_more(pipe);
         job->taken += (uint64_t)n;
         job->front->count.output_bytes += (uint64_t)n;
         output_grew(job);
@@ -483,10 +496,12 @@ static void drain(struct job_pipe *pipe)
 
     if (pipe->fd < 0)
         return;
-    if (ioctl(pipe->fd, FIONREAD, &inside) < 0)
+    if (pipe->stream == SPOOL_TERMINAL)
+        inside = TERMINAL_MOST;
+    else if (ioctl(pipe->fd, FIONREAD, &inside) < 0)
         inside = 0;
     pipe->left = inside > 0 ? (uint64_t)inside : 0;
-    pipe->empty = pipe->left == 0;
+    pipe->empty = !has_more(pipe);
     while (pipe->fd >= 0 && !pipe->stalled && !pipe->empty)
         take(pipe);
 }
