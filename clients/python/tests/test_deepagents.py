@@ -266,8 +266,8 @@ class Direct(Agents):
 
     def test_output_is_in_its_order_and_of_much_the_middle_is_left_out(self):
         backend = CarrelBackend(self.thread, client=self.c)
-        line = "echo 1; sleep 0.2; echo 2 >&2; sleep 0.2; echo 3"
-        much = "echo first; yes 0123456789 | head -n 5000000; echo last >&2; exit 2"
+        line = "echo 1; sleep 1; echo 2 >&2; sleep 1; echo 3"
+        much = "echo first; yes 0123456789 | head -n 5000000; echo last; exit 2"
 
         async def main():
             done = await backend.aexecute(line), await backend.aexecute(much)
