@@ -14,6 +14,7 @@
 
 #include "base/fd.h"
 #include "base/weak.h"
+#include "sys/mount.h"
 
 enum {
     RENAME_RACE_TRIES = 32
@@ -44,6 +45,30 @@ int path_open_beneath(int dir, const char *path, int flags, int same_mount)
     if (same_mount)
         resolve |= RESOLVE_NO_XDEV;
     return openat2_retrying(dir, path, flags, resolve);
+}
+
+bool path_same_mount(int one, int two)
+{
+    uint64_t id = mount_id(one);
+    struct stat a;
+    struct stat b;
+
+    if (id != 0)
+        return id == mount_id(two);
+    return fstat(one, &a) == 0 && fstat(two, &b) == 0 && a.st_dev == b.st_dev;
+}
+
+int path_open_name(int dir, const char *name, int flags, bool same_mount)
+{
+    if (same_mount) {
+        int fd = path_open_beneath(dir, name, flags, 1);
+        if (fd != -ENOSYS)
+            return fd;
+    }
+    scoped_fd int fd = openat(dir, name, flags | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    return same_mount && !path_same_mount(dir, fd) ? -EXDEV : take_fd(&fd);
 }
 
 int path_open_canonical(const char *path, int flags)

@@ -9,6 +9,11 @@
 /* Below `dir`, following no symlink at all and leaving the tree by no means. With `same_mount`
  * also crossing no mount point. A race with a rename is retried a bounded number of times. */
 int path_open_beneath(int dir, const char *path, int flags, int same_mount);
+/* One name in `dir`, which is no link; also where openat2 is refused, as in a sandbox. -EXDEV with
+ * `same_mount`: something is mounted on it. */
+int path_open_name(int dir, const char *name, int flags, bool same_mount);
+/* Whether both are on one mount: what is on one can be renamed to the other. */
+bool path_same_mount(int one, int two);
 /* An absolute path of the host with no symlink in it (as path_of_fd gives it). */
 int path_open_canonical(const char *path, int flags);
 /* The canonical path of an open descriptor; 0 or -errno. */
