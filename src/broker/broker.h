@@ -570,8 +570,6 @@ int tree_sync(int dir);
 int tree_count(int from, bool partly, uint64_t *ret_files, uint64_t *ret_bytes);
 /* Removes a plan's directory. */
 void tree_drop_plan(struct broker *broker, uint64_t tag, const struct plain_message *m);
-/* Removes `name` below `dir` with all that is in it; for a process of its own. 0 or -errno. */
-int tree_remove(int dir, const char *name);
 
 /* --- state.c */
 /* Opens or makes DIR and what is in it, takes the lock, reads or makes the key. */

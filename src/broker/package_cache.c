@@ -24,6 +24,7 @@
 #include "broker/log.h"
 #include "broker/templates.h"
 #include "sys/path.h"
+#include "sys/tree_remove.h"
 
 #define UNFINISHED "new"
 

@@ -22,6 +22,7 @@
 #include "broker/log.h"
 #include "broker/plans.h"
 #include "sys/path.h"
+#include "sys/tree_remove.h"
 
 enum {
     MARK_ROOM = PROTOCOL_ID + PROTOCOL_EXEC_ID + 2,

@@ -26,6 +26,7 @@
 #include "broker/chores.h"
 #include "broker/log.h"
 #include "sys/path.h"
+#include "sys/tree_remove.h"
 
 enum {
     LOOK_MS = 5,       /* whether what is in the way has gone */

@@ -18,6 +18,7 @@
 #include "broker/log.h"
 #include "broker/plans.h"
 #include "sys/path.h"
+#include "sys/tree_remove.h"
 
 #define IMAGE_SUFFIX ".carrel-img"
 

@@ -23,6 +23,7 @@
 #include "protocol/files_join.h"
 #include "sys/calls.h"
 #include "sys/fds.h"
+#include "sys/path.h"
 #include "sys/process.h"
 #include "sys/uapi.h"
 
@@ -70,7 +71,7 @@ bool files_asleep_can(const struct files_message *m)
         return false;
     scoped_fd int root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
     scoped_fd int fd = reach(m->path);
-    if (root < 0 || fd < 0 || fstat(fd, &st) < 0 || !files_same_mount(root, fd))
+    if (root < 0 || fd < 0 || fstat(fd, &st) < 0 || !path_same_mount(root, fd))
         return false;
     return !S_ISLNK(st.st_mode) || (m->op == FILES_STAT && !(m->flags & FILES_FOLLOW));
 }

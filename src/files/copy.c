@@ -9,6 +9,7 @@
 
 #include "base/fd.h"
 #include "files/core/paths.h"
+#include "sys/path.h"
 
 enum {
     CHUNK = 32768,
@@ -18,7 +19,6 @@ enum {
 struct copy {
     struct files_call *call;
     int dir; /* where we are in the copy */
-    char temp[48];
     size_t depth;
     dev_t device; /* of the copy's top, which may lie within what is copied */
     ino_t inode;
@@ -149,76 +149,99 @@ static int copy_leaf(struct files_call *call, int dir, const char *name, const s
 
 /* --- trees --- */
 
-static int tree_leaf(void *context, int dir, const char *name, const struct stat *st)
+/* The directory is made, and is where we are. */
+static int enter_copy(struct copy *copy, const char *as)
 {
-    struct copy *copy = context;
-    struct place to = {.dir = copy->dir};
+    struct stat own;
 
-    if (copy->depth == 0)
-        return -ESTALE; /* the top was a directory when we began */
-    if (files_client_left(copy->call))
-        return -EPIPE;
-    memcpy(to.name, name, strnlen(name, sizeof(to.name) - 1));
-    return copy_leaf(copy->call, dir, name, st, &to);
-}
-
-static int tree_enter(void *context, int dir, const char *name, const struct stat *st)
-{
-    struct copy *copy = context;
-    const char *as = copy->depth == 0 ? copy->temp : name;
-
-    (void)dir;
-    if (copy->depth > 0 && st->st_dev == copy->device && st->st_ino == copy->inode)
-        return 1; /* the copy itself */
     if (files_mkdirat(copy->dir, as, 0700) < 0)
         return -errno;
-    int fd = openat(copy->dir, as, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    struct stat own;
-    if (fd < 0 || fstat(fd, &own) < 0) {
-        scope_close(&fd);
+    scoped_fd int fd = openat(copy->dir, as, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &own) < 0)
         return -errno;
-    }
     if (copy->depth++ == 0) {
         copy->device = own.st_dev;
         copy->inode = own.st_ino;
     }
     scope_close(&copy->dir);
-    copy->dir = fd;
+    copy->dir = take_fd(&fd);
     return 0;
 }
 
-static int tree_leave(void *context, int dir, const char *name, const struct stat *st)
+static int leave_copy(struct copy *copy, mode_t mode)
 {
-    struct copy *copy = context;
-    int above = openat(copy->dir, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    scoped_fd int above = openat(copy->dir, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
-    (void)dir;
-    (void)name;
     if (above < 0)
         above = openat(copy->dir, "..", O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (above < 0)
         return -errno;
-    /* The top one stays open until it is in its place: its ".." changes with that. */
-    int r = copy->depth > 1 && fchmod(copy->dir, st->st_mode & 0777) < 0 ? -errno : 0;
+    int r = fchmod(copy->dir, mode & 0777) < 0 ? -errno : 0;
     scope_close(&copy->dir);
-    copy->dir = above;
+    copy->dir = take_fd(&above);
     copy->depth--;
+    return r;
+}
+
+static int copy_entry(struct copy *copy, struct tree_walk *w, const struct tree_entry *e)
+{
+    struct place to = {.dir = copy->dir};
+
+    if (e->after)
+        return leave_copy(copy, e->st.st_mode);
+    if (e->is_dir && e->st.st_dev == copy->device && e->st.st_ino == copy->inode) {
+        tree_walk_skip(w); /* the copy itself */
+        return 0;
+    }
+    if (e->is_dir)
+        return enter_copy(copy, e->name);
+    if (files_client_left(copy->call))
+        return -EPIPE;
+    memcpy(to.name, e->name, strnlen(e->name, sizeof(to.name) - 1));
+    return copy_leaf(copy->call, e->dir, e->name, &e->st, &to);
+}
+
+static bool is_gone(int error)
+{
+    return error == -ENOENT || error == -ENOTDIR || error == -ELOOP;
+}
+
+/* What is in the top, of which the copy stays open: its mode and ".." change when it gets its
+ * place. */
+static int copy_entries(struct copy *copy, int top)
+{
+    struct tree_walk w;
+    struct tree_entry e;
+    int r = tree_walk_begin(&w, top, TREE_STAT | TREE_POST);
+
+    while (r == 0) {
+        int next = tree_walk_next(&w, &e);
+        if (next == 0)
+            break;
+        r = next > 0 ? copy_entry(copy, &w, &e) : is_gone(next) ? -ESTALE : next;
+    }
+    tree_walk_end(&w);
     return r;
 }
 
 static int copy_tree(struct files_call *call, const struct place *from, int at, const char *temp)
 {
-    static const struct climb_ops ops = {
-        .stats = true, .all = true, .leaf = tree_leaf, .enter = tree_enter, .leave = tree_leave};
     struct copy copy = {.call = call, .dir = openat(at, ".", O_PATH | O_DIRECTORY | O_CLOEXEC)};
-    int r;
+    scoped_fd int top =
+        path_open_name(from->dir, from->name, O_RDONLY | O_DIRECTORY | O_NONBLOCK, false);
+    struct stat begun;
+    struct stat st;
+    int r = copy.dir < 0 ? -errno : top < 0 ? top : fstat(top, &begun) < 0 ? -errno : 0;
 
-    if (copy.dir < 0)
-        return -errno;
-    memcpy(copy.temp, temp, sizeof(copy.temp));
-    r = files_climb(from->dir, from->name, &ops, &copy);
+    if (r == 0)
+        r = enter_copy(&copy, temp);
+    if (r == 0)
+        r = copy_entries(&copy, top);
+    if (r == 0 && fstatat(from->dir, from->name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+        (st.st_dev != begun.st_dev || st.st_ino != begun.st_ino))
+        r = -ESTALE; /* it was moved while we were in it */
     scope_close(&copy.dir);
-    return r;
+    return top < 0 && is_gone(r) ? -ESTALE : r;
 }
 
 /* --- putting in place --- */

@@ -47,7 +47,7 @@ struct inventory {
 };
 
 /* Of what is there now, if it is still a file. 0 or -errno. */
-static int hash_file(struct inventory *v, const struct walk_entry *entry, unsigned char *ret)
+static int hash_file(struct inventory *v, const struct tree_entry *entry, unsigned char *ret)
 {
     scoped_fd int fd =
         openat(entry->dir, entry->name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
@@ -116,7 +116,7 @@ static void keep(struct inventory *v, uint64_t size, const unsigned char *hash, 
     memcpy(one->hash, hash, HASH);
 }
 
-static void tell_hash(struct inventory *v, const struct walk_entry *entry, const char *path)
+static void tell_hash(struct inventory *v, const struct tree_entry *entry, const char *path)
 {
     unsigned char hash[HASH];
     char hex[HEX + 1];
@@ -145,7 +145,7 @@ static void count(struct inventory *v, const struct stat *st)
     }
 }
 
-static enum walk_answer see(void *context, const struct walk_entry *entry)
+static enum walk_answer see(void *context, const struct tree_entry *entry)
 {
     struct inventory *v = context;
     const char *path = search_path(&v->path, v->call->m->path, entry->path);

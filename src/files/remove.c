@@ -6,58 +6,15 @@
 
 #include "base/fd.h"
 #include "files/core/paths.h"
-
-static int remove_leaf(void *context, int dir, const char *name, const struct stat *st)
-{
-    (void)context;
-    (void)st;
-    if (unlinkat(dir, name, 0) == 0 || errno == ENOENT || errno == EISDIR)
-        return 0; /* a directory by now: found when the one above is not empty */
-    return -errno;
-}
-
-/* An rmdir that fails at every level makes the way up out of a deep tree slow in the kernel: it is
- * tried at the top, to fail before anything is lost, and on what may not be looked into. */
-static int remove_empty(void *context, int dir, const char *name, const struct stat *st)
-{
-    bool *begun = context;
-    bool closed = (st->st_mode & 0700) != 0700;
-
-    if (*begun && !closed)
-        return 0;
-    *begun = true;
-    if (unlinkat(dir, name, AT_REMOVEDIR) == 0 || errno == ENOENT)
-        return 1;
-    /* What is mounted on says EBUSY here, before anything in it is lost. */
-    if (errno != ENOTEMPTY && errno != EEXIST)
-        return -errno;
-    if (closed)
-        ignore(fchmodat(dir, name, (st->st_mode & 0777) | 0700, 0)); /* opening it says it better */
-    return 0;
-}
-
-/* 1: something new is in it. */
-static int remove_emptied(void *context, int dir, const char *name, const struct stat *st)
-{
-    (void)context;
-    (void)st;
-    if (unlinkat(dir, name, AT_REMOVEDIR) == 0 || errno == ENOENT)
-        return 0;
-    return errno == ENOTEMPTY || errno == EEXIST ? 1 : -errno;
-}
+#include "sys/tree_remove.h"
 
 int files_remove_tree(int dir, const char *name)
 {
-    static const struct climb_ops ops = {
-        .one_mount = true, .leaf = remove_leaf, .enter = remove_empty, .leave = remove_emptied};
-    bool begun = false;
     struct stat st;
 
     if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return -errno;
-    if (S_ISDIR(st.st_mode))
-        return files_climb(dir, name, &ops, &begun);
-    return unlinkat(dir, name, 0) < 0 ? -errno : 0;
+    return tree_remove(dir, name);
 }
 
 static int remove_one(int dir, const char *name)

@@ -80,7 +80,7 @@ static void repair(struct repair *r, int dir, const char *name, const char *path
 }
 
 /* A directory is called for before it is opened: it can be, after this. */
-static enum walk_answer on_entry(void *context, const struct walk_entry *entry)
+static enum walk_answer on_entry(void *context, const struct tree_entry *entry)
 {
     struct repair *r = context;
     char top[FILES_PATH];

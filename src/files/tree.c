@@ -8,6 +8,7 @@
 
 #include "base/fd.h"
 #include "files/core/paths.h"
+#include "sys/path.h"
 
 /* Where something is to be made or changed; never what Carrel provides. */
 static int open_place(const char *path, bool parents, struct place *ret)
@@ -100,38 +101,54 @@ static bool lets_in(mode_t mode)
     return (mode & 0500) == 0500;
 }
 
-static int chmod_leaf(void *context, int dir, const char *name, const struct stat *st)
+static int set_mode(int dir, const char *name, mode_t mode)
 {
-    const mode_t *mode = context;
+    return fchmodat(dir, name, mode, 0) < 0 ? -errno : 0;
+}
 
-    if (S_ISLNK(st->st_mode))
+static int enter_mode(int dir, const char *name, mode_t mode, const struct stat *st)
+{
+    return lets_in(mode) || !lets_in(st->st_mode) ? set_mode(dir, name, mode | 0500) : 0;
+}
+
+static int change_entry(const struct tree_entry *e, mode_t mode)
+{
+    if (e->after)
+        return lets_in(mode) ? 0 : set_mode(e->dir, e->name, mode);
+    if (e->is_dir)
+        return enter_mode(e->dir, e->name, mode, &e->st);
+    if (S_ISLNK(e->st.st_mode))
         return 0; /* has none of its own */
-    return fchmodat(dir, name, *mode, 0) < 0 && errno != ENOENT ? -errno : 0;
+    int r = set_mode(e->dir, e->name, mode);
+    return r == -ENOENT ? 0 : r;
 }
 
-static int chmod_enter(void *context, int dir, const char *name, const struct stat *st)
+static int change_tree(const struct place *place, mode_t mode, const struct stat *st)
 {
-    const mode_t *mode = context;
+    struct tree_walk w;
+    struct tree_entry e;
+    int r = enter_mode(place->dir, place->name, mode, st);
 
-    if (!lets_in(*mode) && lets_in(st->st_mode))
-        return 0;
-    return fchmodat(dir, name, *mode | 0500, 0) < 0 ? -errno : 0;
-}
-
-static int chmod_leave(void *context, int dir, const char *name, const struct stat *st)
-{
-    const mode_t *mode = context;
-
-    (void)st;
-    if (lets_in(*mode))
-        return 0;
-    return fchmodat(dir, name, *mode, 0) < 0 ? -errno : 0;
+    if (r < 0)
+        return r;
+    scoped_fd int top =
+        path_open_name(place->dir, place->name, O_RDONLY | O_DIRECTORY | O_NONBLOCK, false);
+    if (top < 0)
+        return top;
+    r = tree_walk_begin(&w, top, TREE_STAT | TREE_POST);
+    while (r == 0) {
+        int next = tree_walk_next(&w, &e);
+        if (next == 0)
+            break;
+        if (next != -ENOENT)
+            r = next < 0 ? next : change_entry(&e, mode);
+    }
+    tree_walk_end(&w);
+    return r == 0 && !lets_in(mode) ? set_mode(place->dir, place->name, mode) : r;
 }
 
 static int change_mode(struct place *place, mode_t mode, bool recursive)
 {
-    static const struct climb_ops ops = {
-        .stats = true, .leaf = chmod_leaf, .enter = chmod_enter, .leave = chmod_leave};
     struct stat st;
     int r = place_follow(place, &st);
 
@@ -140,8 +157,8 @@ static int change_mode(struct place *place, mode_t mode, bool recursive)
     if (place_check_reserved(place) < 0)
         return -EBUSY;
     if (recursive && S_ISDIR(st.st_mode))
-        return files_climb(place->dir, place->name, &ops, &mode);
-    return fchmodat(place->dir, place->name, mode, 0) < 0 ? -errno : 0;
+        return change_tree(place, mode, &st);
+    return set_mode(place->dir, place->name, mode);
 }
 
 void files_chmod(struct files_call *call)
@@ -231,7 +248,7 @@ static int move(struct files_call *call, const struct place *from, const struct 
         r = -errno;
     if (r == -EXDEV)
         r = move_across(call, from, to);
-    else if (r == -EINVAL && !replace && files_same_mount(from->dir, to->dir))
+    else if (r == -EINVAL && !replace && path_same_mount(from->dir, to->dir))
         r = move_first(from, to);
     else if (r == -EEXIST && replace)
         r = -ENOTEMPTY; /* as some file systems say it */

@@ -273,7 +273,7 @@ struct reading {
 };
 
 /* What Carrel provides at the root does not change: watches for it would be wasted. */
-static bool is_fixed(const struct watch *w, const struct walk_entry *entry, const char *path)
+static bool is_fixed(const struct watch *w, const struct tree_entry *entry, const char *path)
 {
     struct statvfs st;
 
@@ -296,7 +296,7 @@ static bool is_unnamed(const char *name, const char *path)
            lstat(path, &st) < 0;
 }
 
-static enum walk_answer see(void *context, const struct walk_entry *entry)
+static enum walk_answer see(void *context, const struct tree_entry *entry)
 {
     struct reading *r = context;
     struct watch *w = r->w;

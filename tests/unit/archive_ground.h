@@ -138,7 +138,7 @@ struct seen {
     const char *top;
 };
 
-static enum walk_answer see(void *context, const struct walk_entry *entry)
+static enum walk_answer see(void *context, const struct tree_entry *entry)
 {
     struct seen *s = context;
     char bytes[8192];

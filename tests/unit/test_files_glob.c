@@ -240,7 +240,7 @@ static int open_fds(void)
     return n;
 }
 
-static enum walk_answer gather(void *context, const struct walk_entry *entry)
+static enum walk_answer gather(void *context, const struct tree_entry *entry)
 {
     struct gathered *g = context;
 
@@ -345,7 +345,7 @@ static void *swap(void *nothing)
     return nothing;
 }
 
-static enum walk_answer see_no_secret(void *context, const struct walk_entry *entry)
+static enum walk_answer see_no_secret(void *context, const struct tree_entry *entry)
 {
     size_t *seen = context;
 

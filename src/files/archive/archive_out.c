@@ -167,7 +167,7 @@ static bool is_excluded(const struct packing *k, const char *name)
     return excluded && *excluded;
 }
 
-static enum walk_answer on_file(struct packing *k, const struct walk_entry *entry)
+static enum walk_answer on_file(struct packing *k, const struct tree_entry *entry)
 {
     scoped_fd int fd =
         openat(entry->dir, entry->name, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_NOCTTY | O_CLOEXEC);
@@ -180,7 +180,7 @@ static enum walk_answer on_file(struct packing *k, const struct walk_entry *entr
     return S_ISREG(item.st.st_mode) ? take(k, &item) : WALK_ON;
 }
 
-static enum walk_answer on_link(struct packing *k, const struct walk_entry *entry)
+static enum walk_answer on_link(struct packing *k, const struct tree_entry *entry)
 {
     struct pack_item item = {.name = entry->path, .st = entry->st, .fd = -1};
     char target[PATH_MAX];
@@ -195,7 +195,7 @@ static enum walk_answer on_link(struct packing *k, const struct walk_entry *entr
     return take(k, &item);
 }
 
-static enum walk_answer on_entry(void *context, const struct walk_entry *entry)
+static enum walk_answer on_entry(void *context, const struct tree_entry *entry)
 {
     struct packing *k = context;
     struct pack_item item = {.name = entry->path, .st = entry->st, .fd = -1};

@@ -15,6 +15,7 @@
 #include "base/buf.h"
 #include "policy/glob.h"
 #include "protocol/files.h"
+#include "sys/tree_walk.h"
 
 struct files_call {
     const struct files_message *m;
@@ -154,16 +155,7 @@ void files_new_abort(struct files_new *new);
 struct dirty *dirty_new(void);
 int dirty_sync(struct dirty *dirs); /* and frees it */
 
-/* walk.c: every entry below a directory, directories before what is in them, in the order of their
- * bytes, following nothing, iteratively with few descriptors, however deep. */
-struct walk_entry {
-    const char *path; /* relative to where the walk began */
-    int dir;          /* descriptor of the directory it is in, valid during the call */
-    const char *name;
-    struct stat st;
-    unsigned depth; /* 1: directly in it */
-};
-
+/* walk.c: every entry below a directory, as sys/tree_walk.h has them, with `st` and in order. */
 enum walk_answer {
     WALK_ON,
     WALK_PAST /* not into this directory */,
@@ -173,5 +165,5 @@ enum walk_answer {
 /* 0, 1 stopped, -errno for the beginning; what cannot be read further down is told by `failed`
  * (may be NULL) and passed over. */
 int files_walk(const char *path, unsigned depth,
-               enum walk_answer (*each)(void *, const struct walk_entry *),
+               enum walk_answer (*each)(void *, const struct tree_entry *),
                void (*failed)(void *, const char *path, int error), void *context);

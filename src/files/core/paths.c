@@ -12,6 +12,7 @@
 
 #include "base/fd.h"
 #include "base/names.h"
+#include "sys/path.h"
 
 enum {
     MOST_LINKS = 40 /* as the kernel's own */
@@ -241,27 +242,6 @@ int files_open(const char *path, bool links, struct stat *ret)
 
 /* --- mounts and unfinished things --- */
 
-/* The mount a descriptor is on; 0 where the kernel does not say. */
-static uint64_t mount_of(int fd)
-{
-    struct statx st;
-
-    if (statx(fd, "", AT_EMPTY_PATH, STATX_MNT_ID, &st) < 0 || !(st.stx_mask & STATX_MNT_ID))
-        return 0;
-    return st.stx_mnt_id;
-}
-
-bool files_same_mount(int one, int two)
-{
-    uint64_t mount = mount_of(one);
-    struct stat a;
-    struct stat b;
-
-    if (mount != 0)
-        return mount == mount_of(two);
-    return fstat(one, &a) == 0 && fstat(two, &b) == 0 && a.st_dev == b.st_dev;
-}
-
 void files_temp_name(char name[48])
 {
     uint64_t random[2] = {0, 0};
@@ -272,7 +252,7 @@ void files_temp_name(char name[48])
 
 int files_temp_dir(const struct files_call *call, int dir)
 {
-    return call->hidden >= 0 && files_same_mount(call->hidden, dir) ? call->hidden : dir;
+    return call->hidden >= 0 && path_same_mount(call->hidden, dir) ? call->hidden : dir;
 }
 
 int files_write_all(int fd, const void *bytes, size_t n)

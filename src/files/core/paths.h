@@ -32,8 +32,6 @@ bool files_is_root(int dir);
 bool files_is_reserved_name(const char *name);
 /* The first name of the rest of a path, which goes on behind it. 0 or -ENAMETOOLONG. */
 int files_next_name(const char **rest, char name[256]);
-/* What one can be renamed to from the other. */
-bool files_same_mount(int one, int two);
 /* A name nobody guesses, for what is not whole yet; they all begin like this. */
 #define FILES_TEMP        CARREL_UNFINISHED
 #define FILES_TEMP_LENGTH (sizeof(FILES_TEMP) - 1 + 32)
@@ -62,21 +60,6 @@ int64_t files_mtime_ms(const struct stat *st);
 bool files_is_sizeless(int fd, const struct stat *st);
 /* Whether an If-Match or If-None-Match (an etag, or "*") means this file. */
 bool files_etag_is(const char *etag, const struct stat *st);
-
-/* --- climb.c: a tree from its top, without recursion and with three descriptors, however deep */
-struct climb_ops {
-    bool one_mount; /* -EBUSY at what is mounted further down */
-    bool stats;     /* `st` is wanted for what is no directory */
-    bool all;       /* -ESTALE for a directory that goes after `enter` */
-    int (*leaf)(void *context, int dir, const char *name, const struct stat *st);
-    /* Before a directory is opened, and after what is in it; `dir` is the one it is in. */
-    int (*enter)(void *context, int dir, const char *name, const struct stat *st);
-    int (*leave)(void *context, int dir, const char *name, const struct stat *st);
-};
-
-/* `name` in `dir` is a directory. Each of the functions (all but leaf may be NULL) answers 0, or
- * -errno, which ends all; enter also 1: not into this. 0 or -errno. */
-int files_climb(int dir, const char *name, const struct climb_ops *ops, void *context);
 
 /* sweep.c: unfinished things in the hidden directory, as names with a NUL behind each, and their
  * removal. */

@@ -25,7 +25,7 @@ bool search_is_passed(const char *name)
     return false;
 }
 
-bool search_passes(const char *root, const struct walk_entry *entry)
+bool search_passes(const char *root, const struct tree_entry *entry)
 {
     return entry->depth == 1 && !root[1] && search_is_passed(entry->name);
 }
@@ -65,7 +65,7 @@ struct search {
 };
 
 /* False: that is enough. */
-static bool take(struct search *s, const struct walk_entry *entry)
+static bool take(struct search *s, const struct tree_entry *entry)
 {
     const struct files_message *m = s->call->m;
 
@@ -82,7 +82,7 @@ static bool take(struct search *s, const struct walk_entry *entry)
     return path && emit_alive(&s->e);
 }
 
-static enum walk_answer see(void *context, const struct walk_entry *entry)
+static enum walk_answer see(void *context, const struct tree_entry *entry)
 {
     struct search *s = context;
     const struct files_message *m = s->call->m;

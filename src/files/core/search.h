@@ -12,7 +12,7 @@
 extern const char *const search_passed[];
 bool search_is_passed(const char *name);
 /* Whether a walk from `root` has no business in a directory directly in it: one of these. */
-bool search_passes(const char *root, const struct walk_entry *entry);
+bool search_passes(const char *root, const struct tree_entry *entry);
 /* The absolute path of what a walk from `root` met. NULL: no memory. */
 const char *search_path(struct buf *b, const char *root, const char *path);
 /* Answers for a pattern that glob_make did not take. */

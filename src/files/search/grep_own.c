@@ -329,7 +329,7 @@ static void search_file(struct own *o, int fd, const char *path)
     grep_end_file(o->g);
 }
 
-static enum walk_answer see(void *context, const struct walk_entry *entry)
+static enum walk_answer see(void *context, const struct tree_entry *entry)
 {
     struct own *o = context;
     bool is_dir = S_ISDIR(entry->st.st_mode);
