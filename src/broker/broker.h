@@ -561,7 +561,7 @@ void tree_copy_plan(struct broker *broker, uint64_t tag, const struct plain_mess
  * own. 0 or -errno. */
 int tree_copy(int dir, const char *name, const char *copy);
 /* Likewise, from one open directory to another: what a new workspace has of its template; the files
- * of a package cache themselves, over what is there. The offsets of both must be at their start. */
+ * of a package cache themselves, over what is there. */
 int tree_fill_from(int from, int to);
 int tree_link_from(int from, int to);
 /* All that is in it is on disk. */

@@ -10,7 +10,6 @@
  *             writes any more
  *   a count   of what is there
  */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fs.h>
@@ -19,7 +18,6 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -27,10 +25,10 @@
 #include "base/names.h"
 #include "broker/broker.h"
 #include "sys/path.h"
+#include "sys/tree_walk.h"
 
 enum {
     DEEPEST = 128,
-    PIECE = 8192,
     SELF = 32,   /* "/proc/self/fd/N" */
     FEW = 64,    /* files that are sent to the disk one by one */
     MANY = 512,  /* ... in a tree that is there; of more, everybody's */
@@ -39,29 +37,23 @@ enum {
 
 struct copying;
 
-/* What is done with what. Each returns 0 or -errno. */
+/* What is done with what, from c->from to c->to. Each returns 0 or -errno. */
 struct how {
     /* Anything but a directory. */
     int (*entry)(struct copying *c, const char *name, const struct stat *st);
     int (*enter)(struct copying *c, const char *name); /* before it goes down; NULL: nothing */
-    /* What is done with a directory of the level above when all in it is done; NULL: nothing. */
+    /* What is done with a directory when all in it is done; NULL: nothing. */
     int (*leave)(struct copying *c, const char *name, const struct stat *st);
     bool partly; /* not what is shared, nor Carrel's own */
 };
 
-/* A directory on the way down. */
-struct level {
-    int from;
-    int to; /* -1: nothing is made */
-    struct stat st;
-    char name[256]; /* in the level above */
-};
-
 struct copying {
-    struct level levels[DEEPEST];
-    int depth; /* of the last one; 0 is what holds the top */
     const struct how *how;
-    uid_t uid; /* of a filling */
+    int from;        /* the directory that it is in, */
+    int to;          /* ... and its copy; -1: nothing is made */
+    int at[DEEPEST]; /* the copies of those on the way down; the first is the caller's */
+    size_t depth;    /* the last of them */
+    uid_t uid;       /* of a filling */
     gid_t gid;
     uint64_t files;
     uint64_t bytes;
@@ -191,8 +183,8 @@ static int finish(int from, int to, const char *name, const struct stat *st)
 /* What a plan cannot hold (devices, sockets) is not in its view either. */
 static int copy_of_layer(struct copying *c, const char *name, const struct stat *st)
 {
-    int from = c->levels[c->depth].from;
-    int to = c->levels[c->depth].to;
+    int from = c->from;
+    int to = c->to;
     int r = 0;
 
     if (S_ISREG(st->st_mode))
@@ -208,12 +200,12 @@ static int copy_of_layer(struct copying *c, const char *name, const struct stat 
 
 static int make_dir(struct copying *c, const char *name)
 {
-    return mkdirat(c->levels[c->depth].to, name, 0700) < 0 ? -errno : 0;
+    return mkdirat(c->to, name, 0700) < 0 ? -errno : 0;
 }
 
 static int leave_layer(struct copying *c, const char *name, const struct stat *st)
 {
-    return finish(c->levels[c->depth].from, c->levels[c->depth].to, name, st);
+    return finish(c->from, c->to, name, st);
 }
 
 /* --- a filling --- */
@@ -242,8 +234,8 @@ static int sync_file(struct copying *c, int to, const char *name)
 /* What a new tree already has of its own, its .bashrc, gives way. */
 static int fill_entry(struct copying *c, const char *name, const struct stat *st)
 {
-    int from = c->levels[c->depth].from;
-    int to = c->levels[c->depth].to;
+    int from = c->from;
+    int to = c->to;
     bool is_link = S_ISLNK(st->st_mode);
 
     if (!is_link && !S_ISREG(st->st_mode))
@@ -258,7 +250,7 @@ static int fill_entry(struct copying *c, const char *name, const struct stat *st
 
 static int leave_filling(struct copying *c, const char *name, const struct stat *st)
 {
-    int to = c->levels[c->depth].to;
+    int to = c->to;
     scoped_fd int fd = path_open_beneath(to, name, O_RDONLY | O_DIRECTORY, 1);
 
     int r = fd < 0 ? fd : own(c, to, name, st->st_mode, false);
@@ -278,8 +270,8 @@ static int make_way(int to, const char *name)
 /* Marks of what was deleted are of no use to anybody else, and devices, sockets, pipes neither. */
 static int link_entry(struct copying *c, const char *name, const struct stat *st)
 {
-    int from = c->levels[c->depth].from;
-    int to = c->levels[c->depth].to;
+    int from = c->from;
+    int to = c->to;
 
     if (!S_ISREG(st->st_mode) && !S_ISLNK(st->st_mode))
         return 0;
@@ -298,7 +290,7 @@ static int link_entry(struct copying *c, const char *name, const struct stat *st
 
 static int merge_dir(struct copying *c, const char *name)
 {
-    int to = c->levels[c->depth].to;
+    int to = c->to;
     struct stat st;
 
     if (mkdirat(to, name, 0700) == 0)
@@ -312,7 +304,7 @@ static int merge_dir(struct copying *c, const char *name)
 
 static int leave_links(struct copying *c, const char *name, const struct stat *st)
 {
-    scoped_fd int fd = open_itself(c->levels[c->depth].to, name);
+    scoped_fd int fd = open_itself(c->to, name);
 
     int r = fd < 0 ? fd : set_owner(fd, st->st_uid, st->st_gid);
     return r < 0 ? r : set_mode(fd, st->st_mode | 0700);
@@ -339,7 +331,7 @@ static int sync_name(struct copying *c, const char *name, const struct stat *st)
 {
     if (!S_ISREG(st->st_mode) && !S_ISDIR(st->st_mode))
         return 0;
-    scoped_fd int fd = path_open_beneath(c->levels[c->depth].from, name, O_RDONLY | O_NONBLOCK, 1);
+    scoped_fd int fd = path_open_beneath(c->from, name, O_RDONLY | O_NONBLOCK, 1);
     return fd < 0 ? fd : fsync(fd) < 0 ? -errno : 0;
 }
 
@@ -361,96 +353,56 @@ static bool is_left_out(const struct copying *c, const char *name)
     static const char *const names[] = {".venv",          "node_modules",      CARREL_SYSTEM_NAMES,
                                         CARREL_OWN_NAMES, CARREL_STAGED_NAMES, NULL};
 
-    return c->how->partly && c->depth == 0 && is_among(name, names);
+    return c->how->partly && is_among(name, names);
 }
 
-static int descend(struct copying *c, const char *name, const struct stat *st)
+static int descend(struct copying *c, const char *name)
 {
-    const struct level *above = &c->levels[c->depth];
-    struct level *level = &c->levels[c->depth + 1];
-
     if (c->depth + 1 == DEEPEST)
         return -ENAMETOOLONG;
     int r = c->how->enter ? c->how->enter(c, name) : 0;
-    if (r < 0)
-        return r;
-    scoped_fd int from = path_open_beneath(above->from, name, O_RDONLY | O_DIRECTORY, 1);
-    scoped_fd int to = from < 0 || above->to < 0
-                           ? -1
-                           : path_open_beneath(above->to, name, O_RDONLY | O_DIRECTORY, 1);
-    if (from < 0 || (above->to >= 0 && to < 0))
-        return from < 0 ? from : to;
-    *level = (struct level){.from = take_fd(&from), .to = take_fd(&to), .st = *st};
-    snprintf(level->name, sizeof(level->name), "%s", name);
-    c->depth++;
+    int to = r < 0 || c->to < 0 ? -1 : path_open_beneath(c->to, name, O_RDONLY | O_DIRECTORY, 1);
+
+    if (r < 0 || (to < 0 && c->to >= 0))
+        return r < 0 ? r : to;
+    c->at[++c->depth] = to;
     return 0;
 }
 
-static int ascend(struct copying *c)
+static int ascend(struct copying *c, const char *name, const struct stat *st)
 {
-    struct level *level = &c->levels[c->depth--];
-
-    scope_close(&level->from);
-    scope_close(&level->to);
-    return c->how->leave ? c->how->leave(c, level->name, &level->st) : 0;
+    scope_close(&c->at[c->depth--]);
+    c->to = c->at[c->depth];
+    return c->how->leave ? c->how->leave(c, name, st) : 0;
 }
 
-/* 1: it is a directory, and the next to be looked at. */
-static int copy_entry(struct copying *c, const char *name)
+static int copy_entry(struct copying *c, struct tree_walk *w, const struct tree_entry *e)
 {
-    struct stat st;
-
-    if (is_left_out(c, name))
+    c->from = e->dir;
+    c->to = c->at[c->depth];
+    if (e->after)
+        return ascend(c, e->name, &e->st);
+    if (e->depth == 1 && is_left_out(c, e->name)) {
+        tree_walk_skip(w);
         return 0;
-    if (fstatat(c->levels[c->depth].from, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-        return -errno;
-    if (!S_ISDIR(st.st_mode))
-        return c->how->entry(c, name, &st);
-    int r = descend(c, name, &st);
-    return r < 0 ? r : 1;
+    }
+    return e->is_dir ? descend(c, e->name) : c->how->entry(c, e->name, &e->st);
 }
 
-/* One piece of the last level's names. 1: there may be more, here or below; 0: this level is done.
- */
-static int copy_piece(struct copying *c)
+/* All below `from`; 0 or -errno. */
+static int walk(struct copying *c, int from)
 {
-    _Alignas(struct dirent64) char piece[PIECE];
-    int from = c->levels[c->depth].from;
-    long n = syscall(SYS_getdents64, from, piece, sizeof(piece));
+    static struct tree_walk w; /* of this process */
+    struct tree_entry e;
+    size_t top = c->depth;
+    int next = 1;
+    int r = tree_walk_begin(&w, from, TREE_ONE_MOUNT | TREE_STAT | TREE_POST);
 
-    for (long at = 0; at < n;) {
-        const struct dirent64 *entry = (const void *)(piece + at);
-        at += entry->d_reclen;
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
-            continue;
-        int r = copy_entry(c, entry->d_name);
-        if (r == 1 && lseek(from, entry->d_off, SEEK_SET) < 0) /* from there on, afterwards */
-            r = -errno;
-        if (r != 0)
-            return r;
-    }
-    return n < 0 ? -errno : n > 0;
-}
-
-/* All below the level that it is at; 0 or -errno. */
-static int walk(struct copying *c)
-{
-    int top = c->depth;
-    int r = 1;
-
-    while (r > 0) {
-        r = copy_piece(c);
-        if (r == 0 && c->depth == top)
-            return 0;
-        if (r == 0) {
-            r = ascend(c);
-            r = r < 0 ? r : 1;
-        }
-    }
-    for (; c->depth > top; c->depth--) {
-        scope_close(&c->levels[c->depth].from);
-        scope_close(&c->levels[c->depth].to);
-    }
+    while (r == 0 && (next = tree_walk_next(&w, &e)) != 0)
+        r = next < 0 ? next : copy_entry(c, &w, &e);
+    tree_walk_end(&w);
+    while (c->depth > top)
+        scope_close(&c->at[c->depth--]);
     return r;
 }
 
@@ -461,9 +413,25 @@ static struct copying *begin(const struct how *how, int from, int to)
     c.depth = 0;
     c.how = how;
     c.files = c.bytes = 0;
-    c.levels[0].from = from;
-    c.levels[0].to = to;
+    c.from = from;
+    c.to = c.at[0] = to;
     return &c;
+}
+
+/* The upper directory of a layer, with what is in it. */
+static int copy_upper(struct copying *c, int from, int to)
+{
+    struct stat st;
+    scoped_fd int upper = path_open_beneath(from, "upper", O_RDONLY | O_DIRECTORY, 1);
+
+    if (upper < 0 || fstat(upper, &st) < 0)
+        return upper < 0 ? upper : -errno;
+    int r = descend(c, "upper");
+    if (r == 0)
+        r = walk(c, upper);
+    c->from = from;
+    c->to = to;
+    return r == 0 ? ascend(c, "upper", &st) : r;
 }
 
 int tree_copy(int dir, const char *name, const char *copy)
@@ -475,14 +443,12 @@ int tree_copy(int dir, const char *name, const char *copy)
     if (from < 0 || to < 0)
         return -ENOENT;
     struct copying *c = begin(&how, from, to);
-    int r = copy_entry(c, "upper");
-    if (r > 0)
-        r = walk(c);
-    if (r == 0 && c->depth > 0)
-        r = ascend(c);
-    if (r == 0) /* the layer of a written plan is made of this */
-        r = copy_entry(c, "manifest");
-    return r;
+    struct stat st;
+    int r = copy_upper(c, from, to);
+    /* The layer of a written plan is made of this. */
+    if (r == 0 && fstatat(from, "manifest", &st, AT_SYMLINK_NOFOLLOW) < 0)
+        r = -errno;
+    return r == 0 ? copy_of_layer(c, "manifest", &st) : r;
 }
 
 int tree_fill_from(int from, int to)
@@ -496,7 +462,7 @@ int tree_fill_from(int from, int to)
         return -errno;
     c->uid = st.st_uid;
     c->gid = st.st_gid;
-    int r = walk(c);
+    int r = walk(c, from);
     if (r == 0 && (c->files > FEW ? syncfs(to) : fsync(to)) < 0)
         r = -errno;
     return r;
@@ -506,7 +472,7 @@ int tree_link_from(int from, int to)
 {
     static const struct how how = {.entry = link_entry, .enter = merge_dir, .leave = leave_links};
 
-    return walk(begin(&how, from, to));
+    return walk(begin(&how, from, to), from);
 }
 
 int tree_sync(int dir)
@@ -518,10 +484,8 @@ int tree_sync(int dir)
 
     if (r == 0 && files > MANY)
         return syncfs(dir) < 0 ? -errno : 0;
-    if (r == 0 && lseek(dir, 0, SEEK_SET) < 0)
-        r = -errno;
     if (r == 0)
-        r = walk(begin(&how, dir, -1));
+        r = walk(begin(&how, dir, -1), dir);
     if (r == 0)
         return fsync(dir) < 0 ? -errno : 0;
     return syncfs(dir) < 0 ? -errno : 0; /* not all of it can be opened */
@@ -532,7 +496,7 @@ int tree_count(int from, bool partly, uint64_t *ret_files, uint64_t *ret_bytes)
     static const struct how all = {.entry = count_entry, .leave = count_dir};
     static const struct how some = {.entry = count_entry, .leave = count_dir, .partly = true};
     struct copying *c = begin(partly ? &some : &all, from, -1);
-    int r = walk(c);
+    int r = walk(c, from);
 
     *ret_files = c->files;
     *ret_bytes = c->bytes;

@@ -1,180 +1,103 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "plan/core/tree_digest.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <openssl/evp.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/fd.h"
 #include "sys/path.h"
-
-enum {
-    MOST_WAITING = 1 << 20, /* entries listed and not visited yet */
-};
+#include "sys/tree_walk.h"
 
 /* --- the walk --- */
 
-struct item {
-    char *name;
-    struct stat st;
-};
-
-/* One directory: its entries, and how many of them are done. */
-struct level {
-    struct item *items;
-    size_t count;
-    size_t done;
-    size_t path; /* the length of the directory's path */
-};
-
-struct walking {
-    const struct plan_walk *walk;
-    struct level *levels;
-    size_t depth;
-    size_t room;
-    size_t waiting;
-    char path[PLAN_MAX_PATH + 2];
-};
-
-static void level_clear(struct level *level)
+static int fail(int error, bool is_dir, const char *path, struct err *err)
 {
-    for (size_t i = 0; i < level->count; i++)
-        free(level->items[i].name);
-    free(level->items);
-    *level = (struct level){0};
+    enum err_code code = error == -EACCES   ? ERR_DENIED
+                         : error == -ENOENT ? ERR_NOT_FOUND
+                         : error == -ENOMEM ? ERR_LIMIT
+                                            : ERR_IO;
+
+    if (is_dir)
+        return err_set(err, code, -error, "open the directory '%s'", *path ? path : ".");
+    return err_set(err, ERR_IO, -error, "look at '%s'", path);
 }
 
-static int compare_items(const void *a, const void *b)
+static int let_in(const struct plan_walk *walk, const char *path)
 {
-    return strcmp(((const struct item *)a)->name, ((const struct item *)b)->name);
+    return walk->let_in ? walk->let_in(walk->context, *path ? path : ".") : 0;
 }
 
-static int add_item(struct walking *w, struct level *level, int dir, const char *name,
+static int open_top(const struct plan_walk *walk)
+{
+    int r = let_in(walk, walk->top);
+
+    return r < 0 ? r
+                 : path_open_beneath(walk->root, *walk->top ? walk->top : ".",
+                                     O_RDONLY | O_DIRECTORY | O_NONBLOCK, 1);
+}
+
+/* `path` has room for all that a plan may name, and begins with the top. */
+static int set_path(const struct plan_walk *walk, char *path, const struct tree_entry *e,
                     struct err *err)
 {
-    struct stat st;
+    size_t at = strlen(walk->top);
+    size_t n = strlen(e->path);
 
-    /* Somebody may have taken it away since it was listed. */
-    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-        return errno == ENOENT ? 0 : err_set(err, ERR_IO, errno, "look at '%s'", name);
-    if (++w->waiting > MOST_WAITING)
-        return err_set(err, ERR_LIMIT, 0, "more than %d files in the directories around '%s'",
-                       MOST_WAITING, w->path);
-    if (level->count % 64 == 0) {
-        struct item *items = reallocarray(level->items, level->count + 64, sizeof(level->items[0]));
-        if (!items)
-            return err_set(err, ERR_LIMIT, ENOMEM, "list '%s'", w->path);
-        level->items = items;
-    }
-    char *copy = strdup(name);
-    if (!copy)
-        return err_set(err, ERR_LIMIT, ENOMEM, "list '%s'", w->path);
-    level->items[level->count++] = (struct item){.name = copy, .st = st};
+    at += at > 0 && n > 0;
+    if (at + n > PLAN_MAX_PATH)
+        return err_set(err, ERR_LIMIT, 0, "a path below '%.60s…' is longer than %d bytes", path,
+                       PLAN_MAX_PATH);
+    if (at > 0 && n > 0)
+        path[at - 1] = '/';
+    memcpy(path + at, e->path, n + 1);
     return 0;
 }
 
-static int list(struct walking *w, struct level *level, int fd, struct err *err)
+static int visit(const struct plan_walk *walk, struct tree_walk *w, const struct tree_entry *e,
+                 const char *path, struct err *err)
 {
-    DIR *stream = fdopendir(fd);
-    int r = 0;
+    struct plan_entry entry = {.path = path, .st = &e->st};
 
-    if (!stream) {
-        r = err_set(err, ERR_IO, errno, "list '%s'", w->path);
-        (void)close(fd);
-        return r;
-    }
-    for (;;) {
-        errno = 0;
-        const struct dirent *entry = readdir(stream); /* NOLINT(concurrency-mt-unsafe) */
-        if (!entry) {
-            r = errno ? err_set(err, ERR_IO, errno, "list '%s'", w->path) : 0;
-            break;
-        }
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
-            continue;
-        r = add_item(w, level, dirfd(stream), entry->d_name, err);
-        if (r < 0)
-            break;
-    }
-    (void)closedir(stream);
-    if (level->count > 0)
-        qsort(level->items, level->count, sizeof(level->items[0]), compare_items);
-    return r;
-}
-
-/* Opens the directory at w->path and begins with its entries. */
-static int enter(struct walking *w, struct err *err)
-{
-    const struct plan_walk *walk = w->walk;
-    const char *path = *w->path ? w->path : ".";
-    int flags = O_RDONLY | O_DIRECTORY | O_NONBLOCK;
-    int fd = walk->open ? walk->open(walk->context, path)
-                        : path_open_beneath(walk->root, path, flags, 1);
-
-    if (fd < 0)
-        return err_set(err,
-                       fd == -EACCES   ? ERR_DENIED
-                       : fd == -ENOENT ? ERR_NOT_FOUND
-                                       : ERR_IO,
-                       -fd, "open the directory '%s'", path);
-    if (w->depth == w->room) {
-        size_t room = w->room ? 2 * w->room : 16;
-        struct level *levels = reallocarray(w->levels, room, sizeof(levels[0]));
-        if (!levels) {
-            (void)close(fd);
-            return err_set(err, ERR_LIMIT, ENOMEM, "open the directory '%s'", path);
-        }
-        w->levels = levels;
-        w->room = room;
-    }
-    struct level *level = &w->levels[w->depth++];
-    *level = (struct level){.path = strlen(w->path)};
-    return list(w, level, fd, err);
-}
-
-static int visit_next(struct walking *w, struct err *err)
-{
-    struct level *level = &w->levels[w->depth - 1];
-
-    if (level->done == level->count) {
-        w->waiting -= level->count;
-        level_clear(level);
-        w->depth--;
+    if (walk->visit(walk->context, &entry, err) < 0)
+        return -1;
+    if (!e->is_dir)
+        return 0;
+    if (entry.skip_below) {
+        tree_walk_skip(w);
         return 0;
     }
-    const struct item *item = &level->items[level->done++];
-    size_t name = strlen(item->name);
-    size_t slash = level->path > 0;
-    if (level->path + slash + name > PLAN_MAX_PATH)
-        return err_set(err, ERR_LIMIT, 0, "a path below '%.60s…' is longer than %d bytes", w->path,
-                       PLAN_MAX_PATH);
-    if (slash)
-        w->path[level->path] = '/';
-    memcpy(w->path + level->path + slash, item->name, name + 1);
-    struct plan_entry entry = {.path = w->path, .st = &item->st};
-    if (w->walk->visit(w->walk->context, &entry, err) < 0)
-        return -1;
-    return S_ISDIR(item->st.st_mode) && !entry.skip_below ? enter(w, err) : 0;
+    int r = let_in(walk, path);
+    return r < 0 ? fail(r, true, path, err) : 0;
 }
 
 int plan_walk(const struct plan_walk *walk, struct err *err)
 {
-    struct walking w = {.walk = walk};
+    char path[PLAN_MAX_PATH + 2];
+    struct tree_walk w;
+    struct tree_entry e;
     size_t n = strlen(walk->top);
+    int next = 1;
 
     if (n > PLAN_MAX_PATH)
         return err_set(err, ERR_LIMIT, 0, "a path is longer than %d bytes", PLAN_MAX_PATH);
-    memcpy(w.path, walk->top, n + 1);
-    int r = enter(&w, err);
-    while (r == 0 && w.depth > 0)
-        r = visit_next(&w, err);
-    while (w.depth > 0)
-        level_clear(&w.levels[--w.depth]);
-    free(w.levels);
+    memcpy(path, walk->top, n + 1);
+    scoped_fd int top = open_top(walk);
+    if (top < 0)
+        return fail(top, true, path, err);
+    int r = tree_walk_begin(&w, top, TREE_ONE_MOUNT | TREE_STAT | TREE_SORTED | TREE_POST);
+    if (r < 0)
+        r = fail(r, true, path, err);
+    while (r == 0 && (next = tree_walk_next(&w, &e)) != 0) {
+        if (e.after && next > 0)
+            continue;
+        r = set_path(walk, path, &e, err);
+        if (r == 0)
+            r = next < 0 ? fail(next, e.is_dir, path, err) : visit(walk, &w, &e, path, err);
+    }
+    tree_walk_end(&w);
     return r;
 }
 

@@ -26,12 +26,12 @@ struct plan_walk {
     const char *top; /* the directory whose entries are visited; "" is the root itself */
     plan_visit *visit;
     void *context;
-    /* Opens a directory for reading in the place of path_open_beneath; NULL: that. */
-    int (*open)(void *context, const char *path);
+    /* Before a directory is opened: 0 or -errno. May be NULL. */
+    int (*let_in)(void *context, const char *path);
 };
 
-/* In canonical order, a directory before what is in it; iteratively, with one descriptor open at a
- * time. ERR_LIMIT past a million entries that wait, or past the length of a path. */
+/* In canonical order, a directory before what is in it, crossing no mount (sys/tree_walk.h).
+ * ERR_LIMIT past the length of a path, and without memory for the names of a directory. */
 int plan_walk(const struct plan_walk *walk, struct err *err);
 
 struct plan_census {

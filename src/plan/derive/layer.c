@@ -408,20 +408,15 @@ static int unlock(struct reading *r, const char *path)
 }
 
 /* With the right to search as well, or nothing below it could be come to. */
-static int open_directory(void *context, const char *path)
+static int let_in(void *context, const char *path)
 {
     struct reading *r = context;
-    int flags = O_RDONLY | O_DIRECTORY | O_NONBLOCK;
-    int fd = path_open_beneath(r->layer->upper, path, flags, 1);
+    scoped_fd int fd =
+        path_open_beneath(r->layer->upper, path, O_RDONLY | O_DIRECTORY | O_NONBLOCK, 1);
 
-    if (fd >= 0 && faccessat(fd, ".", X_OK, AT_EACCESS) < 0) {
-        (void)close(fd);
-        fd = -EACCES;
-    }
-    if (fd != -EACCES)
-        return fd;
-    int unlocked = unlock(r, path);
-    return unlocked < 0 ? unlocked : path_open_beneath(r->layer->upper, path, flags, 1);
+    if (fd == -EACCES || (fd >= 0 && faccessat(fd, ".", X_OK, AT_EACCESS) < 0))
+        return unlock(r, path);
+    return fd < 0 ? fd : 0;
 }
 
 static void lock_again(struct layer *layer)
@@ -441,7 +436,7 @@ static void lock_again(struct layer *layer)
 static int read_all(struct reading *r, struct err *err)
 {
     struct plan_walk walk = {
-        .root = r->layer->upper, .top = "", .visit = visit, .context = r, .open = open_directory};
+        .root = r->layer->upper, .top = "", .visit = visit, .context = r, .let_in = let_in};
     struct marks marks;
 
     int result = read_marks(r, ".", &marks);
