@@ -16,6 +16,7 @@
 #include "base/fd.h"
 #include "broker/broker.h"
 #include "broker/log.h"
+#include "sys/fds.h"
 #include "sys/message.h"
 
 enum {
@@ -39,31 +40,6 @@ static void free_outgoing(struct outgoing *out)
     for (size_t i = 0; i < out->fd_count; i++)
         scope_close(&out->fds[i]);
     free(out);
-}
-
-/* How much was taken, or -errno. The descriptors go with the first byte. */
-static ssize_t push(int socket, struct iovec *parts, size_t count, const int *fds, size_t fd_count)
-{
-    union {
-        struct cmsghdr align;
-        char bytes[CMSG_SPACE(sizeof(int) * MOST_FDS)];
-    } control = {0};
-    struct msghdr msg = {.msg_iov = parts, .msg_iovlen = count};
-    ssize_t sent;
-
-    if (fd_count) {
-        msg.msg_control = &control;
-        msg.msg_controllen = CMSG_SPACE(sizeof(int) * fd_count);
-        struct cmsghdr *c = &control.align; /* the first, and only one */
-        c->cmsg_level = SOL_SOCKET;
-        c->cmsg_type = SCM_RIGHTS;
-        c->cmsg_len = CMSG_LEN(sizeof(int) * fd_count);
-        memcpy(CMSG_DATA(c), fds, sizeof(int) * fd_count);
-    }
-    do {
-        sent = sendmsg(socket, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
-    } while (sent < 0 && errno == EINTR);
-    return sent < 0 ? -errno : sent;
 }
 
 static void want(struct broker *b)
@@ -110,7 +86,8 @@ static void flush(struct broker *b)
     while (b->first_out) {
         struct outgoing *out = b->first_out;
         struct iovec part = {out->bytes + out->sent, out->n - out->sent};
-        ssize_t sent = push(b->socket, &part, 1, out->fds, out->sent ? 0 : out->fd_count);
+        ssize_t sent =
+            fds_send(b->socket, &part, 1, out->fds, out->sent ? 0 : out->fd_count, MSG_DONTWAIT);
         if (sent == -EAGAIN || sent == -ETOOMANYREFS)
             break;
         if (sent < 0) {
@@ -174,7 +151,7 @@ void link_send(struct broker *b, uint32_t kind, struct buf *message, const int *
     }
     if (!b->first_out) {
         struct iovec parts[2] = {{&head, sizeof(head)}, {message->p, message->n}};
-        ssize_t n = push(b->socket, parts, 2, fds, fd_count);
+        ssize_t n = fds_send(b->socket, parts, 2, fds, fd_count, MSG_DONTWAIT);
         if (n < 0 && n != -EAGAIN && n != -ETOOMANYREFS) {
             give_up(b);
             return;

@@ -17,6 +17,7 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -25,6 +26,7 @@
 #include "broker/broker.h"
 #include "broker/log.h"
 #include "protocol/files_join.h"
+#include "sys/fds.h"
 #include "sys/message.h"
 #include "sys/process.h"
 
@@ -302,19 +304,10 @@ static int send_join(struct files *f, const struct session_join *join, bool swee
 {
     static struct files_join message;
 
-    union {
-        struct cmsghdr align;
-        char room[CMSG_SPACE(5 * sizeof(int))];
-    } control = {0};
-
     int r = share_activity(f);
     int fds[5] = {join->pidfd, f->memory, f->wake};
     size_t count = 3;
-    struct iovec part = {&message, sizeof(message)};
-    struct msghdr msg = {.msg_iov = &part,
-                         .msg_iovlen = 1,
-                         .msg_control = &control,
-                         .msg_controllen = sizeof(control)};
+    const struct iovec part = {&message, sizeof(message)};
 
     if (r < 0)
         return r;
@@ -332,14 +325,9 @@ static int send_join(struct files *f, const struct session_join *join, bool swee
     if (join->hidden >= 0)
         fds[count++] = join->hidden;
     memcpy(message.filter, join->filter, join->filter_length * sizeof(message.filter[0]));
-    struct cmsghdr *c = &control.align;
-    c->cmsg_level = SOL_SOCKET;
-    c->cmsg_type = SCM_RIGHTS;
-    c->cmsg_len = CMSG_LEN(count * sizeof(int));
-    memcpy(CMSG_DATA(c), fds, count * sizeof(int));
-    msg.msg_controllen = CMSG_SPACE(count * sizeof(int));
-    if (sendmsg(f->socket, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
-        return -errno;
+    ssize_t sent = fds_send(f->socket, &part, 1, fds, count, MSG_DONTWAIT);
+    if (sent < 0)
+        return (int)sent;
     scope_close(&f->memory);
     return 0;
 }

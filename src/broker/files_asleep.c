@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,6 +21,7 @@
 #include "broker/broker.h"
 #include "broker/log.h"
 #include "protocol/files_asleep.h"
+#include "sys/fds.h"
 
 enum {
     MOST_ONLOOKERS = 64, /* more workspaces are woken instead */
@@ -156,28 +158,16 @@ void asleep_close(struct broker *b)
 /* 0 or -errno. */
 static int give_job(const struct asleep *a, const int fds[ASLEEP_FDS])
 {
-    union {
-        struct cmsghdr align;
-        char room[CMSG_SPACE(ASLEEP_FDS * sizeof(int))];
-    } control = {0};
     struct asleep_job job = {.has_ids = geteuid() == 0};
-    struct iovec part = {&job, sizeof(job)};
-    struct msghdr msg = {.msg_iov = &part,
-                         .msg_iovlen = 1,
-                         .msg_control = &control,
-                         .msg_controllen = sizeof(control)};
+    const struct iovec part = {&job, sizeof(job)};
     struct stat st;
 
     if (fstat(fds[0], &st) < 0)
         return -errno;
     job.uid = st.st_uid;
     job.gid = st.st_gid;
-    struct cmsghdr *c = &control.align;
-    c->cmsg_level = SOL_SOCKET;
-    c->cmsg_type = SCM_RIGHTS;
-    c->cmsg_len = CMSG_LEN(ASLEEP_FDS * sizeof(int));
-    memcpy(CMSG_DATA(c), fds, ASLEEP_FDS * sizeof(int));
-    return sendmsg(a->maker.socket, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? -errno : 0;
+    ssize_t sent = fds_send(a->maker.socket, &part, 1, fds, ASLEEP_FDS, MSG_DONTWAIT);
+    return sent < 0 ? (int)sent : 0;
 }
 
 /* 0 or -errno. */

@@ -8,10 +8,12 @@
 #include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 
 #include "base/clock.h"
 #include "base/fd.h"
 #include "files/core/call.h"
+#include "sys/fds.h"
 
 enum {
     CONNECT_MS = 10000, /* a server that takes no connections: its queue is full */
@@ -73,24 +75,10 @@ static int connect_here(const struct files_call *call, uint16_t port)
 static void hand_over(struct files_call *call, int fd)
 {
     struct files_head head = {.status = 200, .type = FILES_TYPE_BYTES};
+    const struct iovec part = {&head, sizeof(head)};
 
-    union {
-        struct cmsghdr align;
-        char room[CMSG_SPACE(sizeof(int))];
-    } control = {0};
-    struct iovec part = {&head, sizeof(head)};
-    struct msghdr msg = {.msg_iov = &part,
-                         .msg_iovlen = 1,
-                         .msg_control = &control,
-                         .msg_controllen = sizeof(control)};
-    struct cmsghdr *c = &control.align;
-
-    c->cmsg_level = SOL_SOCKET;
-    c->cmsg_type = SCM_RIGHTS;
-    c->cmsg_len = CMSG_LEN(sizeof(int));
-    memcpy(CMSG_DATA(c), &fd, sizeof(int));
     call->answered = true;
-    call->gone = sendmsg(call->stream, &msg, MSG_NOSIGNAL) != (ssize_t)sizeof(head);
+    call->gone = fds_send(call->stream, &part, 1, &fd, 1, 0) != (ssize_t)sizeof(head);
 }
 
 void files_connect(struct files_call *call)

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -15,6 +16,33 @@ struct received {
     size_t count;
     bool is_wrong; /* there was something else */
 };
+
+ssize_t fds_send(int socket, const struct iovec *parts, size_t n, const int *fds, size_t count,
+                 int flags)
+{
+    union {
+        struct cmsghdr head; /* the first, and only one */
+        char room[CMSG_SPACE(FDS_MOST * sizeof(int))];
+    } control;
+    struct msghdr msg = {.msg_iov = (struct iovec *)(uintptr_t)parts, .msg_iovlen = n};
+    ssize_t sent;
+
+    if (count > FDS_MOST)
+        return -E2BIG;
+    if (count > 0) {
+        memset(&control, 0, CMSG_SPACE(count * sizeof(int)));
+        control.head = (struct cmsghdr){.cmsg_level = SOL_SOCKET,
+                                        .cmsg_type = SCM_RIGHTS,
+                                        .cmsg_len = CMSG_LEN(count * sizeof(int))};
+        memcpy(control.room + CMSG_LEN(0), fds, count * sizeof(int));
+        msg.msg_control = &control;
+        msg.msg_controllen = CMSG_SPACE(count * sizeof(int));
+    }
+    do {
+        sent = sendmsg(socket, &msg, flags | MSG_NOSIGNAL);
+    } while (sent < 0 && errno == EINTR);
+    return sent < 0 ? -errno : sent;
+}
 
 static void take(struct received *r, const struct cmsghdr *c)
 {

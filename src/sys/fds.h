@@ -1,15 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Descriptors that come with a message over a Unix socket, from a process that may have been taken
- * over: no more of them stay open than the receiver wants. */
+/* Descriptors that go with a message over a Unix socket; and those that come with one, from a
+ * process that may have been taken over: no more of them stay open than the receiver wants. */
 #pragma once
 
 #include <stddef.h>
 #include <sys/types.h>
 
+struct iovec;
+
 enum {
     FDS_MOST = 253 /* the kernel passes no more with one message */
 };
 
+/* One message, or of a stream what is taken now, with `count` descriptors, which stay the caller's
+ * (0: as sendmsg). `flags` as for sendmsg(2); never raises SIGPIPE. How many bytes, or -errno. */
+ssize_t fds_send(int socket, const struct iovec *parts, size_t n, const int *fds, size_t count,
+                 int flags);
 /* One message, or what of a stream has come, with its descriptors: *count says for how many there
  * is room in `fds`, and then how many there are; all CLOEXEC, and the caller's. `flags` as for
  * recvmsg(2). How many bytes, 0 at the end, -errno. -EPROTO: more descriptors than there is room

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -142,5 +143,41 @@ TEST(nothing_yet_is_not_the_end)
     scope_close(&theirs);
     count = 1;
     CHECK(fds_receive(ours, &byte, 1, &fd, &count, 0) == 0 && count == 0 && fd == -1);
+    return 0;
+}
+
+TEST(descriptors_go_with_the_bytes_and_stay_the_senders)
+{
+    static const struct {
+        const char *name;
+        size_t count;
+        ssize_t n;
+    } cases[] = {{"none", 0, 5}, {"one", 1, 5}, {"many", MANY, 5}, {"too many", 254, -E2BIG}};
+
+    for (size_t i = 0; i < LENGTH(cases); i++) {
+        int ends[2];
+        int fds[254];
+        char bytes[8] = "";
+        size_t count = MANY;
+        const struct iovec parts[2] = {{"he", 2}, {"llo", 3}};
+
+        for (size_t j = 0; j < LENGTH(fds); j++)
+            fds[j] = STDIN_FILENO;
+        CHECK(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0);
+        scoped_fd int ours = ends[0];
+        scoped_fd int theirs = ends[1];
+        size_t before = open_now();
+        CHECK_FOR(cases[i].name,
+                  fds_send(theirs, parts, 2, fds, cases[i].count, MSG_DONTWAIT) == cases[i].n);
+        CHECK(open_now() == before && fcntl(STDIN_FILENO, F_GETFD) >= 0);
+        if (cases[i].n < 0)
+            continue;
+        CHECK_FOR(cases[i].name, fds_receive(ours, bytes, sizeof(bytes), fds, &count, 0) == 5);
+        CHECK_FOR(cases[i].name, count == cases[i].count && strcmp(bytes, "hello") == 0);
+        while (count > 0)
+            scope_close(&fds[--count]);
+        scope_close(&ours);
+        CHECK(fds_send(theirs, parts, 2, NULL, 0, 0) == -EPIPE); /* and no signal */
+    }
     return 0;
 }

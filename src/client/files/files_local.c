@@ -6,6 +6,7 @@
 #include <spawn.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@
 #include "cli/cli.h"
 #include "client/core/client.h"
 #include "client/files/files.h"
+#include "sys/fds.h"
 
 enum {
     SERVER_SOCKET = 3, /* where it listens */
@@ -78,22 +80,10 @@ void local_end(struct files *f)
 
 static int send_message(int socket, struct buf *packed, int stream)
 {
-    union {
-        struct cmsghdr align;
-        char room[CMSG_SPACE(sizeof(int))];
-    } control = {0};
-    struct iovec part = {packed->p, packed->n};
-    struct msghdr msg = {.msg_iov = &part,
-                         .msg_iovlen = 1,
-                         .msg_control = &control,
-                         .msg_controllen = sizeof(control)};
-    struct cmsghdr *c = &control.align;
+    const struct iovec part = {packed->p, packed->n};
+    ssize_t sent = fds_send(socket, &part, 1, &stream, 1, 0);
 
-    c->cmsg_level = SOL_SOCKET;
-    c->cmsg_type = SCM_RIGHTS;
-    c->cmsg_len = CMSG_LEN(sizeof(int));
-    memcpy(CMSG_DATA(c), &stream, sizeof(int));
-    return sendmsg(socket, &msg, MSG_NOSIGNAL) < 0 ? -errno : 0;
+    return sent < 0 ? (int)sent : 0;
 }
 
 int local_start(struct files *f, const struct files_message *m, struct local_stream *ret,

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -153,28 +154,16 @@ static void push_body(struct files_stream *s)
 /* 0, or -errno: the server cannot be reached any more. */
 static int send_call(struct files_stream *s, int socket)
 {
-    union {
-        struct cmsghdr align;
-        char room[CMSG_SPACE(sizeof(int))];
-    } control = {0};
-    struct iovec part = {s->message.p, s->message.n};
-    struct msghdr msg = {.msg_iov = &part,
-                         .msg_iovlen = 1,
-                         .msg_control = &control,
-                         .msg_controllen = sizeof(control)};
+    const struct iovec part = {s->message.p, s->message.n};
     int pair[2];
 
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
         return -errno;
     scoped_fd int ours = pair[0];
     scoped_fd int theirs = pair[1];
-    struct cmsghdr *c = &control.align;
-    c->cmsg_level = SOL_SOCKET;
-    c->cmsg_type = SCM_RIGHTS;
-    c->cmsg_len = CMSG_LEN(sizeof(int));
-    memcpy(CMSG_DATA(c), &theirs, sizeof(int));
-    if (sendmsg(socket, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
-        return -errno;
+    ssize_t sent = fds_send(socket, &part, 1, &theirs, 1, MSG_DONTWAIT);
+    if (sent < 0)
+        return (int)sent;
     s->fd = take_fd(&ours);
     return 0;
 }

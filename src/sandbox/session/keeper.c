@@ -32,6 +32,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "sandbox/session/internal.h"
+#include "sys/fds.h"
 
 enum {
     AHEAD_BYTES = 16384, /* at most: mostly in one piece */
@@ -165,27 +166,14 @@ static bool send_unsent(struct keeper *k)
     return source_set(k->session, &k->source, k->socket, EPOLLIN);
 }
 
+/* How many bytes were taken, or -errno. */
 static ssize_t send_now(int socket, const struct message_head *head, const void *bytes,
                         const int *fds)
 {
-    union {
-        struct cmsghdr align;
-        char room[CMSG_SPACE(MOST_FDS * sizeof(int))];
-    } control = {0};
-    struct iovec parts[2] = {{(void *)(uintptr_t)head, sizeof(*head)},
-                             {(void *)(uintptr_t)bytes, head->length}};
-    struct msghdr msg = {.msg_iov = parts, .msg_iovlen = head->length ? 2 : 1};
+    const struct iovec parts[2] = {{(void *)(uintptr_t)head, sizeof(*head)},
+                                   {(void *)(uintptr_t)bytes, head->length}};
 
-    if (head->fd_count) {
-        msg.msg_control = &control;
-        msg.msg_controllen = CMSG_SPACE(head->fd_count * sizeof(int));
-        struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
-        c->cmsg_level = SOL_SOCKET;
-        c->cmsg_type = SCM_RIGHTS;
-        c->cmsg_len = CMSG_LEN(head->fd_count * sizeof(int));
-        memcpy(CMSG_DATA(c), fds, head->fd_count * sizeof(int));
-    }
-    return sendmsg(socket, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+    return fds_send(socket, parts, head->length ? 2 : 1, fds, head->fd_count, MSG_DONTWAIT);
 }
 
 bool keeper_send(struct keeper *k, uint32_t kind, const void *bytes, size_t size, const int fds[3],
@@ -198,7 +186,7 @@ bool keeper_send(struct keeper *k, uint32_t kind, const void *bytes, size_t size
         return false;
     if (!k->unsent) {
         ssize_t sent = send_now(k->socket, &head, bytes, fds);
-        if (sent < 0 && (errno != EAGAIN || fd_count))
+        if (sent < 0 && (sent != -EAGAIN || fd_count))
             return false;
         done = sent < 0 ? 0 : (size_t)sent;
     }
