@@ -9,6 +9,10 @@
 
 struct events;
 
+/* What a member that `p` leads to is in, such as a watch or a timer; `p` must be of its type. */
+#define container_of(p, type, member)                                                              \
+    ((type *)(void *)((char *)(1 ? (p) : &((type *)NULL)->member) - offsetof(type, member)))
+
 struct watch {
     void (*ready)(struct watch *watch, uint32_t what); /* EPOLLIN and the like */
     int fd;                                            /* -1: not watched */

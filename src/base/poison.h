@@ -10,4 +10,4 @@
 /* Macros cannot be poisoned, and with _FORTIFY_SOURCE clang sees these two as such. */
 #undef sprintf
 #undef vsprintf
-#pragma GCC poison strcpy strcat sprintf vsprintf strtok atoi atol system popen gets tmpnam
+#pragma GCC poison strcpy strncpy strcat sprintf vsprintf strtok atoi atol system popen gets tmpnam

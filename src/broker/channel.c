@@ -240,8 +240,7 @@ static bool hear(struct broker *b)
 
 static void ready(struct watch *watch, uint32_t what)
 {
-    struct broker *b =
-        (struct broker *)(void *)((char *)watch - offsetof(struct broker, socket_watch));
+    struct broker *b = container_of(watch, struct broker, socket_watch);
 
     if (what & EPOLLOUT)
         flush(b);

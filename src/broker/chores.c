@@ -113,7 +113,7 @@ static void finish(struct chore *chore, int status)
 
 static void ended(struct watch *watch, uint32_t what)
 {
-    struct chore *chore = (struct chore *)(void *)((char *)watch - offsetof(struct chore, watch));
+    struct chore *chore = container_of(watch, struct chore, watch);
     int status = 0;
 
     (void)what;

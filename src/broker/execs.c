@@ -172,7 +172,7 @@ static void answer_start(struct task *t)
 
 static void is_not_over(struct timer *timer)
 {
-    struct task *t = (struct task *)(void *)((char *)timer - offsetof(struct task, start_timer));
+    struct task *t = container_of(timer, struct task, start_timer);
 
     t->soon_over = false;
     answer_start(t);
@@ -266,7 +266,7 @@ static void start_not_written(struct task *t)
 
 static void start_written(struct broker *b, struct waiter *waiter, bool written)
 {
-    struct task *t = (struct task *)(void *)((char *)waiter - offsetof(struct task, start_wait));
+    struct task *t = container_of(waiter, struct task, start_wait);
 
     (void)b;
     t->start_pending = false;
@@ -281,7 +281,7 @@ static void start_written(struct broker *b, struct waiter *waiter, bool written)
 /* Also when it could not be written: an end cannot be refused, and the journal tries again. */
 static void end_written(struct broker *b, struct waiter *waiter, bool written)
 {
-    struct task *t = (struct task *)(void *)((char *)waiter - offsetof(struct task, end_wait));
+    struct task *t = container_of(waiter, struct task, end_wait);
 
     (void)b;
     (void)written;

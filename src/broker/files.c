@@ -120,7 +120,7 @@ static bool reap(struct files *f)
 
 static void has_gone(struct watch *watch, uint32_t what)
 {
-    struct files *f = (struct files *)(void *)((char *)watch - offsetof(struct files, gone));
+    struct files *f = container_of(watch, struct files, gone);
     struct broker *b = f->broker;
 
     (void)what;
@@ -130,7 +130,7 @@ static void has_gone(struct watch *watch, uint32_t what)
 
 static void is_late(struct timer *timer)
 {
-    const struct files *f = (struct files *)(void *)((char *)timer - offsetof(struct files, late));
+    const struct files *f = container_of(timer, struct files, late);
 
     (void)kill(f->pid, SIGKILL);
 }
@@ -237,8 +237,7 @@ static int share_activity(struct files *f)
 
 static void make_spare(struct timer *timer)
 {
-    struct broker *b =
-        (struct broker *)(void *)((char *)timer - offsetof(struct broker, files_timer));
+    struct broker *b = container_of(timer, struct broker, files_timer);
 
     if (!b->files_spare && !b->stopping)
         b->files_spare = start_server(b);
@@ -381,7 +380,7 @@ void files_tell_disk(struct desk *d)
 
 static void asks_for_count(struct watch *watch, uint32_t what)
 {
-    struct desk *d = (struct desk *)(void *)((char *)watch - offsetof(struct desk, files_wake));
+    struct desk *d = container_of(watch, struct desk, files_wake);
     uint64_t times;
 
     (void)what;
@@ -394,7 +393,7 @@ static void asks_for_count(struct watch *watch, uint32_t what)
 
 static void died(struct watch *watch, uint32_t what)
 {
-    struct desk *d = (struct desk *)(void *)((char *)watch - offsetof(struct desk, files_watch));
+    struct desk *d = container_of(watch, struct desk, files_watch);
 
     (void)what;
     log_warning("files_died", "workspace", d->workspace, "then", "the next call starts another",
@@ -405,7 +404,7 @@ static void died(struct watch *watch, uint32_t what)
 
 static void joined(struct watch *watch, uint32_t what)
 {
-    struct desk *d = (struct desk *)(void *)((char *)watch - offsetof(struct desk, files_watch));
+    struct desk *d = container_of(watch, struct desk, files_watch);
     struct broker *b = d->broker;
     struct err err;
 
@@ -431,7 +430,7 @@ static void joined(struct watch *watch, uint32_t what)
 /* The sandbox is still being made, or the server hangs on its way into it. */
 static void waited_long(struct timer *timer)
 {
-    struct desk *d = (struct desk *)(void *)((char *)timer - offsetof(struct desk, files_timer));
+    struct desk *d = container_of(timer, struct desk, files_timer);
     struct err err;
 
     err_set(&err, ERR_LIMIT, ETIMEDOUT,

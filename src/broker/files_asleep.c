@@ -64,7 +64,7 @@ static void forget(struct onlooker *o)
 static void has_ended(struct watch *watch, uint32_t what)
 {
     (void)what;
-    forget((struct onlooker *)(void *)((char *)watch - offsetof(struct onlooker, watch)));
+    forget(container_of(watch, struct onlooker, watch));
 }
 
 void asleep_end(struct broker *b, const char *workspace)
@@ -106,7 +106,7 @@ static void try_later(struct asleep *a)
 
 static void maker_is_gone(struct watch *watch, uint32_t what)
 {
-    struct asleep *a = (struct asleep *)(void *)((char *)watch - offsetof(struct asleep, gone));
+    struct asleep *a = container_of(watch, struct asleep, gone);
 
     (void)what;
     end_maker(a);
@@ -115,7 +115,7 @@ static void maker_is_gone(struct watch *watch, uint32_t what)
 
 static void start_maker(struct timer *timer)
 {
-    struct asleep *a = (struct asleep *)(void *)((char *)timer - offsetof(struct asleep, again));
+    struct asleep *a = container_of(timer, struct asleep, again);
     struct broker *b = a->broker;
 
     if (b->stopping)

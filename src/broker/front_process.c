@@ -80,8 +80,7 @@ static _Noreturn void become_front(const struct broker *b, const struct birth *b
 
 static void again(struct timer *timer)
 {
-    struct broker *b =
-        (struct broker *)(void *)((char *)timer - offsetof(struct broker, front_timer));
+    struct broker *b = container_of(timer, struct broker, front_timer);
     struct err err;
 
     if (b->front_may_end || front_start(b, &err) == 0)
@@ -147,8 +146,7 @@ static bool reap(struct broker *b)
 
 static void died(struct watch *watch, uint32_t what)
 {
-    struct broker *b =
-        (struct broker *)(void *)((char *)watch - offsetof(struct broker, front_watch));
+    struct broker *b = container_of(watch, struct broker, front_watch);
 
     (void)what;
     if (reap(b) && !b->front_may_end)

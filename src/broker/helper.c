@@ -60,7 +60,7 @@ static _Noreturn void become(const struct helper *h, int socket, const int *extr
 
 static void hear(struct watch *watch, uint32_t what)
 {
-    struct helper *h = (struct helper *)(void *)((char *)watch - offsetof(struct helper, talk));
+    struct helper *h = container_of(watch, struct helper, talk);
     char bytes[HELPER_MESSAGE];
 
     (void)what;
@@ -79,7 +79,7 @@ static void hear(struct watch *watch, uint32_t what)
 
 static void again(struct timer *timer)
 {
-    struct helper *h = (struct helper *)(void *)((char *)timer - offsetof(struct helper, timer));
+    struct helper *h = container_of(timer, struct helper, timer);
     struct err err;
 
     if (h->may_end || helper_start(h, &err) == 0)
@@ -102,7 +102,7 @@ static void forget(struct helper *h)
 
 static void died(struct watch *watch, uint32_t what)
 {
-    struct helper *h = (struct helper *)(void *)((char *)watch - offsetof(struct helper, watch));
+    struct helper *h = container_of(watch, struct helper, watch);
     int status = 0;
     char how[64];
 

@@ -48,7 +48,7 @@ static bool is_busy(struct desk *d)
 
 static void look(struct timer *timer)
 {
-    struct desk *d = (struct desk *)(void *)((char *)timer - offsetof(struct desk, idle_timer));
+    struct desk *d = container_of(timer, struct desk, idle_timer);
     uint64_t idle_ms = d->broker->settings.idle_ms;
 
     if (d->ending || d->over)

@@ -170,7 +170,7 @@ static void hold_place(struct plan_job *job)
 
 static void stay(struct timer *timer)
 {
-    hold_place((struct plan_job *)(void *)((char *)timer - offsetof(struct plan_job, timer)));
+    hold_place(container_of(timer, struct plan_job, timer));
 }
 
 static void look_again(struct plan_job *job, uint64_t after_ms);
@@ -300,8 +300,7 @@ static void tell_end(struct plan_job *job)
 
 static void end_written(struct broker *b, struct waiter *waiter, bool written)
 {
-    struct plan_job *job =
-        (struct plan_job *)(void *)((char *)waiter - offsetof(struct plan_job, end_wait));
+    struct plan_job *job = container_of(waiter, struct plan_job, end_wait);
 
     (void)written; /* it has ended all the same, and the journal tries again */
     tell_end(job);
@@ -406,8 +405,7 @@ static bool read_steps(struct plan_job *job)
 
 static void tell_steps(struct timer *timer)
 {
-    struct plan_job *job =
-        (struct plan_job *)(void *)((char *)timer - offsetof(struct plan_job, tell));
+    struct plan_job *job = container_of(timer, struct plan_job, tell);
 
     if (is_heard(job) && job->step_count != job->steps_told)
         link_send_plain(
@@ -418,8 +416,7 @@ static void tell_steps(struct timer *timer)
 
 static void steps_ready(struct watch *watch, uint32_t what)
 {
-    struct plan_job *job =
-        (struct plan_job *)(void *)((char *)watch - offsetof(struct plan_job, steps));
+    struct plan_job *job = container_of(watch, struct plan_job, steps);
 
     (void)what;
     (void)read_steps(job);
@@ -431,8 +428,7 @@ static void steps_ready(struct watch *watch, uint32_t what)
 
 static void has_gone(struct watch *watch, uint32_t what)
 {
-    struct plan_job *job =
-        (struct plan_job *)(void *)((char *)watch - offsetof(struct plan_job, gone));
+    struct plan_job *job = container_of(watch, struct plan_job, gone);
     int status = 0;
 
     (void)what;
@@ -456,8 +452,7 @@ static void has_gone(struct watch *watch, uint32_t what)
 
 static void is_late(struct timer *timer)
 {
-    struct plan_job *job =
-        (struct plan_job *)(void *)((char *)timer - offsetof(struct plan_job, timer));
+    struct plan_job *job = container_of(timer, struct plan_job, timer);
 
     hold_place(job);
     job->why = "timeout";
@@ -583,8 +578,7 @@ static void try_begin(struct plan_job *job)
 
 static void look(struct timer *timer)
 {
-    struct plan_job *job =
-        (struct plan_job *)(void *)((char *)timer - offsetof(struct plan_job, timer));
+    struct plan_job *job = container_of(timer, struct plan_job, timer);
 
     hold_place(job);
     try_begin(job);

@@ -46,8 +46,7 @@ static void look(struct broker *b)
 
 static void ready(struct watch *watch, uint32_t what)
 {
-    struct broker *b =
-        (struct broker *)(void *)((char *)watch - offsetof(struct broker, audit_watch));
+    struct broker *b = container_of(watch, struct broker, audit_watch);
     struct err err;
 
     (void)what;
@@ -198,8 +197,7 @@ bool journal_is_late(const struct broker *b)
 
 static void patience_ends(struct timer *timer)
 {
-    struct broker *b =
-        (struct broker *)(void *)((char *)timer - offsetof(struct broker, audit_timer));
+    struct broker *b = container_of(timer, struct broker, audit_timer);
 
     b->audit_awaited = true; /* journal_commit comes next */
 }
@@ -319,8 +317,7 @@ static void note_done(struct broker *b, struct waiter *waiter, bool written)
 
 static void try_again(struct timer *timer)
 {
-    struct broker *b =
-        (struct broker *)(void *)((char *)timer - offsetof(struct broker, kept_timer));
+    struct broker *b = container_of(timer, struct broker, kept_timer);
     struct kept *kept = b->kept;
     struct err err;
 

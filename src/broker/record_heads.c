@@ -259,8 +259,7 @@ static void rotate_if_old(struct broker *b, int dir)
 
 static void tick(struct timer *timer)
 {
-    struct broker *b =
-        (struct broker *)(void *)((char *)timer - offsetof(struct broker, anchor_timer));
+    struct broker *b = container_of(timer, struct broker, anchor_timer);
     const struct settings *s = &b->settings;
     char path[sizeof(b->settings.state) + 8];
     uint64_t next = !b->anchored        ? SHORTEST_TICK_MS

@@ -72,7 +72,7 @@ void desk_rearm(struct desk *d)
 
 static void ready(struct watch *watch, uint32_t what)
 {
-    struct desk *d = (struct desk *)(void *)((char *)watch - offsetof(struct desk, watch));
+    struct desk *d = container_of(watch, struct desk, watch);
 
     (void)what;
     session_serve(d->session);
@@ -82,7 +82,7 @@ static void ready(struct watch *watch, uint32_t what)
 
 static void ring(struct timer *timer)
 {
-    struct desk *d = (struct desk *)(void *)((char *)timer - offsetof(struct desk, timer));
+    struct desk *d = container_of(timer, struct desk, timer);
 
     session_serve(d->session);
     files_tell_disk(d);
@@ -377,7 +377,7 @@ static void put_staged(struct desk *d)
  * the next one may be started, so that the front hears of the end before. */
 static void end_written(struct broker *b, struct waiter *waiter, bool written)
 {
-    struct desk *d = (struct desk *)(void *)((char *)waiter - offsetof(struct desk, end_wait));
+    struct desk *d = container_of(waiter, struct desk, end_wait);
     struct deferred *deferred = d->deferred;
 
     char name[NAME_ROOM];

@@ -383,7 +383,7 @@ static int start(struct freeze *f, struct err *err)
 
 static void look(struct timer *timer)
 {
-    struct freeze *f = (struct freeze *)(void *)((char *)timer - offsetof(struct freeze, timer));
+    struct freeze *f = container_of(timer, struct freeze, timer);
     struct broker *b = f->broker;
     struct err err;
     int r;

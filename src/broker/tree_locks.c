@@ -84,8 +84,7 @@ static void refuse(struct broker *b, const struct tree_lock *lock, const struct 
 /* Those that have waited long enough. */
 static void look(struct timer *timer)
 {
-    struct tree_lock *lock =
-        (struct tree_lock *)(void *)((char *)timer - offsetof(struct tree_lock, timer));
+    struct tree_lock *lock = container_of(timer, struct tree_lock, timer);
     struct broker *b = lock->broker;
 
     while (lock->waiting && lock->waiting->due_ms <= now_ms()) {

@@ -79,8 +79,7 @@ static void send_ping(struct broker *b)
 
 static void look(struct timer *timer)
 {
-    struct broker *b =
-        (struct broker *)(void *)((char *)timer - offsetof(struct broker, ping_timer));
+    struct broker *b = container_of(timer, struct broker, ping_timer);
     unsigned most = b->resumed || b->resume_tag ? MISSED_MOST : AT_ITS_START;
     uint64_t now = now_ms();
 

@@ -228,7 +228,7 @@ static void say_last(struct call *call, const struct ending *ending)
 
 static void look(struct timer *timer)
 {
-    struct reading *r = (struct reading *)(void *)((char *)timer - offsetof(struct reading, look));
+    struct reading *r = container_of(timer, struct reading, look);
 
     ignore(timer_set(r->call->front->events, timer, now_ms() + LOOK_MS));
     if (r->call->x)
@@ -239,7 +239,7 @@ static void look(struct timer *timer)
  * full, at the end of the record, or when much was looked at: then `next` says where to go on. */
 static void list(struct timer *timer)
 {
-    struct reading *r = (struct reading *)(void *)((char *)timer - offsetof(struct reading, look));
+    struct reading *r = container_of(timer, struct reading, look);
     struct call *call = r->call;
     json_t *record = NULL;
     struct err err;

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/text.h"
 #include "front/core/quota.h"
 #include "front/exec/exec.h"
 #include "front/exec/output.h"
@@ -182,7 +183,7 @@ static void note_plan(struct job *job, const struct store_exec *row, struct aren
     struct store_plan plan;
     struct err err;
 
-    strncpy(job->row_actor, row->actor, sizeof(job->row_actor) - 1);
+    text_copy(job->row_actor, sizeof(job->row_actor), row->actor);
     if (id && store_plan_get(job->front->store, arena, id, &plan, &err) == 1 && plan.shared)
         job_hold(job, plan.id, true);
     json_decref(shown);
@@ -235,8 +236,8 @@ static bool note_lost(void *context, const struct store_exec *row)
     struct lost *lost = context;
 
     if (!job_find(lost->front, row->id) && lost->n < 64) {
-        strncpy(lost->ids[lost->n], row->id, 27);
-        lost->ids[lost->n++][27] = '\0';
+        text_copy(lost->ids[lost->n], sizeof(lost->ids[0]), row->id);
+        lost->n++;
     }
     return lost->n < 64;
 }
@@ -278,7 +279,7 @@ static void find_outdated(struct front *front, const struct plain_message *m, ch
         if (store_workspace_get(front->store, &arena, name, &w, &err) != 1)
             break; /* or it is a plan's, which writes to no tree */
         if (planned_workspace(&w) && (int64_t)m->number <= w.updated_ms)
-            strncpy(ret, w.id, FRONT_ID - 1);
+            text_copy(ret, FRONT_ID, w.id);
         json_t *links = json_loads(w.links, 0, NULL);
         const char *ticket = json_string_value(json_object_get(links, "ticket"));
         name = ticket ? arena_copy(&arena, ticket, strlen(ticket)) : NULL;
@@ -344,7 +345,7 @@ static void heard(void *context, struct answer *answer)
         take_exec(front, answer, &m);
         break;
     case ANSWER_RESUMED:
-        strncpy(front->admin_hash, m.texts[0], sizeof(front->admin_hash) - 1);
+        text_copy(front->admin_hash, sizeof(front->admin_hash), m.texts[0]);
         end_lost(front);
         output_begin(front);
         quieten_outdated(front); /* before anything else is asked for */

@@ -355,8 +355,7 @@ static void on_ready(struct watch *watch, uint32_t what)
 
 static void on_ring(struct timer *timer)
 {
-    struct connection *c =
-        (struct connection *)(void *)((char *)timer - offsetof(struct connection, timer));
+    struct connection *c = container_of(timer, struct connection, timer);
 
     if (c->deadline == UINT64_MAX)
         return;

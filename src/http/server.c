@@ -55,7 +55,7 @@ static void pause_accepting(struct listener *l)
 
 static void on_resume(struct timer *timer)
 {
-    resume((struct listener *)(void *)((char *)timer - offsetof(struct listener, timer)));
+    resume(container_of(timer, struct listener, timer));
 }
 
 /* The uid of a peer on a Unix socket. */
@@ -121,8 +121,7 @@ static void on_accept(struct watch *watch, uint32_t what)
 
 static void on_later(struct timer *timer)
 {
-    struct http_server *server =
-        (struct http_server *)(void *)((char *)timer - offsetof(struct http_server, later));
+    struct http_server *server = container_of(timer, struct http_server, later);
     struct connection *c = server->pending;
 
     server->pending = NULL;

@@ -13,6 +13,7 @@
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/near.h"
+#include "base/text.h"
 
 /* --- err --- */
 
@@ -355,6 +356,19 @@ TEST(a_name_that_is_near_is_suggested_and_no_other)
         CHECK_FOR(word, strcmp(hint, cases[i].hint) == 0);
     }
     CHECK(strcmp(near_hint(hint, "exec=x", 4, rows, 0, sizeof(rows[0])), "") == 0);
+    return 0;
+}
+
+/* --- texts --- */
+
+TEST(a_text_is_copied_as_far_as_there_is_room_and_always_ends)
+{
+    char room[4] = "???";
+
+    CHECK(text_copy(room, sizeof(room), "abc") && strcmp(room, "abc") == 0);
+    CHECK(text_copy(room, sizeof(room), "") && strcmp(room, "") == 0);
+    CHECK(!text_copy(room, sizeof(room), "abcd") && strcmp(room, "abc") == 0);
+    CHECK(!text_copy(room, 1, "x") && strcmp(room, "") == 0);
     return 0;
 }
 

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "base/fd.h"
+#include "base/text.h"
 #include "unit.h"
 
 enum {
@@ -17,7 +18,7 @@ static const unsigned char hash[PLAN_HASH] = {1, 2, 3};
 
 static int scratch(char path[32])
 {
-    strncpy(path, "journal.XXXXXX", 32);
+    text_copy(path, 32, "journal.XXXXXX");
     return mkdtemp(path) ? open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
 }
 

@@ -78,7 +78,7 @@ static void hand_out(struct link *link, struct answer *answer)
 
 static void receive(struct watch *watch, uint32_t what)
 {
-    struct link *link = (struct link *)(void *)((char *)watch - offsetof(struct link, watch));
+    struct link *link = container_of(watch, struct link, watch);
     int fds[MESSAGE_MAX_FDS];
     struct message_head head;
 

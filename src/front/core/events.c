@@ -87,8 +87,7 @@ static void say_last(struct call *call, const struct ending *ending)
 
 static void ping(struct timer *timer)
 {
-    struct listener *l =
-        (struct listener *)(void *)((char *)timer - offsetof(struct listener, ping));
+    struct listener *l = container_of(timer, struct listener, ping);
 
     ignore(timer_set(l->call->front->events, timer, now_ms() + PING_MS));
     buf_str(&l->out, ": ping\n\n");

@@ -175,8 +175,7 @@ static struct parse *next_done(struct parser *parser)
 
 static void is_done(struct watch *watch, uint32_t what)
 {
-    struct parser *parser =
-        (struct parser *)(void *)((char *)watch - offsetof(struct parser, watch));
+    struct parser *parser = container_of(watch, struct parser, watch);
     struct parse *p;
     uint64_t count;
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "policy/units.h"
 
 /* A workspace whose sandbox lives, or was asked for. The broker ends one that lives with another
@@ -50,7 +51,7 @@ struct tenant *tenant_use(struct front *front, const char *owner)
         t = calloc(1, sizeof(*t));
         if (!t)
             return NULL;
-        strncpy(t->owner, owner, sizeof(t->owner) - 1);
+        text_copy(t->owner, sizeof(t->owner), owner);
         t->next = *slot;
         *slot = t;
     }
@@ -122,8 +123,8 @@ static struct awake *find_or_make(struct front *front, const char *workspace, co
     a = calloc(1, sizeof(*a));
     if (!a)
         return NULL;
-    strncpy(a->workspace, workspace, sizeof(a->workspace) - 1);
-    strncpy(a->owner, owner, sizeof(a->owner) - 1);
+    text_copy(a->workspace, sizeof(a->workspace), workspace);
+    text_copy(a->owner, sizeof(a->owner), owner);
     a->next = *slot;
     *slot = a;
     return a;

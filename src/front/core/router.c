@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/text.h"
 #include "front/core/live.h"
 #include "front/core/parser.h"
 #include "front/core/planned.h"
@@ -117,8 +118,8 @@ static void become_admin(struct actor *actor, const char *name)
 {
     actor->scopes = SCOPE_ADMIN;
     actor->workspaces = "";
-    strncpy(actor->name, name, sizeof(actor->name) - 1);
-    strncpy(actor->owner, "admin", sizeof(actor->owner) - 1);
+    text_copy(actor->name, sizeof(actor->name), name);
+    text_copy(actor->owner, sizeof(actor->owner), "admin");
 }
 
 static bool use_key(struct call *call, const char *key)
@@ -136,10 +137,10 @@ static bool use_key(struct call *call, const char *key)
         return false;
     call->actor.scopes = found.scopes;
     call->actor.workspaces = found.workspaces;
-    strncpy(call->actor.owner, found.owner, sizeof(call->actor.owner) - 1);
-    strncpy(call->actor.key, found.id, sizeof(call->actor.key) - 1);
+    text_copy(call->actor.owner, sizeof(call->actor.owner), found.owner);
+    text_copy(call->actor.key, sizeof(call->actor.key), found.id);
     memcpy(call->actor.name, "key:", 4);
-    strncpy(call->actor.name + 4, found.id, sizeof(call->actor.name) - 5);
+    text_copy(call->actor.name + 4, sizeof(call->actor.name) - 4, found.id);
     return true;
 }
 

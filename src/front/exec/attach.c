@@ -179,8 +179,7 @@ static void begun(struct follower *follower, const struct err *failed)
 
 static void ping(struct timer *timer)
 {
-    struct attached *a =
-        (struct attached *)(void *)((char *)timer - offsetof(struct attached, ping));
+    struct attached *a = container_of(timer, struct attached, ping);
 
     if (a->closed)
         return;
@@ -200,7 +199,7 @@ static void go_on(struct attached *a)
 
 static void offer_again(struct timer *timer)
 {
-    go_on((struct attached *)(void *)((char *)timer - offsetof(struct attached, again)));
+    go_on(container_of(timer, struct attached, again));
 }
 
 static void resize(struct attached *a, const json_t *object)

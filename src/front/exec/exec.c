@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/text.h"
 #include "front/core/quota.h"
 #include "front/exec/mode.h"
 #include "front/exec/output.h"
@@ -65,9 +66,9 @@ struct job *job_new(struct front *front, const char *id, const char *workspace, 
     job->spool.out = job->spool.turns = -1;
     pipe_init(&job->out, job, SPOOL_OUT);
     pipe_init(&job->err, job, SPOOL_ERR);
-    strncpy(job->id, id, sizeof(job->id) - 1);
-    strncpy(job->workspace, workspace, sizeof(job->workspace) - 1);
-    strncpy(job->owner, owner, sizeof(job->owner) - 1);
+    text_copy(job->id, sizeof(job->id), id);
+    text_copy(job->workspace, sizeof(job->workspace), workspace);
+    text_copy(job->owner, sizeof(job->owner), owner);
     if (quota_use_begin(&job->quota, front, owner) < 0) {
         free(job);
         return NULL;
@@ -181,14 +182,14 @@ void job_write_rows(struct front *front)
 
 static void rows_are_due(struct timer *timer)
 {
-    job_write_rows((struct front *)(void *)((char *)timer - offsetof(struct front, rows_timer)));
+    job_write_rows(container_of(timer, struct front, rows_timer));
 }
 
 int job_keep_row(struct job *job, const char *actor, json_t *command)
 {
     struct front *front = job->front;
 
-    strncpy(job->row_actor, actor, sizeof(job->row_actor) - 1);
+    text_copy(job->row_actor, sizeof(job->row_actor), actor);
     job->row_command = json_dumps(command, JSON_COMPACT);
     job->row_started_ms = wall_ms();
     if (!job->row_command)
@@ -310,7 +311,7 @@ static void cannot_spool(struct job_pipe *pipe)
 
 static void gathered(struct timer *timer)
 {
-    watch_pipe((struct job_pipe *)(void *)((char *)timer - offsetof(struct job_pipe, pause)));
+    watch_pipe(container_of(timer, struct job_pipe, pause));
 }
 
 /* While it runs, has much to say, and somebody is woken for each piece of it. */
@@ -384,8 +385,7 @@ static void take(struct job_pipe *pipe)
 
 static void pipe_ready(struct watch *watch, uint32_t what)
 {
-    struct job_pipe *pipe =
-        (struct job_pipe *)(void *)((char *)watch - offsetof(struct job_pipe, watch));
+    struct job_pipe *pipe = container_of(watch, struct job_pipe, watch);
     struct job *job = pipe->job;
     struct job_pipe *other = pipe == &job->out ? &job->err : &job->out;
 
@@ -541,7 +541,7 @@ void job_settle(struct job *job, int unrecorded)
 
 void job_hold(struct job *job, const char *plan, bool keep_open)
 {
-    strncpy(job->plan, plan, sizeof(job->plan) - 1);
+    text_copy(job->plan, sizeof(job->plan), plan);
     job->plan_stays_open = keep_open;
     job->held = true;
 }
@@ -644,7 +644,7 @@ static int put_input(struct job *job, const char *bytes, size_t n)
 static void input_ready(struct watch *watch, uint32_t what)
 {
     (void)what;
-    flush_input((struct job *)(void *)((char *)watch - offsetof(struct job, input_watch)));
+    flush_input(container_of(watch, struct job, input_watch));
 }
 
 int job_input(struct job *job, const char *bytes, size_t n)

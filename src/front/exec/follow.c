@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/text.h"
 #include "front/core/live.h"
 #include "json/encode.h"
 
@@ -306,8 +307,7 @@ static void begun(struct follower *follower, const struct err *failed)
 
 static void ring(struct timer *timer)
 {
-    struct following *f =
-        (struct following *)(void *)((char *)timer - offsetof(struct following, ping));
+    struct following *f = container_of(timer, struct following, ping);
 
     f->ping_due = f->request.format == FOLLOW_SSE;
     ignore(timer_set(f->call->front->events, timer, now_ms() + PING_MS));
@@ -414,7 +414,7 @@ void follow_start(struct call *call, struct job *job, const char *exec, json_t *
                             .request = *request,
                             .result = result,
                             .ping = {.ring = ring}};
-    strncpy(f->exec, exec, sizeof(f->exec) - 1);
+    text_copy(f->exec, sizeof(f->exec), exec);
     buf_init(&f->out, 4096);
     call->context = f;
     call->abandoned = abandoned;

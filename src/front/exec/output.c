@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/text.h"
 #include "front/core/quota.h"
 #include "front/exec/exec.h"
 
@@ -108,7 +109,7 @@ static void keep(struct front *front, const char *id, const char *owner, uint64_
         free(k);
         return;
     }
-    strncpy(k->id, id, sizeof(k->id) - 1);
+    text_copy(k->id, sizeof(k->id), id);
     k->bytes = bytes;
     link_kept(front, k, newest);
 }
@@ -211,7 +212,7 @@ static bool scan_one(void *context, const struct store_exec *row)
     struct front *front = scan->front;
 
     scan->seen++;
-    strncpy(scan->last, row->id, sizeof(scan->last) - 1);
+    text_copy(scan->last, sizeof(scan->last), row->id);
     if (!job_find(front, row->id) && !find(front, row->id))
         keep(front, row->id, row->owner, spool_size(front->execs, row->id), false);
     return true;
@@ -220,8 +221,7 @@ static bool scan_one(void *context, const struct store_exec *row)
 /* The newest first, some at a time: others wait meanwhile. */
 static void scan(struct timer *timer)
 {
-    struct front *front =
-        (struct front *)(void *)((char *)timer - offsetof(struct front, output_timer));
+    struct front *front = container_of(timer, struct front, output_timer);
     struct scan scan = {.front = front};
     struct err err;
 

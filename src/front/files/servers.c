@@ -10,6 +10,7 @@
 
 #include "base/fd.h"
 #include "base/pack.h"
+#include "base/text.h"
 #include "front/core/quota.h"
 #include "front/files/asleep.h"
 #include "protocol/broker.h"
@@ -358,8 +359,7 @@ static void wake_all(struct files_stream *waiting)
 static void onlooker_ended(struct watch *watch, uint32_t what)
 {
     (void)what;
-    drop_server(
-        (struct files_server *)(void *)((char *)watch - offsetof(struct files_server, watch)));
+    drop_server(container_of(watch, struct files_server, watch));
 }
 
 static void heard_asleep(void *context, struct answer *answer)
@@ -524,8 +524,7 @@ static int take_head(struct files_stream *s)
 
 static void ready(struct watch *watch, uint32_t what)
 {
-    struct files_stream *s =
-        (struct files_stream *)(void *)((char *)watch - offsetof(struct files_stream, watch));
+    struct files_stream *s = container_of(watch, struct files_stream, watch);
 
     if (what & EPOLLOUT) {
         push_body(s);
@@ -622,9 +621,9 @@ struct files_stream *files_begin(struct front *front, const struct quota_wish *w
     s->fd = -1;
     s->passed = -1;
     s->watch = (struct watch){.ready = ready, .fd = -1};
-    strncpy(s->workspace, whose->workspace, sizeof(s->workspace) - 1);
-    strncpy(s->bucket, wake->bucket, sizeof(s->bucket) - 1);
-    strncpy(s->owner_name, whose->owner, sizeof(s->owner_name) - 1);
+    text_copy(s->workspace, sizeof(s->workspace), whose->workspace);
+    text_copy(s->bucket, sizeof(s->bucket), wake->bucket);
+    text_copy(s->owner_name, sizeof(s->owner_name), whose->owner);
     s->memory_bytes = whose->memory_bytes;
     s->pids = whose->pids;
     s->starts_nothing = whose->starts_nothing;

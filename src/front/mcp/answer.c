@@ -92,8 +92,7 @@ bool mcp_is_behind(const struct mcp_ask *ask)
 
 static void ping(struct timer *timer)
 {
-    struct mcp_ask *ask =
-        (struct mcp_ask *)(void *)((char *)timer - offsetof(struct mcp_ask, ping));
+    struct mcp_ask *ask = container_of(timer, struct mcp_ask, ping);
 
     ignore(timer_set(ask->front->events, timer, now_ms() + PING_MS));
     if (!mcp_is_behind(ask))

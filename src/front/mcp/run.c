@@ -334,8 +334,7 @@ static void done(void *context, int status, const struct buf *body)
 
 static void waited(struct timer *timer)
 {
-    struct mcp_run *run =
-        (struct mcp_run *)(void *)((char *)timer - offsetof(struct mcp_run, wait));
+    struct mcp_run *run = container_of(timer, struct mcp_run, wait);
 
     tell(run);
     drop(run);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/text.h"
 #include "front/plans/work.h"
 
 enum {
@@ -499,8 +500,8 @@ static void cancel_at_work(struct plan_work *w, const struct plan_asked *asked)
     w->cancelled = true;
     w->canceller.done = asked->done;
     w->canceller.context = asked->context;
-    strncpy(w->canceller.actor, asked->actor, sizeof(w->canceller.actor) - 1);
-    strncpy(w->canceller.request, asked->request, sizeof(w->canceller.request) - 1);
+    text_copy(w->canceller.actor, sizeof(w->canceller.actor), asked->actor);
+    text_copy(w->canceller.request, sizeof(w->canceller.request), asked->request);
     if (w->job && !w->verifying && !w->asks_journal)
         plan_job_cancel(w->job);
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/text.h"
 #include "front/exec/exec.h"
 #include "front/plans/work.h"
 
@@ -203,8 +204,8 @@ void plan_submit(struct front *front, const struct plan_asked *asked, const stru
         free(text);
         return;
     }
-    strncpy(w->workspace, row->workspace, sizeof(w->workspace) - 1);
-    strncpy(w->bucket, bucket, sizeof(w->bucket) - 1);
+    text_copy(w->workspace, sizeof(w->workspace), row->workspace);
+    text_copy(w->bucket, sizeof(w->bucket), bucket);
     w->row = *row;
     w->row.id = w->plan;
     w->row.workspace = w->workspace;
@@ -267,8 +268,7 @@ static void dropped(void *context, struct answer *answer)
 
 static void ask_to_drop(struct timer *timer)
 {
-    struct dropping *d =
-        (struct dropping *)(void *)((char *)timer - offsetof(struct dropping, timer));
+    struct dropping *d = container_of(timer, struct dropping, timer);
     struct plain_message m = {.texts = {d->bucket, d->workspace, d->plan}};
     uint64_t tag = link_expect(d->front->link, dropped, d);
     struct buf b;
@@ -290,9 +290,9 @@ void plan_drop_files(struct front *front, const char *bucket, const char *worksp
     if (!d)
         return;
     d->front = front;
-    strncpy(d->bucket, bucket, sizeof(d->bucket) - 1);
-    strncpy(d->workspace, workspace, sizeof(d->workspace) - 1);
-    strncpy(d->plan, plan, sizeof(d->plan) - 1);
+    text_copy(d->bucket, sizeof(d->bucket), bucket);
+    text_copy(d->workspace, sizeof(d->workspace), workspace);
+    text_copy(d->plan, sizeof(d->plan), plan);
     ask_to_drop(&d->timer);
 }
 

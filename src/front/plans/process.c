@@ -10,6 +10,7 @@
 
 #include "base/answers.h"
 #include "base/fd.h"
+#include "base/text.h"
 
 enum {
     ANSWER_MAX = 16 << 20, /* of an answer that is parsed: everybody waits for that */
@@ -100,7 +101,7 @@ static void write_text(struct plan_job *job)
 static void writable(struct watch *watch, uint32_t what)
 {
     (void)what;
-    write_text((struct plan_job *)(void *)((char *)watch - offsetof(struct plan_job, watch)));
+    write_text(container_of(watch, struct plan_job, watch));
 }
 
 /* Only now it is known what the marks of its layer are. */
@@ -213,7 +214,7 @@ struct plan_job *plan_job_start(struct front *front, const struct plan_message *
         return NULL;
     }
     if (m->owner)
-        strncpy(job->tenant, m->owner, sizeof(job->tenant) - 1);
+        text_copy(job->tenant, sizeof(job->tenant), m->owner);
     bool waits = plan_jobs_of(front, job->tenant) >= PLAN_JOBS_OWN;
     job->next = front->plan_jobs;
     front->plan_jobs = job;

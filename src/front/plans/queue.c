@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/pack.h"
+#include "base/text.h"
 #include "front/exec/exec.h"
 #include "front/plans/work.h"
 
@@ -60,9 +61,9 @@ static bool collect(void *context, const struct store_plan *row)
 
     *due = (struct due){.state = row->state,
                         .keep_going = json_is_true(json_object_get(apply, "keep_going"))};
-    strncpy(due->plan, row->id, sizeof(due->plan) - 1);
-    strncpy(due->workspace, row->workspace, sizeof(due->workspace) - 1);
-    strncpy(due->actor, by ? by : row->actor, sizeof(due->actor) - 1);
+    text_copy(due->plan, sizeof(due->plan), row->id);
+    text_copy(due->workspace, sizeof(due->workspace), row->workspace);
+    text_copy(due->actor, sizeof(due->actor), by ? by : row->actor);
     json_decref(details);
     return ++list->n < MOST_DUE;
 }
@@ -227,8 +228,7 @@ static bool trim_workspace(void *context, const struct store_workspace *w)
 
 static void tick(struct timer *timer)
 {
-    struct front *front =
-        (struct front *)(void *)((char *)timer - offsetof(struct front, plan_timer));
+    struct front *front = container_of(timer, struct front, plan_timer);
     struct err err;
 
     ignore(timer_set(front->events, timer, now_ms() + EVERY_MS) == 0); /* it had its place */

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/answers.h"
+#include "base/text.h"
 #include "front/core/planned.h"
 #include "policy/policy.h"
 #include "protocol/broker.h"
@@ -201,7 +202,7 @@ static bool list_one(void *context, const struct store_plan *row)
 {
     struct listing *l = context;
 
-    strncpy(l->after, row->id, sizeof(l->after) - 1);
+    text_copy(l->after, sizeof(l->after), row->id);
     if (!actor_may_see_plan(&l->call->actor, row->key))
         return ++l->seen < MOST_SEEN;
     json_array_append_new(l->list, plan_short_json(l->call->front, row));
@@ -217,7 +218,7 @@ static bool list_if_seen(void *context, const struct store_plan *row)
     struct err err;
 
     arena_init(&arena, 4UL << 20);
-    strncpy(l->after, row->id, sizeof(l->after) - 1);
+    text_copy(l->after, sizeof(l->after), row->id);
     bool more = ++l->seen < MOST_SEEN;
     bool seen = store_workspace_get(l->call->front->store, &arena, row->workspace, &w, &err) == 1 &&
                 !w.deleted_ms && actor_may_see(&l->call->actor, w.owner, w.id);

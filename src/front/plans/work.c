@@ -9,6 +9,7 @@
 
 #include "base/answers.h"
 #include "front/core/call.h"
+#include "base/text.h"
 #include "policy/policy.h"
 
 #define ARENA_BYTES (16UL << 20)
@@ -148,8 +149,8 @@ static bool find_row(struct plan_work *w, struct err *err)
         err_set(err, ERR_CONFLICT, 0, "the workspace is in the trash; undelete it first");
         return false;
     }
-    strncpy(w->workspace, workspace.id, sizeof(w->workspace) - 1);
-    strncpy(w->bucket, workspace.bucket, sizeof(w->bucket) - 1);
+    text_copy(w->workspace, sizeof(w->workspace), workspace.id);
+    text_copy(w->bucket, sizeof(w->bucket), workspace.bucket);
     return true;
 }
 
@@ -185,9 +186,9 @@ struct plan_work *work_begin(struct front *front, const struct plan_asked *asked
         return NULL;
     }
     w->front = front;
-    strncpy(w->plan, asked->plan, sizeof(w->plan) - 1);
-    strncpy(w->actor, asked->actor, sizeof(w->actor) - 1);
-    strncpy(w->request, asked->request, sizeof(w->request) - 1);
+    text_copy(w->plan, sizeof(w->plan), asked->plan);
+    text_copy(w->actor, sizeof(w->actor), asked->actor);
+    text_copy(w->request, sizeof(w->request), asked->request);
     w->done = asked->done;
     w->context = asked->context;
     arena_init(&w->arena, ARENA_BYTES);

@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/text.h"
 #include "front/core/live.h"
 #include "front/files/servers.h"
 #include "front/plans/planned.h"
@@ -381,7 +382,7 @@ static void read_head(struct proxy *p)
 
 static void ready(struct watch *watch, uint32_t what)
 {
-    struct proxy *p = (struct proxy *)(void *)((char *)watch - offsetof(struct proxy, watch));
+    struct proxy *p = container_of(watch, struct proxy, watch);
 
     if (what & (EPOLLOUT | EPOLLERR))
         push(p);
@@ -399,7 +400,7 @@ static void ready(struct watch *watch, uint32_t what)
 
 static void ring(struct timer *timer)
 {
-    struct proxy *p = (struct proxy *)(void *)((char *)timer - offsetof(struct proxy, timer));
+    struct proxy *p = container_of(timer, struct proxy, timer);
 
     /* While the client has yet to send there is nothing to answer. */
     if (!p->whole && p->fd >= 0 && p->out_at == p->out.n)
@@ -517,7 +518,7 @@ static struct proxy *new_proxy(struct call *call, const struct store_port *port)
     p->fd = -1;
     p->watch = (struct watch){.ready = ready, .fd = -1};
     p->timer.ring = ring;
-    strncpy(p->workspace, call->workspace.id, sizeof(p->workspace) - 1);
+    text_copy(p->workspace, sizeof(p->workspace), call->workspace.id);
     snprintf(p->host, sizeof(p->host), "localhost:%u", p->port);
     if (call->rest != http_request_of(call->x)->path)
         snprintf(p->prefix, sizeof(p->prefix), "/p/%s", call->params[0]);
@@ -563,7 +564,7 @@ static void begin(struct call *call, const struct store_port *port, const struct
     make_id('x', id);
     p->wish.message.exec = id;
     const struct quota_wish whose = boundary_quota(call, &p->wish);
-    strncpy(p->sandbox, whose.workspace, sizeof(p->sandbox) - 1);
+    text_copy(p->sandbox, sizeof(p->sandbox), whose.workspace);
     p->connecting = files_begin(call->front, &whose, &m, &p->wish.message, &calls, p);
     call->piece = piece;
     call->whole = whole;
@@ -632,7 +633,7 @@ static bool admit(struct call *call, const struct store_port *port, bool *ret_ke
     }
     *ret_keeps = !has_own_key(call);
     call->actor = (struct actor){.name = "port"};
-    strncpy(call->actor.owner, call->workspace.owner, sizeof(call->actor.owner) - 1);
+    text_copy(call->actor.owner, sizeof(call->actor.owner), call->workspace.owner);
     return true;
 }
 

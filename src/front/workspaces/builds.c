@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/fd.h"
+#include "base/text.h"
 #include "front/core/record.h"
 #include "front/workspaces/trash.h"
 
@@ -97,9 +98,9 @@ static void recorded(void *context, const struct err *failed)
 
 static void begin(struct dropped *d, const struct store_workspace *w)
 {
-    strncpy(d->bucket, w->bucket, sizeof(d->bucket) - 1);
-    strncpy(d->owner, w->owner, sizeof(d->owner) - 1);
-    strncpy(d->builds, w->builds, sizeof(d->builds) - 1);
+    text_copy(d->bucket, sizeof(d->bucket), w->bucket);
+    text_copy(d->owner, sizeof(d->owner), w->owner);
+    text_copy(d->builds, sizeof(d->builds), w->builds);
     record(d, "ok", "a template's build was interrupted", recorded);
 }
 
@@ -135,7 +136,7 @@ static void add(struct front *front, const char *workspace)
     if (!d)
         return;
     d->front = front;
-    strncpy(d->id, workspace, sizeof(d->id) - 1);
+    text_copy(d->id, sizeof(d->id), workspace);
     d->next = front->builds;
     front->builds = d;
 }

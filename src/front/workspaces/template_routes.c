@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/fd.h"
+#include "base/text.h"
 #include "front/core/router.h"
 #include "front/exec/start.h"
 #include "front/workspaces/builds.h"
@@ -167,7 +168,7 @@ void template_start(struct front *front, const char *workspace)
     call->front = front;
     arena_init(&call->arena, 16UL << 20);
     make_id('r', call->id);
-    strncpy(call->actor.name, "template", sizeof(call->actor.name) - 1);
+    text_copy(call->actor.name, sizeof(call->actor.name), "template");
     int found = store_workspace_get(front->store, &call->arena, workspace, &call->workspace, &err);
     const char *argv[] = {"bash", "-c",
                           found == 1 ? start_of(call, call->workspace.template) : NULL, NULL};

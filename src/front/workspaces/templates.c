@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/text.h"
 #include "front/core/record.h"
 #include "front/workspaces/trash.h"
 #include "protocol/broker.h"
@@ -150,9 +151,9 @@ void template_settle(struct front *front, const struct store_template *t, bool o
     s->context = context;
     s->only_finish = only_finish;
     s->share_cache = t->share_cache;
-    strncpy(s->id, t->id, sizeof(s->id) - 1);
-    strncpy(s->name, t->name, sizeof(s->name) - 1);
-    strncpy(s->workspace, t->workspace, sizeof(s->workspace) - 1);
+    text_copy(s->id, sizeof(s->id), t->id);
+    text_copy(s->name, sizeof(s->name), t->name);
+    text_copy(s->workspace, sizeof(s->workspace), t->workspace);
     find_bucket(s);
     ask_freeze(s);
 }
@@ -191,7 +192,7 @@ void template_remove(struct front *front, const char *id, template_removed *then
         return;
     }
     *r = (struct removing){.front = front, .then = then, .context = context};
-    strncpy(r->id, id, sizeof(r->id) - 1);
+    text_copy(r->id, sizeof(r->id), id);
     buf_init(&b, 4096);
     protocol_pack_plain(&b, tag, &(struct plain_message){.texts = {id}});
     link_send(front->link, REQUEST_TEMPLATE_REMOVE, &b);
@@ -396,7 +397,7 @@ static struct tended *find_or_make(struct front *front, const char *id)
     if (!t)
         return NULL;
     t->front = front;
-    strncpy(t->id, id, sizeof(t->id) - 1);
+    text_copy(t->id, sizeof(t->id), id);
     t->next = tending.first;
     tending.first = t;
     return t;
@@ -418,9 +419,9 @@ static bool collect(void *context, const struct store_template *row)
     t->found = true;
     if (t->under_way || t->due_ms > now_ms())
         return true;
-    strncpy(t->name, row->name, sizeof(t->name) - 1);
-    strncpy(t->workspace, row->workspace, sizeof(t->workspace) - 1);
-    strncpy(t->owner, row->owner, sizeof(t->owner) - 1);
+    text_copy(t->name, sizeof(t->name), row->name);
+    text_copy(t->workspace, sizeof(t->workspace), row->workspace);
+    text_copy(t->owner, sizeof(t->owner), row->owner);
     snprintf(t->state, sizeof(t->state), "%s", row->state);
     t->share_cache = row->share_cache;
     t->under_way = true;

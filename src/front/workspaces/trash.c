@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/pack.h"
+#include "base/text.h"
 #include "front/exec/exec.h"
 #include "front/exec/output.h"
 #include "front/workspaces/builds.h"
@@ -160,7 +161,7 @@ static void put_to_sleep(struct leaving *l);
 
 static void try_again(struct timer *timer)
 {
-    put_to_sleep((struct leaving *)(void *)((char *)timer - offsetof(struct leaving, again)));
+    put_to_sleep(container_of(timer, struct leaving, again));
 }
 
 /* A tree that is nowhere, as somebody has removed it by hand, has nothing left to do. */
@@ -210,9 +211,9 @@ void sweep_move(struct front *front, const struct store_workspace *w, sweep_move
     }
     *l = (struct leaving){
         .front = front, .then = then, .context = context, .for_good = w->deleted_ms < 0};
-    strncpy(l->id, w->id, sizeof(l->id) - 1);
-    strncpy(l->bucket, w->bucket, sizeof(l->bucket) - 1);
-    strncpy(l->trash, w->trash, sizeof(l->trash) - 1);
+    text_copy(l->id, sizeof(l->id), w->id);
+    text_copy(l->bucket, sizeof(l->bucket), w->bucket);
+    text_copy(l->trash, sizeof(l->trash), w->trash);
     put_to_sleep(l);
 }
 
@@ -294,9 +295,9 @@ static void look_after(struct front *front, const struct store_workspace *w, boo
 
     if (!item)
         return;
-    strncpy(item->id, w->id, sizeof(item->id) - 1);
-    strncpy(item->bucket, w->bucket, sizeof(item->bucket) - 1);
-    strncpy(item->trash, w->trash, sizeof(item->trash) - 1);
+    text_copy(item->id, sizeof(item->id), w->id);
+    text_copy(item->bucket, sizeof(item->bucket), w->bucket);
+    text_copy(item->trash, sizeof(item->trash), w->trash);
     item->front = front;
     item->w = (struct store_workspace){
         .id = item->id, .bucket = item->bucket, .trash = item->trash, .deleted_ms = w->deleted_ms};
@@ -316,7 +317,7 @@ static bool look_at(void *context, const struct store_workspace *w)
     bool expired = w->deleted_ms < sweeping.expired_before_ms;
     bool fresh = w->deleted_ms > wall_ms() - FRESH_MS; /* its own call may still be at it */
 
-    strncpy(sweeping.after, w->id, sizeof(sweeping.after) - 1);
+    text_copy(sweeping.after, sizeof(sweeping.after), w->id);
     if (sweeping.thorough && fresh && !expired)
         sweeping.wants_thorough = true; /* later */
     else if (w->deleted_ms < 0 ? now_ms() >= sweeping.not_before_ms : expired || sweeping.thorough)
@@ -462,7 +463,7 @@ static void ask_for_trees(struct front *front)
 
 static void sweep(struct timer *timer)
 {
-    struct front *front = (struct front *)(void *)((char *)timer - offsetof(struct front, sweep));
+    struct front *front = container_of(timer, struct front, sweep);
     struct err err;
 
     ignore(timer_set(front->events, timer, now_ms() + (front->resumed ? EVERY_MS : SOON_MS)));
