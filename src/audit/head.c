@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/bytes.h"
 #include "base/fd.h"
 
 #define DOMAIN "carrel audit head\n" /* no other text that is signed can be taken for a head */
@@ -18,34 +19,6 @@
 enum {
     SIGNATURE_BYTES = 64
 };
-
-/* --- hex --- */
-
-static void to_hex(const unsigned char *bytes, size_t n, char *ret)
-{
-    for (size_t i = 0; i < n; i++) {
-        ret[2 * i] = "0123456789abcdef"[bytes[i] >> 4];
-        ret[2 * i + 1] = "0123456789abcdef"[bytes[i] & 15];
-    }
-    ret[2 * n] = '\0';
-}
-
-static int digit(char c)
-{
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
-static bool from_hex(const char *text, size_t bytes, unsigned char *ret)
-{
-    for (size_t i = 0; i < bytes; i++) {
-        int high = digit(text[2 * i]);
-        int low = high < 0 ? -1 : digit(text[2 * i + 1]);
-        if (low < 0)
-            return false;
-        ret[i] = (unsigned char)(high << 4 | low);
-    }
-    return true;
-}
 
 /* --- one head --- */
 
@@ -101,11 +74,6 @@ static bool is_sink(const char *text)
     return false;
 }
 
-static bool is_hex(const char *text, size_t n)
-{
-    return strlen(text) == n && strspn(text, "0123456789abcdef") == n;
-}
-
 bool audit_head_parse(const char *line, size_t n, struct audit_head *ret)
 {
     char text[AUDIT_HEAD];
@@ -128,8 +96,9 @@ bool audit_head_parse(const char *line, size_t n, struct audit_head *ret)
     p = take_quoted(p, ",\"sink\":\"", ret->sink, sizeof(ret->sink));
     p = take_quoted(p, ",\"key\":\"", ret->key, sizeof(ret->key));
     p = take_quoted(p, ",\"sig\":\"", ret->signature, sizeof(ret->signature));
-    if (!p || !is_hex(ret->hash, AUDIT_HEX - 1) || !is_time(ret->time) || !is_sink(ret->sink) ||
-        !is_hex(ret->key, AUDIT_KEY_ID - 1) || !is_hex(ret->signature, AUDIT_SIGNATURE - 1))
+    if (!p || !bytes_are_hex(ret->hash, AUDIT_HEX - 1) || !is_time(ret->time) ||
+        !is_sink(ret->sink) || !bytes_are_hex(ret->key, AUDIT_KEY_ID - 1) ||
+        !bytes_are_hex(ret->signature, AUDIT_SIGNATURE - 1))
         return false;
     /* There is one way to write each. */
     audit_head_encode(ret, again);
@@ -161,7 +130,7 @@ int audit_head_sign(struct audit_head *head, EVP_PKEY *pair)
     EVP_MD_CTX_free(context);
     if (!good)
         return -1;
-    to_hex(signature, sizeof(signature), head->signature);
+    bytes_to_hex(signature, sizeof(signature), head->signature);
     return 0;
 }
 
@@ -170,7 +139,8 @@ bool audit_head_is_signed_by(const struct audit_head *head, const struct audit_k
     unsigned char signature[SIGNATURE_BYTES];
     char message[AUDIT_HEAD + sizeof(DOMAIN)];
 
-    if (strcmp(head->key, key->id) != 0 || !from_hex(head->signature, SIGNATURE_BYTES, signature))
+    if (strcmp(head->key, key->id) != 0 ||
+        !bytes_from_hex(head->signature, SIGNATURE_BYTES, signature))
         return false;
     size_t n = message_of(head, message, sizeof(message));
     EVP_PKEY *public =
@@ -212,13 +182,13 @@ bool audit_key_parse(const char *text, struct audit_key *ret)
 
     return n == AUDIT_KEY_TEXT - 1 && strncmp(text, "ed25519:", 8) == 0 &&
            strspn(text + n, "\r\n") == strlen(text + n) &&
-           from_hex(text + 8, AUDIT_KEY_BYTES, ret->bytes) && set_id(ret) == 0;
+           bytes_from_hex(text + 8, AUDIT_KEY_BYTES, ret->bytes) && set_id(ret) == 0;
 }
 
 void audit_key_text(const struct audit_key *key, char ret[AUDIT_KEY_TEXT])
 {
     snprintf(ret, AUDIT_KEY_TEXT, "ed25519:");
-    to_hex(key->bytes, sizeof(key->bytes), ret + 8);
+    bytes_to_hex(key->bytes, sizeof(key->bytes), ret + 8);
 }
 
 int audit_keys_parse(const char *text, struct audit_keys *ret, struct err *err)
@@ -250,7 +220,7 @@ bool audit_anchor_is(const struct audit_anchor *anchor, const char hash[AUDIT_HE
 {
     char text[AUDIT_HEX];
 
-    to_hex(anchor->hash, sizeof(anchor->hash), text);
+    bytes_to_hex(anchor->hash, sizeof(anchor->hash), text);
     return memcmp(text, hash, AUDIT_HEX) == 0;
 }
 
@@ -267,7 +237,7 @@ static int add_anchor(struct audit_anchors *a, const struct audit_head *head)
     }
     struct audit_anchor *one = &a->items[a->count++];
     *one = (struct audit_anchor){.seq = head->seq};
-    (void)from_hex(head->hash, sizeof(one->hash), one->hash); /* was looked at */
+    (void)bytes_from_hex(head->hash, sizeof(one->hash), one->hash); /* was looked at */
     memcpy(one->time, head->time, sizeof(one->time));
     return 0;
 }

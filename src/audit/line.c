@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/bytes.h"
 #include "base/fd.h"
 
 enum {
@@ -29,28 +30,6 @@ struct scan {
     const char *p;
     const char *end;
 };
-
-size_t audit_utf8(const char *text, size_t n, uint32_t *ret_code)
-{
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-    const unsigned char *p = (const unsigned char *)text;
-
-    if (!n)
-        return 0;
-    size_t length = p[0] < 0x80 ? 1 : p[0] < 0xc0 ? 0 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : 4;
-    if (!length || length > n || p[0] > 0xf4)
-        return 0;
-    uint32_t code = length == 1 ? p[0] : p[0] & (0x7fU >> length);
-    for (size_t i = 1; i < length; i++) {
-        if ((p[i] & 0xc0) != 0x80)
-            return 0;
-        code = code << 6 | (p[i] & 0x3fU);
-    }
-    if (code < least[length] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000))
-        return 0;
-    *ret_code = code;
-    return length;
-}
 
 static bool take(struct scan *s, char c)
 {
@@ -136,7 +115,7 @@ static bool take_string(struct scan *s)
                 return false;
             continue;
         }
-        size_t n = audit_utf8(s->p, (size_t)(s->end - s->p), &code);
+        size_t n = utf8_next(s->p, (size_t)(s->end - s->p), &code);
         if (!n || code < 0x20)
             return false;
         s->p += n;
@@ -328,11 +307,7 @@ int audit_hash(const char *line, size_t n, char ret_hex[AUDIT_HEX])
     if (pthread_once(&once, fetch_sha256) || !sha256 ||
         !EVP_Digest(line, n, hash, &size, sha256, NULL) || size != (AUDIT_HEX - 1) / 2)
         return -1;
-    for (size_t i = 0; i < size; i++) {
-        ret_hex[2 * i] = "0123456789abcdef"[hash[i] >> 4];
-        ret_hex[2 * i + 1] = "0123456789abcdef"[hash[i] & 15];
-    }
-    ret_hex[AUDIT_HEX - 1] = '\0';
+    bytes_to_hex(hash, size, ret_hex);
     return 0;
 }
 

@@ -29,9 +29,6 @@ struct audit_line {
     const char *prev;
 };
 
-/* Length of the UTF-8 sequence that text begins with, 0 when it is none; *ret_code is its code
- * point. */
-size_t audit_utf8(const char *text, size_t n, uint32_t *ret_code);
 /* Whether the bytes are one JSON object and nothing else, without control characters. */
 bool audit_is_object(const char *p, size_t n);
 /* True for exactly what audit_encode writes: these members in this order, and no other byte. */

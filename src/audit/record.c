@@ -7,6 +7,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/bytes.h"
+
 /* What a terminal might obey, or show in another order, when somebody looks at the file. */
 static bool is_unsafe(uint32_t code)
 {
@@ -23,7 +25,7 @@ static void add_clean(struct buf *b, const char *text, size_t n, bool is_json)
     uint32_t code = 0;
 
     while (n) {
-        size_t length = audit_utf8(text, n, &code);
+        size_t length = utf8_next(text, n, &code);
         bool is_quoted = !is_json && length == 1 && (code == '"' || code == '\\');
         if (length && !is_quoted && !is_unsafe(code)) {
             plain += length;

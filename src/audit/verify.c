@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "audit/head.h"
+#include "base/bytes.h"
 #include "base/fd.h"
 
 enum {
@@ -382,14 +383,9 @@ int audit_check_run(struct audit_check *check, struct audit_report *ret, struct 
     return 0;
 }
 
-static bool is_hash(const char *text)
-{
-    return strlen(text) == AUDIT_HEX - 1 && strspn(text, "0123456789abcdef") == AUDIT_HEX - 1;
-}
-
 static int check_wanted(const struct audit_wanted *wanted, struct err *err)
 {
-    if (wanted->hash && !is_hash(wanted->hash))
+    if (wanted->hash && !bytes_are_hex(wanted->hash, AUDIT_HEX - 1))
         return err_set(err, ERR_INVALID, 0, "the hash to find is not 64 digits of lower-case hex");
     return 0;
 }

@@ -10,33 +10,54 @@ static const char hex_digits[] = "0123456789abcdef";
 static const char base64_digits[] =
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/* The length of the UTF-8 character at `c`, or 0. */
-static size_t character(const unsigned char *c, size_t n)
+size_t utf8_next(const void *bytes, size_t n, uint32_t *ret_code)
 {
-    size_t need = c[0] < 0x80 ? 1 : c[0] < 0xc2 ? 0 : c[0] < 0xe0 ? 2 : c[0] < 0xf0 ? 3 : 4;
+    const unsigned char *c = bytes;
 
-    if (need == 0 || c[0] > 0xf4 || need > n)
+    if (n == 0)
         return 0;
-    for (size_t i = 1; i < need; i++) {
+    size_t length = c[0] < 0x80 ? 1 : c[0] < 0xc2 ? 0 : c[0] < 0xe0 ? 2 : c[0] < 0xf0 ? 3 : 4;
+    uint32_t code = length > 1 ? c[0] & (0x7fU >> length) : c[0];
+
+    if (length == 0 || length > n || c[0] > 0xf4)
+        return 0;
+    for (size_t i = 1; i < length; i++) {
         if ((c[i] & 0xc0) != 0x80)
             return 0;
+        code = code << 6 | (c[i] & 0x3fU);
     }
     /* Too long for what they say, halves of pairs, beyond the last. */
-    if ((c[0] == 0xe0 && c[1] < 0xa0) || (c[0] == 0xed && c[1] >= 0xa0) ||
-        (c[0] == 0xf0 && c[1] < 0x90) || (c[0] == 0xf4 && c[1] >= 0x90))
+    if ((length == 3 && (code < 0x800 || (code >= 0xd800 && code < 0xe000))) ||
+        (length == 4 && (code < 0x10000 || code > 0x10ffff)))
         return 0;
-    return need;
+    *ret_code = code;
+    return length;
+}
+
+size_t utf8_cut(const void *bytes, size_t n)
+{
+    const unsigned char *c = bytes;
+    size_t tail = 0;
+
+    while (tail < 3 && tail < n && (c[n - 1 - tail] & 0xc0) == 0x80)
+        tail++;
+    if (tail == n)
+        return 0;
+    unsigned char first = c[n - 1 - tail];
+    size_t wanted = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : first >= 0xc0 ? 2 : 1;
+    return wanted > tail + 1 ? tail + 1 : 0;
 }
 
 bool bytes_are_utf8(const void *bytes, size_t n)
 {
     const unsigned char *c = bytes;
-    size_t step;
+    uint32_t code;
 
-    for (size_t i = 0; i < n; i += step) {
-        step = c[i] == 0 ? 0 : character(c + i, n - i);
+    for (size_t i = 0; i < n;) {
+        size_t step = c[i] == 0 ? 0 : c[i] < 0x80 ? 1 : utf8_next(c + i, n - i, &code);
         if (step == 0)
             return false;
+        i += step;
     }
     return true;
 }
@@ -147,4 +168,9 @@ bool bytes_from_hex(const char *text, size_t n, void *ret)
         out[i / 2] = (unsigned char)(i % 2 ? out[i / 2] | value : value << 4);
     }
     return true;
+}
+
+bool bytes_are_hex(const char *text, size_t digits)
+{
+    return strspn(text, hex_digits) == digits && text[digits] == '\0';
 }

@@ -4,10 +4,15 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 struct buf;
 
+/* The length of the UTF-8 character that begins here, and its number; 0: none does. */
+size_t utf8_next(const void *bytes, size_t n, uint32_t *ret_code);
+/* How many bytes at the end begin a character that is not whole. */
+size_t utf8_cut(const void *bytes, size_t n);
 /* UTF-8 by the letter, and without NUL. */
 bool bytes_are_utf8(const void *bytes, size_t n);
 /* A string with its quotes; the bytes are UTF-8. */
@@ -21,5 +26,7 @@ ssize_t bytes_from_base64(const char *text, size_t n, void *ret);
 int bytes_add_decoded(struct buf *b, const char *text, size_t n);
 /* 2 * n digits and a NUL. */
 void bytes_to_hex(const void *bytes, size_t n, char *ret);
+/* So many small hex digits, and nothing else. */
+bool bytes_are_hex(const char *text, size_t digits);
 /* True: `text` begins with 2 * n small hex digits, now in `ret`. */
 bool bytes_from_hex(const char *text, size_t n, void *ret);

@@ -4,27 +4,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Reads one character of UTF-8; returns its length, or 0 when there is none. */
-static size_t character(const unsigned char *c, size_t n, uint32_t *ret)
-{
-    size_t length = c[0] < 0x80 ? 1 : c[0] < 0xc2 ? 0 : c[0] < 0xe0 ? 2 : c[0] < 0xf0 ? 3 : 4;
-    uint32_t value = c[0];
-
-    if (length == 0 || length > n || c[0] > 0xf4)
-        return 0;
-    if (length > 1)
-        value &= 0x7fU >> length;
-    for (size_t i = 1; i < length; i++) {
-        if ((c[i] & 0xc0) != 0x80)
-            return 0;
-        value = value << 6 | (c[i] & 0x3f);
-    }
-    if ((length == 3 && (value < 0x800 || (value >= 0xd800 && value < 0xe000))) ||
-        (length == 4 && (value < 0x10000 || value > 0x10ffff)))
-        return 0;
-    *ret = value;
-    return length;
-}
+#include "base/bytes.h"
 
 /* Characters that nobody sees and that change how the rest is shown. */
 static bool misleads(uint32_t c)
@@ -41,7 +21,7 @@ void text_escape(struct buf *b, const char *bytes, size_t n)
     uint32_t c = 0;
 
     while (n > 0) {
-        size_t length = character(at, n, &c);
+        size_t length = utf8_next(at, n, &c);
         if (length == 0 || (length == 1 && misleads(c)))
             buf_printf(b, "\\x%02x", at[0]);
         else if (misleads(c))

@@ -14,6 +14,7 @@
 #include "audit/line.h"
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/hash.h"
 #include "broker/chores.h"
 #include "broker/log.h"
 
@@ -25,19 +26,7 @@ enum {
 
 size_t broker_slot(const char *name)
 {
-    uint32_t hash = 2166136261U;
-
-    for (; *name; name++)
-        hash = (hash ^ (unsigned char)*name) * 16777619U;
-    return hash % BROKER_SLOTS;
-}
-
-uint64_t broker_wall_ms(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+    return hash_text(name) % BROKER_SLOTS;
 }
 
 struct beat {

@@ -269,7 +269,6 @@ struct broker {
 };
 
 size_t broker_slot(const char *name);
-uint64_t broker_wall_ms(void);
 /* Runs the event loop until SIGTERM or SIGINT, then ends all sandboxes. */
 int broker_run(struct broker *broker, struct err *err);
 

@@ -428,7 +428,7 @@ void task_ended(void *owner, struct exec *exec, const struct carrel_result *resu
     struct ended_message m = {.exec = t->id,
                               .workspace = t->workspace,
                               .result = *result,
-                              .ended_at_ms = broker_wall_ms(),
+                              .ended_at_ms = (uint64_t)wall_ms(),
                               .why = why};
     buf_init(&t->end, MESSAGE_MAX_BYTES);
     protocol_pack_ended(&t->end, &m);

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "base/clock.h"
 #include "broker/broker.h"
 #include "broker/log.h"
@@ -410,19 +411,10 @@ bool journal_flush(struct broker *b)
 /* The length of the UTF-8 character at `c`, or 0: none, or one that must be escaped. */
 static size_t plain_character(const unsigned char *c)
 {
-    size_t n = c[0] < 0x80 ? 1 : c[0] < 0xc2 ? 0 : c[0] < 0xe0 ? 2 : c[0] < 0xf0 ? 3 : 4;
+    uint32_t code = 0;
+    size_t n = utf8_next(c, 4, &code); /* no further than to the NUL that ends the text */
 
-    if (c[0] > 0xf4 || c[0] < ' ' || c[0] == '"' || c[0] == '\\' || c[0] == 0x7f)
-        return 0;
-    for (size_t i = 1; i < n; i++) {
-        if ((c[i] & 0xc0) != 0x80)
-            return 0;
-    }
-    /* Too long for what they say, halves of pairs, beyond the last. */
-    if ((c[0] == 0xe0 && c[1] < 0xa0) || (c[0] == 0xed && c[1] >= 0xa0) ||
-        (c[0] == 0xf0 && c[1] < 0x90) || (c[0] == 0xf4 && c[1] >= 0x90))
-        return 0;
-    return n;
+    return code < ' ' || code == '"' || code == '\\' || code == 0x7f ? 0 : n;
 }
 
 void journal_text(struct buf *b, const char *text, size_t most)

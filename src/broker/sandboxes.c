@@ -171,7 +171,7 @@ static struct desk *new_desk(struct broker *b, const struct exec_message *m, str
     d->broker = b;
     d->number = ++b->desks_begun;
     d->watch.fd = d->files_watch.fd = -1;
-    d->since_ms = broker_wall_ms();
+    d->since_ms = (uint64_t)wall_ms();
     d->memory_bytes = m->boundary.limits.memory_bytes;
     d->pids = m->boundary.limits.pids;
     d->tmp_exec = m->boundary.tmp_exec;

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "base/fd.h"
 #include "cli/cli.h"
 
@@ -17,20 +18,10 @@ enum {
  */
 static size_t printable(const unsigned char *c)
 {
-    size_t n = c[0] < 0x80   ? 1
-               : c[0] < 0xc2 ? 0
-               : c[0] < 0xe0 ? 2
-               : c[0] < 0xf0 ? 3
-               : c[0] < 0xf5 ? 4
-                             : 0;
+    uint32_t code = 0;
+    size_t n = utf8_next(c, strnlen((const char *)c, 4), &code);
 
-    for (size_t i = 1; i < n; i++) {
-        if ((c[i] & 0xc0) != 0x80)
-            return 0;
-    }
-    if (c[0] < 0x20 || c[0] == 0x7f || (c[0] == 0xc2 && c[1] < 0xa0))
-        return 0;
-    return n;
+    return code < 0x20 || (code >= 0x7f && code < 0xa0) ? 0 : n;
 }
 
 /* Whoever does not read it must not keep us: it is dropped then. */

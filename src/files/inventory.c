@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "base/fd.h"
 #include "files/core/search.h"
 
@@ -78,17 +79,6 @@ static int hash_file(struct inventory *v, const struct tree_entry *entry, unsign
     return EVP_DigestFinal_ex(v->digest, ret, NULL) == 1 ? 0 : -ENOMEM;
 }
 
-static void write_hash(const unsigned char *hash, char hex[HEX + 1])
-{
-    static const char digits[] = "0123456789abcdef";
-
-    for (size_t i = 0; i < HASH; i++) {
-        hex[2 * i] = digits[hash[i] >> 4];
-        hex[2 * i + 1] = digits[hash[i] & 15];
-    }
-    hex[HEX] = '\0';
-}
-
 /* Keeps it for the comparison at the end. Empty files are all alike, and of no interest. */
 static void keep(struct inventory *v, uint64_t size, const unsigned char *hash, const char *path)
 {
@@ -128,7 +118,7 @@ static void tell_hash(struct inventory *v, const struct tree_entry *entry, const
         emit_bytes(&v->e, "error", code, strlen(code));
         return;
     }
-    write_hash(hash, hex);
+    bytes_to_hex(hash, HASH, hex);
     emit_bytes(&v->e, "sha256", hex, HEX);
     keep(v, (uint64_t)entry->st.st_size, hash, path);
 }
@@ -205,7 +195,7 @@ static void tell_same(struct inventory *v, const struct seen *first, size_t n)
 {
     char hex[HEX + 1];
 
-    write_hash(first->hash, hex);
+    bytes_to_hex(first->hash, HASH, hex);
     emit_comma(&v->e);
     emit_raw(&v->e, "{");
     emit_bytes(&v->e, "sha256", hex, HEX);

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "base/fd.h"
 #include "files/core/paths.h"
 
@@ -169,7 +170,7 @@ static void number_or_null(struct emit *e, const char *key, bool known, uint64_t
 
 static void begin(struct emit *e, struct files_call *call, const void *content, size_t n)
 {
-    const char *encoding = files_is_text(content, n) ? "utf-8" : "base64";
+    const char *encoding = bytes_are_utf8(content, n) ? "utf-8" : "base64";
 
     emit_begin(e, call, false, FILES_TYPE_JSON);
     emit_raw(e, "{");
@@ -267,7 +268,7 @@ static int looks_like_text(int fd)
         return -errno;
     /* The last character may be cut in two by the end of the look. */
     for (ssize_t less = 0; less < 4 && less <= n; less++) {
-        if (files_is_text(bytes, (size_t)(n - less)))
+        if (bytes_are_utf8(bytes, (size_t)(n - less)))
             return 1;
         if (n < LOOK)
             break;

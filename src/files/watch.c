@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/hash.h"
 #include "files/core/paths.h"
 #include "files/core/search.h"
 
@@ -92,10 +93,8 @@ static void send_now(struct watch *w)
 
 static uint64_t hash(const char *path)
 {
-    uint64_t h = 0xcbf29ce484222325ULL;
+    uint64_t h = hash_text(path);
 
-    for (; *path; path++)
-        h = (h ^ (unsigned char)*path) * 0x100000001b3ULL;
     return h > 1 ? h : 2; /* 0: a free place, 1: one that was taken out */
 }
 

@@ -24,6 +24,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/hash.h"
 #include "http/connection.h"
 
 enum {
@@ -58,11 +59,7 @@ static bool is_stream(enum place place)
 
 static struct account **slot_of(struct http_server *server, const char *name)
 {
-    size_t hash = 5381;
-
-    while (*name)
-        hash = hash * 33 + (unsigned char)*name++;
-    return &server->accounts[hash % ACCOUNT_SLOTS];
+    return &server->accounts[hash_text(name) % ACCOUNT_SLOTS];
 }
 
 static struct account *use_account(struct http_server *server, const char *name, bool is_peer)

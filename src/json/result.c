@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/bytes.h"
 #include "json/encode.h"
 
 static const char *const reasons[] = {
@@ -11,18 +12,6 @@ static const char *const reasons[] = {
     [CARREL_ENDED_OOM] = "oom",         [CARREL_ENDED_PIDS] = "pids",
     [CARREL_ENDED_DISK] = "disk",
 };
-
-/* Output cut at its bound may end in the middle of a character: that much is left out as well. */
-static size_t whole_characters(const char *bytes, size_t n)
-{
-    size_t tail = 0;
-
-    while (tail < 3 && tail < n && ((unsigned char)bytes[n - 1 - tail] & 0xc0) == 0x80)
-        tail++;
-    unsigned char first = tail < n ? (unsigned char)bytes[n - 1 - tail] : 0;
-    size_t wanted = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : first >= 0xc0 ? 2 : 1;
-    return wanted > tail + 1 ? n - tail - 1 : n;
-}
 
 static json_t *known(uint64_t number)
 {
@@ -59,8 +48,8 @@ static void add_output(json_t *object, const struct carrel_result *result)
     size_t err = result->err_size;
 
     if (result->truncated) {
-        out = whole_characters(result->out, out);
-        err = whole_characters(result->err, err);
+        out -= utf8_cut(result->out, out);
+        err -= utf8_cut(result->err, err);
     }
     encode_bytes(object, "stdout", result->out, out);
     if (result->note[0])

@@ -10,8 +10,10 @@
 
 #include "base/answers.h"
 #include "base/buf.h"
+#include "base/bytes.h"
 #include "base/err.h"
 #include "base/fd.h"
+#include "base/hash.h"
 #include "base/near.h"
 #include "base/text.h"
 
@@ -369,6 +371,64 @@ TEST(a_text_is_copied_as_far_as_there_is_room_and_always_ends)
     CHECK(text_copy(room, sizeof(room), "") && strcmp(room, "") == 0);
     CHECK(!text_copy(room, sizeof(room), "abcd") && strcmp(room, "abc") == 0);
     CHECK(!text_copy(room, 1, "x") && strcmp(room, "") == 0);
+    return 0;
+}
+
+TEST(a_character_of_utf8_is_read_by_the_letter)
+{
+    static const struct {
+        const char *bytes;
+        size_t n;
+        size_t length; /* 0: none */
+        uint32_t code;
+    } cases[] = {
+        {"a", 1, 1, 'a'},
+        {"\xc3\xa9", 2, 2, 0xe9},
+        {"\xe2\x82\xac", 3, 3, 0x20ac},
+        {"\xf0\x9f\x90\xb1", 4, 4, 0x1f431},
+        {"\xf4\x8f\xbf\xbf", 4, 4, 0x10ffff},
+        {"", 0, 0, 0},
+        {"\xc3", 1, 0, 0},
+        {"\xe2\x82", 2, 0, 0},
+        {"\x80", 1, 0, 0},
+        {"\xc0\xaf", 2, 0, 0},
+        {"\xe0\x80\xaf", 3, 0, 0},
+        {"\xf0\x80\x80\xaf", 4, 0, 0},
+        {"\xed\xa0\x80", 3, 0, 0},
+        {"\xf4\x90\x80\x80", 4, 0, 0},
+        {"\xf5\x80\x80\x80", 4, 0, 0},
+        {"\xe2\x28\xa1", 3, 0, 0},
+    };
+
+    char which[12];
+
+    for (size_t i = 0; i < LENGTH(cases); i++) {
+        uint32_t code = 0;
+        snprintf(which, sizeof(which), "%zu", i);
+        CHECK_FOR(which, utf8_next(cases[i].bytes, cases[i].n, &code) == cases[i].length);
+        CHECK_FOR(which, code == cases[i].code);
+        CHECK_FOR(which, bytes_are_utf8(cases[i].bytes, cases[i].n) ==
+                             (cases[i].length > 0 || cases[i].n == 0));
+    }
+    CHECK(!bytes_are_utf8("a\0b", 3));
+    CHECK(utf8_cut("a\xe2\x82", 3) == 2 && utf8_cut("\xe2\x82\xac", 3) == 0);
+    CHECK(utf8_cut("", 0) == 0 && utf8_cut("\x80\x80", 2) == 0);
+    return 0;
+}
+
+TEST(hex_digits_are_counted_to_the_end)
+{
+    CHECK(bytes_are_hex("00af", 4) && bytes_are_hex("", 0));
+    CHECK(!bytes_are_hex("00af", 3) && !bytes_are_hex("00af", 5) && !bytes_are_hex("00AF", 4));
+    return 0;
+}
+
+/* Names whose sums are alike under the plain hashes that are used for such tables. */
+TEST(names_that_fall_on_one_place_without_a_key_are_apart)
+{
+    CHECK(hash_text("Ez") != hash_text("FY") && hash_text("EzEz") != hash_text("FYFY"));
+    CHECK(hash_text("name") == hash_bytes("name", 4) && hash_text("") != hash_text("a"));
+    CHECK(hash_bytes("12345678", 8) != hash_bytes("12345678\0", 9));
     return 0;
 }
 

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "base/fd.h"
 
 /* --- heads and keys, from wherever they are --- */
@@ -124,11 +125,6 @@ static int add_heads(struct proof *proof, const char *where, const struct buf *t
     return 0;
 }
 
-static bool is_hash(const char *text)
-{
-    return strlen(text) == 64 && strspn(text, "0123456789abcdef") == 64;
-}
-
 static int read_given(const struct audit_options *o, struct proof *proof, struct err *err)
 {
     scoped_buf struct buf text;
@@ -136,7 +132,7 @@ static int read_given(const struct audit_options *o, struct proof *proof, struct
     buf_init(&text, 1);
     if (!o->head)
         return 0;
-    if (is_hash(o->head)) {
+    if (bytes_are_hex(o->head, 64)) {
         proof->hash = o->head;
         return 0;
     }

@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/near.h"
 #include "cli/cli.h"
@@ -61,12 +62,10 @@ const char *client_ago(const json_t *object, const char *name, char *ret)
     int64_t then = json_is_string(value)    ? text_parse_time(json_string_value(value))
                    : json_is_integer(value) ? (int64_t)json_integer_value(value)
                                             : -1;
-    struct timespec now;
 
     if (then < 0)
         return NULL;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return text_ago((int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000, then, ret);
+    return text_ago(wall_ms(), then, ret);
 }
 
 const char *client_number(const json_t *object, const char *name, char *ret)

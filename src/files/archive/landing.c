@@ -6,12 +6,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/hash.h"
 #include "files/core/paths.h"
 #include "files/core/search.h"
 
@@ -148,15 +148,11 @@ const char *landing_name(struct landing *p, const char *name, size_t n, char cle
 
 /* --- names of files that were unpacked --- */
 
-static uint64_t hash(const struct landing *p, const char *path)
+/* 0: a free place. */
+static uint64_t hash(const char *path)
 {
-    uint64_t h = p->seed ^ 0xcbf29ce484222325U;
+    uint64_t h = hash_text(path);
 
-    for (const char *c = path; *c; c++)
-        h = (h ^ (unsigned char)*c) * 0x100000001b3U;
-    h ^= h >> 32;
-    h *= 0xd6e8feb86659fd93U;
-    h ^= h >> 32;
     return h ? h : 1;
 }
 
@@ -194,7 +190,7 @@ static int remember(struct landing *p, const char *path)
         }
         free(old);
     }
-    (void)know(p, hash(p, path), true);
+    (void)know(p, hash(path), true);
     return 0;
 }
 
@@ -348,8 +344,6 @@ int landing_begin(struct landing *p, struct files_call *call)
     arena_init(&p->later, LATER_MOST);
     emit_begin(&p->skipped, call, false, FILES_TYPE_JSON);
     emit_raw(&p->skipped, "[");
-    if (getrandom(&p->seed, sizeof(p->seed), 0) != (ssize_t)sizeof(p->seed))
-        return -EIO;
     p->dest = make_destination(call->m->path);
     if (p->dest < 0 || fstatvfs(p->dest, &room) < 0)
         return fail_at(p, p->dest < 0 ? p->dest : -errno, "");
@@ -593,7 +587,7 @@ int landing_hardlink(struct landing *p, const char *path, const char *target)
 {
     struct landing_stamp none = {.mode = 0};
 
-    if (path[0] == '\0' || !know(p, hash(p, target), false)) {
+    if (path[0] == '\0' || !know(p, hash(target), false)) {
         landing_skip(p, path, strlen(path), "a hard link to what the archive has not unpacked");
         return 0;
     }
@@ -702,7 +696,7 @@ static int open_unpacked(struct landing *p, const char *path, int flags)
 {
     const char *name;
     struct stat st;
-    int dir = know(p, hash(p, path), false) ? parent_of(p, path, false, &name) : -ENOENT;
+    int dir = know(p, hash(path), false) ? parent_of(p, path, false, &name) : -ENOENT;
     scoped_fd int fd =
         dir < 0 ? -1 : openat(dir, name, flags | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
 

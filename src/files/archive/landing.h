@@ -37,7 +37,6 @@ struct landing {
     } systems[LANDING_SYSTEMS];
 
     size_t n_systems;
-    uint64_t seed; /* of the hashes below */
     /* the file that is being written */
     int fd;
     int fd_dir; /* borrowed: where it is until it has its name */

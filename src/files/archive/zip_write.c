@@ -8,6 +8,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include "base/bytes.h"
 #include "files/archive/archive.h"
 
 enum {
@@ -250,7 +251,7 @@ void zip_item(struct packer *p, const struct pack_item *item)
         return;
     }
     e.name = name.p;
-    e.flags = files_is_text(name.p, name.n) ? FLAG_UTF8 : 0;
+    e.flags = bytes_are_utf8(name.p, name.n) ? FLAG_UTF8 : 0;
     if (S_ISREG(item->st.st_mode)) {
         file(p, &e);
     } else if (S_ISLNK(item->st.st_mode)) {

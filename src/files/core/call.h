@@ -103,8 +103,6 @@ void emit_entry_members(struct emit *e, const char *path, const struct stat *st,
 /* {"path":…,"type":…,"error":…} for what was not looked at, or cannot be; 0: of no known type, of
  * no error. */
 void emit_unlooked(struct emit *e, const char *path, mode_t type, int error);
-/* UTF-8, whole, and without NUL. */
-bool files_is_text(const void *bytes, size_t n);
 /* The code of answer_errno's table, and its sentence. */
 const char *files_error_code(int error, const char **ret_words);
 

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/bytes.h"
 #include "files/core/call.h"
 
 enum {
@@ -91,80 +92,20 @@ void emit_number(struct emit *e, const char *name, int64_t number)
     e->last = '0';
 }
 
-/* The length of the UTF-8 character at `c`, or 0. */
-static size_t character(const unsigned char *c, size_t n)
+static void base64(struct emit *e, const void *bytes, size_t n)
 {
-    size_t need = c[0] < 0x80 ? 1 : c[0] < 0xc2 ? 0 : c[0] < 0xe0 ? 2 : c[0] < 0xf0 ? 3 : 4;
-
-    if (need == 0 || c[0] > 0xf4 || need > n)
-        return 0;
-    for (size_t i = 1; i < need; i++) {
-        if ((c[i] & 0xc0) != 0x80)
-            return 0;
-    }
-    /* Too long for what they say, halves of pairs, beyond the last. */
-    if ((c[0] == 0xe0 && c[1] < 0xa0) || (c[0] == 0xed && c[1] >= 0xa0) ||
-        (c[0] == 0xf0 && c[1] < 0x90) || (c[0] == 0xf4 && c[1] >= 0x90))
-        return 0;
-    return need;
-}
-
-bool files_is_text(const void *bytes, size_t n)
-{
-    const unsigned char *c = bytes;
-    size_t step;
-
-    for (size_t i = 0; i < n; i += step) {
-        step = c[i] == 0 ? 0 : character(c + i, n - i);
-        if (step == 0)
-            return false;
-    }
-    return true;
-}
-
-static void text(struct emit *e, const unsigned char *c, size_t n)
-{
-    static const char hex[] = "0123456789abcdef";
-    size_t plain = 0;
-
     buf_str(&e->b, "\"");
-    for (size_t i = 0; i < n; i++) {
-        if (c[i] >= ' ' && c[i] != '"' && c[i] != '\\' && c[i] != 0x7f)
-            continue;
-        buf_add(&e->b, c + plain, i - plain);
-        plain = i + 1;
-        if (c[i] == '\n')
-            buf_str(&e->b, "\\n");
-        else
-            buf_add(&e->b, (char[6]){'\\', 'u', '0', '0', hex[c[i] >> 4], hex[c[i] & 15]}, 6);
-    }
-    buf_add(&e->b, c + plain, n - plain);
-    buf_str(&e->b, "\"");
-}
-
-static void base64(struct emit *e, const unsigned char *c, size_t n)
-{
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-
-    buf_str(&e->b, "\"");
-    for (size_t i = 0; i < n; i += 3) {
-        uint32_t three = (uint32_t)c[i] << 16 | (i + 1 < n ? (uint32_t)c[i + 1] << 8 : 0) |
-                         (i + 2 < n ? c[i + 2] : 0U);
-        char four[4] = {digits[three >> 18], digits[three >> 12 & 63],
-                        i + 1 < n ? digits[three >> 6 & 63] : '=',
-                        i + 2 < n ? digits[three & 63] : '='};
-        buf_add(&e->b, four, 4);
-    }
+    bytes_add_base64(&e->b, bytes, n);
     buf_str(&e->b, "\"");
 }
 
 void emit_bytes(struct emit *e, const char *name, const void *bytes, size_t n)
 {
-    bool is_text = files_is_text(bytes, n);
+    bool is_text = bytes_are_utf8(bytes, n);
 
     key(e, name, is_text ? "" : "_b64");
     if (is_text)
-        text(e, bytes, n);
+        bytes_add_json(&e->b, bytes, n);
     else
         base64(e, bytes, n);
     e->last = '"';
@@ -173,8 +114,8 @@ void emit_bytes(struct emit *e, const char *name, const void *bytes, size_t n)
 void emit_value(struct emit *e, const void *bytes, size_t n)
 {
     emit_comma(e);
-    if (files_is_text(bytes, n)) {
-        text(e, bytes, n);
+    if (bytes_are_utf8(bytes, n)) {
+        bytes_add_json(&e->b, bytes, n);
         e->last = '"';
         return;
     }

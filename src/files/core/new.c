@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/hash.h"
 #include "files/core/paths.h"
 
 enum {
@@ -219,14 +220,9 @@ static pthread_mutex_t *lock_of(const struct files_new *new)
 {
     static pthread_mutex_t locks[LOCKS] = {[0 ... LOCKS - 1] = PTHREAD_MUTEX_INITIALIZER};
     struct stat st = {0};
-    uint64_t hash = 5381;
 
     (void)fstat(new->dir, &st);
-    hash = (hash ^ st.st_dev) * 0x100000001b3U;
-    hash = (hash ^ st.st_ino) * 0x100000001b3U;
-    for (const char *c = new->name; *c; c++)
-        hash = (hash ^ (unsigned char)*c) * 0x100000001b3U;
-    return &locks[(hash >> 20) % LOCKS];
+    return &locks[(hash_text(new->name) ^ st.st_dev ^ st.st_ino) % LOCKS];
 }
 
 static int put_in_place(struct files_new *new)

@@ -8,6 +8,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "base/fd.h"
 #include "files/core/search.h"
 #include "policy/glob.h"
@@ -98,7 +99,7 @@ static size_t whole_characters(const char *text, size_t n)
         if (c < 0x80)
             return n;
         if (c >= 0xc0)
-            return files_is_text(text + n - back, back) ? n : n - back;
+            return bytes_are_utf8(text + n - back, back) ? n : n - back;
     }
     return n;
 }

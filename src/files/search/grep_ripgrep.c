@@ -18,6 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "base/fd.h"
 #include "files/core/search.h"
 #include "files/search/grep.h"
@@ -435,7 +436,7 @@ int grep_by_ripgrep(struct grep *g, const char *program)
     const struct files_message *m = g->call->m;
     struct asking a = {0};
 
-    if (!files_is_text(m->pattern, strlen(m->pattern)))
+    if (!bytes_are_utf8(m->pattern, strlen(m->pattern)))
         return -ENOSYS; /* it searches for characters only */
     arena_init(&a.arena, 1 << 21);
     for (size_t i = 0; i < sizeof(always) / sizeof(always[0]); i++)

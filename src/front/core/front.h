@@ -118,7 +118,6 @@ struct front {
     struct timer sweep; /* forgets what is older than the retention time, empties the trash */
 };
 
-int64_t wall_ms(void);
 /* A letter and 26 characters of base 32. */
 void make_id(char letter, char ret[28]);
 /* SHA-256 in hex. */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/text.h"
 #include "policy/units.h"
 
@@ -31,11 +32,7 @@ struct sums {
 
 static size_t slot_of(const char *name)
 {
-    size_t hash = 5381;
-
-    while (*name)
-        hash = hash * 33 + (unsigned char)*name++;
-    return hash % FRONT_SLOTS;
+    return hash_text(name) % FRONT_SLOTS;
 }
 
 /* --- owners --- */

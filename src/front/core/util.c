@@ -6,19 +6,12 @@
 #include <sys/random.h>
 #include <time.h>
 
+#include "base/bytes.h"
 #include "front/core/front.h"
 
 enum {
     ID_DIGITS = 26
 };
-
-int64_t wall_ms(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
 
 /* From the kernel for several ids at a time, as asking costs more than the bytes. Each is handed
  * out once and is nowhere afterwards; nobody forks here, who would hand them out again. */
@@ -51,7 +44,6 @@ void make_id(char letter, char ret[28])
 
 void hash_hex(const void *bytes, size_t n, char ret[FRONT_HASH])
 {
-    static const char digits[] = "0123456789abcdef";
     static EVP_MD *sha256; /* EVP_sha256() is looked up by name at every use */
     unsigned char digest[32] = {0};
 
@@ -60,11 +52,7 @@ void hash_hex(const void *bytes, size_t n, char ret[FRONT_HASH])
     /* Two failures would be equal: nobody may be let in by that. */
     if (!sha256 || EVP_Digest(bytes, n, digest, NULL, sha256, NULL) != 1)
         abort();
-    for (size_t i = 0; i < sizeof(digest); i++) {
-        ret[2 * i] = digits[digest[i] >> 4];
-        ret[2 * i + 1] = digits[digest[i] & 15];
-    }
-    ret[2 * sizeof(digest)] = '\0';
+    bytes_to_hex(digest, sizeof(digest), ret);
 }
 
 json_t *time_json(int64_t ms)

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/hash.h"
 #include "base/text.h"
 #include "front/core/quota.h"
 #include "front/exec/mode.h"
@@ -28,11 +29,7 @@ enum {
 
 static size_t slot_of(const char *id)
 {
-    size_t hash = 5381;
-
-    while (*id)
-        hash = hash * 33 + (unsigned char)*id++;
-    return hash % FRONT_SLOTS;
+    return hash_text(id) % FRONT_SLOTS;
 }
 
 struct job *job_find(const struct front *front, const char *id)

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/text.h"
@@ -98,25 +99,11 @@ static uint64_t end_of(const struct following *f)
     return f->source ? f->source->end : 0;
 }
 
-/* How many bytes at the end begin a character that is not whole yet. */
-static size_t cut_character(const char *bytes, size_t n)
-{
-    size_t tail = 0;
-
-    while (tail < 3 && tail < n && ((unsigned char)bytes[n - 1 - tail] & 0xc0) == 0x80)
-        tail++;
-    if (tail == n)
-        return 0;
-    unsigned char first = (unsigned char)bytes[n - 1 - tail];
-    size_t wanted = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : first >= 0xc0 ? 2 : 1;
-    return wanted > tail + 1 ? tail + 1 : 0;
-}
-
 /* How much of the bytes is whole characters; one that the end of the piece has cut goes with the
  * next, if that is already there. */
 static size_t whole(const char *bytes, size_t n)
 {
-    size_t cut = cut_character(bytes, n);
+    size_t cut = utf8_cut(bytes, n);
 
     return n > cut ? n - cut : n;
 }
@@ -130,7 +117,7 @@ static void put_foreign(struct following *f, enum spool_stream stream, char *byt
     bytes -= cut->n;
     n += cut->n;
     memcpy(bytes, cut->bytes, cut->n);
-    cut->n = cut_character(bytes, n);
+    cut->n = utf8_cut(bytes, n);
     n -= cut->n;
     memcpy(cut->bytes, bytes + n, cut->n);
     if (n)

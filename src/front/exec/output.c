@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/hash.h"
 #include "base/text.h"
 #include "front/core/quota.h"
 #include "front/exec/exec.h"
@@ -35,11 +36,7 @@ struct kept {
 
 static size_t slot_of(const char *id)
 {
-    size_t hash = 5381;
-
-    while (*id)
-        hash = hash * 33 + (unsigned char)*id++;
-    return hash % FRONT_SLOTS;
+    return hash_text(id) % FRONT_SLOTS;
 }
 
 static bool is_counted(const struct front *front)

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/clock.h"
 #include "base/fd.h"
 #include "front/core/live.h"
@@ -23,36 +24,17 @@ json_t *mcp_server_info(void)
     return json_pack("{s:s, s:s, s:s}", "name", "carrel", "title", "Carrel", "version", VERSION);
 }
 
-/* How long the character is that begins here; 0: it is none. */
-static size_t character(const unsigned char *p, size_t n)
-{
-    size_t wanted = p[0] < 0x80                    ? 1
-                    : p[0] >= 0xc2 && p[0] <= 0xdf ? 2
-                    : (p[0] & 0xf0) == 0xe0        ? 3
-                    : p[0] >= 0xf0 && p[0] <= 0xf4 ? 4
-                                                   : 0;
-
-    if (wanted == 0 || wanted > n)
-        return 0;
-    for (size_t i = 1; i < wanted; i++) {
-        if ((p[i] & 0xc0) != 0x80)
-            return 0;
-    }
-    bool is_odd = (p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] > 0x9f) ||
-                  (p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] > 0x8f);
-    return is_odd ? 0 : wanted;
-}
-
 json_t *mcp_text(const char *bytes, size_t n)
 {
     json_t *text = json_stringn(n ? bytes : "", n);
     scoped_buf struct buf b = {.n = 0};
+    uint32_t code;
 
     if (text)
         return text;
     buf_init(&b, n * 3 + 1);
     for (size_t i = 0; i < n;) {
-        size_t one = character((const unsigned char *)bytes + i, n - i);
+        size_t one = utf8_next(bytes + i, n - i, &code);
         if (one > 0)
             buf_add(&b, bytes + i, one);
         else

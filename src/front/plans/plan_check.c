@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "front/core/quota.h"
 #include "front/exec/exec.h"
 #include "front/exec/request.h"

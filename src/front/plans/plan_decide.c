@@ -2,6 +2,7 @@
 /* People decide about plans: approve, reject. A plan's author is the key that made it. An agent's
  * plan is approved by its owner's keys that are a person's; a person's by one that has been given
  * that scope, and was not made by the author. No agent ever decides. What is approved is a hash. */
+#include "base/clock.h"
 #include "front/plans/routes.h"
 
 #include <stdio.h>

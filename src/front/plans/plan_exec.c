@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "front/core/record.h"
 #include "front/exec/exec.h"
 #include "front/plans/routes.h"

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/answers.h"
+#include "base/clock.h"
 #include "base/text.h"
 #include "front/core/planned.h"
 #include "policy/policy.h"

@@ -9,6 +9,7 @@
 
 #include "base/answers.h"
 #include "front/core/call.h"
+#include "base/clock.h"
 #include "base/text.h"
 #include "policy/policy.h"
 

@@ -5,6 +5,7 @@
 #include <arpa/inet.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "front/core/record.h"
 #include "policy/policy.h"
 

@@ -11,6 +11,8 @@
 
 #include <string.h>
 
+#include "base/hash.h"
+
 static const char *text_at(const void *row, size_t offset)
 {
     const char *text;
@@ -27,11 +29,7 @@ static void set_text(void *row, size_t offset, const char *text)
 /* Two names with the same slot evict each other; nothing else happens. */
 static struct cache_slot *slot_of(struct cache *cache, const char *name)
 {
-    uint32_t hash = 2166136261U; /* FNV-1a */
-
-    for (const char *c = name; *c; c++)
-        hash = (hash ^ (unsigned char)*c) * 16777619U;
-    return &cache->slots[(hash ^ (hash >> 16)) % CACHE_SLOTS];
+    return &cache->slots[hash_text(name) % CACHE_SLOTS];
 }
 
 bool cache_find(struct store *store, struct cache *cache, const struct cache_kind *kind,

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/pack.h"
 #include "front/core/call.h"
 #include "front/core/links.h"

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "base/clock.h"
 #include "front/core/live.h"
 #include "front/core/scope.h"
 #include "front/workspaces/request.h"

@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "front/core/call.h"
 #include "front/core/links.h"
 #include "front/core/live.h"

@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/hash.h"
 #include "base/pack.h"
 #include "base/text.h"
 #include "front/exec/exec.h"
@@ -57,11 +58,7 @@ static struct {
 
 static struct change **slot_of(const char *workspace)
 {
-    size_t hash = 5381;
-
-    while (*workspace)
-        hash = hash * 33 + (unsigned char)*workspace++;
-    return &sweeping.changes[hash % CHANGE_SLOTS];
+    return &sweeping.changes[hash_text(workspace) % CHANGE_SLOTS];
 }
 
 bool change_begin(struct change *change, const char *workspace)
