@@ -24,5 +24,22 @@ static inline int take_fd(int *fd)
     return taken;
 }
 
+/* All of it, to what takes it at once or blocks. 0 or -errno. */
+static inline int fd_write_all(int fd, const void *bytes, size_t n)
+{
+    const char *at = bytes;
+
+    while (n > 0) {
+        ssize_t done = write(fd, at, n);
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done <= 0)
+            return done < 0 ? -errno : -EIO;
+        at += done;
+        n -= (size_t)done;
+    }
+    return 0;
+}
+
 /* A result that is left unused on purpose; say why beside it. */
 #define ignore(call) ((void)!(call))

@@ -4,6 +4,8 @@
  * place, for those who make them and those who keep others from them. */
 #pragma once
 
+#include <stddef.h>
+
 #define CARREL_SYSTEM_NAMES "usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"
 #define CARREL_OWN_NAMES    "etc", "proc", "dev", "tmp", ".cache"
 /* Where a file server keeps what is not whole yet, below what covers it inside, and how that is
@@ -12,3 +14,15 @@
 #define CARREL_UNFINISHED   ".carrel-"
 #define CARREL_STAGED       ".venv.carrel-next"
 #define CARREL_STAGED_NAMES CARREL_STAGED, ".venv.carrel-new", ".venv.carrel-old"
+
+enum name_kind {
+    NAME_FREE,
+    NAME_SYSTEM, /* one of CARREL_SYSTEM_NAMES */
+    NAME_CARREL, /* ... CARREL_OWN_NAMES */
+    NAME_STAGED, /* ... CARREL_STAGED_NAMES */
+};
+
+/* Of the first name of a path from the root of a workspace, without a slash before it. */
+enum name_kind name_kind(const char *path);
+/* Of a name of that length. */
+enum name_kind name_kind_n(const char *name, size_t n);

@@ -337,23 +337,12 @@ static int sync_name(struct copying *c, const char *name, const struct stat *st)
 
 /* --- the way through --- */
 
-static bool is_among(const char *name, const char *const *names)
-{
-    for (; *names; names++) {
-        if (strcmp(name, *names) == 0)
-            return true;
-    }
-    return false;
-}
-
 /* In the root of a workspace: what is shared of a template, the places of Carrel's own mounts, and
  * what an interrupted making of an environment has left. */
 static bool is_left_out(const struct copying *c, const char *name)
 {
-    static const char *const names[] = {".venv",          "node_modules",      CARREL_SYSTEM_NAMES,
-                                        CARREL_OWN_NAMES, CARREL_STAGED_NAMES, NULL};
-
-    return c->how->partly && is_among(name, names);
+    return c->how->partly && (name_kind(name) != NAME_FREE || strcmp(name, ".venv") == 0 ||
+                              strcmp(name, "node_modules") == 0);
 }
 
 static int descend(struct copying *c, const char *name)

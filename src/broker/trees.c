@@ -184,8 +184,7 @@ static bool is_bare(const struct broker *b, int tree)
     }
     errno = 0;
     while (bare && (entry = readdir(dir))) /* NOLINT(concurrency-mt-unsafe) */
-        bare = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
-               strcmp(entry->d_name, ".bashrc") == 0;
+        bare = path_is_dots(entry->d_name) || strcmp(entry->d_name, ".bashrc") == 0;
     bare = bare && errno == 0;
     (void)closedir(dir);
     return bare;

@@ -15,6 +15,7 @@
 
 #include "base/fd.h"
 #include "files/core/paths.h"
+#include "sys/path.h"
 
 enum {
     LIMIT_MOST = 10000,
@@ -245,11 +246,6 @@ static const char *split(const char *resume, char name[256])
     return resume[n] == '/' ? resume + n + 1 : resume + n;
 }
 
-static bool is_dots(const char *name)
-{
-    return name[0] == '.' && (name[1] == '\0' || (name[1] == '.' && name[2] == '\0'));
-}
-
 /* Whether a name is to come. The one the page before ended with is so only once, also where a file
  * system tells names twice: else a page could be full of it, and the next one too. */
 static bool is_to_come(const char *name, const char *from, bool *had_from)
@@ -275,7 +271,7 @@ static int pick_names(struct list *l, int dir, const char *from, struct pick *p)
             char *text = entry->d_name;
             size_t length = strlen(text);
             l->too_deep |= length > NAME_MAX; /* a FUSE file system may have such */
-            if (length > NAME_MAX || is_dots(text) || !is_to_come(text, from, &had_from) ||
+            if (length > NAME_MAX || path_is_dots(text) || !is_to_come(text, from, &had_from) ||
                 (is_root && files_is_reserved_name(text)))
                 continue;
             int r =

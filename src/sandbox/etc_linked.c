@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "sys/path.h"
 
 enum {
     DEEPEST = 6,
@@ -118,7 +119,7 @@ static int look_at(struct look *look, int dir, const struct dirent *entry, int d
     const char *name = entry->d_name;
     size_t n = strlen(look->path);
 
-    if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
+    if (path_is_dots(name))
         return 0;
     if (look->left == 0 || n + 1 + strlen(name) >= sizeof(look->path))
         return -E2BIG;

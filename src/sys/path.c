@@ -110,7 +110,7 @@ int path_dir_is_empty(int dir)
             unsigned short length;
             memcpy(&length, entries + at + 16, sizeof(length));
             const char *name = entries + at + 19;
-            if (strcmp(name, ".") != 0 && strcmp(name, "..") != 0)
+            if (!path_is_dots(name))
                 return 0;
             at += length;
         }

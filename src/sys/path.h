@@ -6,6 +6,12 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+/* "." or "..", which every directory lists. */
+static inline bool path_is_dots(const char *name)
+{
+    return name[0] == '.' && (name[1] == '\0' || (name[1] == '.' && name[2] == '\0'));
+}
+
 /* Below `dir`, following no symlink at all and leaving the tree by no means. With `same_mount`
  * also crossing no mount point. A race with a rename is retried a bounded number of times. */
 int path_open_beneath(int dir, const char *path, int flags, int same_mount);

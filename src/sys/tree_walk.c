@@ -152,11 +152,6 @@ static void pop(struct tree_walk *w)
 
 /* --- names in their order --- */
 
-static bool is_dots(const char *name)
-{
-    return name[0] == '.' && (name[1] == '\0' || (name[1] == '.' && name[2] == '\0'));
-}
-
 static int compare(const void *a, const void *b)
 {
     return strcmp(*(char *const *)a + 1, *(char *const *)b + 1);
@@ -169,7 +164,7 @@ static int keep_names(struct tree_walk *w, const char *bytes, long n, uint32_t *
         const struct dirent *entry = (const void *)(bytes + at);
         size_t length = strlen(entry->d_name) + 1;
         at += entry->d_reclen;
-        if (is_dots(entry->d_name))
+        if (path_is_dots(entry->d_name))
             continue;
         if (grow(&w->names, length + 1, MOST_NAMES) < 0)
             return -ENOMEM;
@@ -381,7 +376,7 @@ static int next_name(struct tree_walk *w, const char **ret, unsigned char *type)
         const struct dirent *entry = (const void *)(bytes + h->at);
         h->at += entry->d_reclen;
         level->read_to = entry->d_off;
-        if (is_dots(entry->d_name))
+        if (path_is_dots(entry->d_name))
             continue;
         *type = entry->d_type;
         *ret = entry->d_name;

@@ -14,6 +14,7 @@
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/hash.h"
+#include "base/names.h"
 #include "base/near.h"
 #include "base/text.h"
 
@@ -420,6 +421,17 @@ TEST(hex_digits_are_counted_to_the_end)
 {
     CHECK(bytes_are_hex("00af", 4) && bytes_are_hex("", 0));
     CHECK(!bytes_are_hex("00af", 3) && !bytes_are_hex("00af", 5) && !bytes_are_hex("00AF", 4));
+    return 0;
+}
+
+TEST(a_path_is_judged_by_its_first_name_alone)
+{
+    CHECK(name_kind("usr") == NAME_SYSTEM && name_kind("lib64/x") == NAME_SYSTEM);
+    CHECK(name_kind(".cache/pip") == NAME_CARREL && name_kind("etc") == NAME_CARREL);
+    CHECK(name_kind(".venv.carrel-old/bin") == NAME_STAGED);
+    CHECK(name_kind("us") == NAME_FREE && name_kind("usrs") == NAME_FREE);
+    CHECK(name_kind("a/usr") == NAME_FREE && name_kind("") == NAME_FREE);
+    CHECK(name_kind_n("usrx", 3) == NAME_SYSTEM && name_kind_n("usr", 2) == NAME_FREE);
     return 0;
 }
 

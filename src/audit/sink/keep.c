@@ -19,20 +19,6 @@
 #define TAG       "ed25519-private:"
 #define SINK_NAME "the sink's file (setting 'audit_sink_file')"
 
-static int write_all(int fd, const char *p, size_t n)
-{
-    while (n) {
-        ssize_t done = write(fd, p, n);
-        if (done < 0 && errno == EINTR)
-            continue;
-        if (done < 0)
-            return -1;
-        p += done;
-        n -= (size_t)done;
-    }
-    return 0;
-}
-
 static int sync_dir(const char *path)
 {
     scoped_fd int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -55,7 +41,7 @@ static int save_key(EVP_PKEY *pair, struct err *err)
     text[sizeof(text) - 2] = '\n';
     ignore(unlink(KEY_NEW) == 0); /* of a start that was interrupted */
     scoped_fd int fd = open(KEY_NEW, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    bool good = fd >= 0 && write_all(fd, text, sizeof(text) - 1) == 0 && fsync(fd) == 0 &&
+    bool good = fd >= 0 && fd_write_all(fd, text, sizeof(text) - 1) == 0 && fsync(fd) == 0 &&
                 rename(KEY_NEW, KEY) == 0 && sync_dir("sink") == 0;
     int saved = errno;
     explicit_bzero(bytes, sizeof(bytes));
@@ -135,7 +121,7 @@ static int publish_key(EVP_PKEY *pair, struct err *err)
     scoped_fd int fd = open(KEYS, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0640);
     line[AUDIT_KEY_TEXT - 1] = '\n';
     if (fd < 0 || (whole < text.n && ftruncate(fd, (off_t)whole) < 0) ||
-        write_all(fd, line, AUDIT_KEY_TEXT) < 0 || fsync(fd) < 0 || sync_dir("heads") < 0)
+        fd_write_all(fd, line, AUDIT_KEY_TEXT) < 0 || fsync(fd) < 0 || sync_dir("heads") < 0)
         return err_set(err, ERR_IO, errno, "write '" KEYS "'");
     return 0;
 }
@@ -220,7 +206,7 @@ static int append(int fd, const char *line, size_t n, const char *name, struct e
 
     if (fstat(fd, &st) < 0)
         return err_set(err, ERR_IO, errno, "look at %s", name);
-    if (write_all(fd, line, n) < 0 || fdatasync(fd) < 0) {
+    if (fd_write_all(fd, line, n) < 0 || fdatasync(fd) < 0) {
         int saved = errno;
         ignore(ftruncate(fd, st.st_size) == 0); /* else the next start does */
         return err_set(err, ERR_IO, saved, "write a head to %s", name);
@@ -296,7 +282,7 @@ int keep_forget(struct keep *keep, uint64_t seq, struct err *err)
     audit_lines_seek(&lines, from);
     while (good && (r = audit_lines_next(&lines, &line, &n)) == 1) {
         bool is_old = audit_head_parse(line, n, &head) && head.seq < seq;
-        good = is_old || (write_all(fd, line, n) == 0 && write_all(fd, "\n", 1) == 0);
+        good = is_old || (fd_write_all(fd, line, n) == 0 && fd_write_all(fd, "\n", 1) == 0);
     }
     audit_lines_clear(&lines);
     if (!good || r < 0 || fsync(fd) < 0 || rename(HEADS ".new", HEADS) < 0)

@@ -22,13 +22,7 @@ enum {
 
 bool files_is_reserved_name(const char *name)
 {
-    static const char *const names[] = {CARREL_SYSTEM_NAMES, CARREL_OWN_NAMES, CARREL_STAGED_NAMES};
-
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        if (strcmp(name, names[i]) == 0)
-            return true;
-    }
-    return false;
+    return !strchr(name, '/') && name_kind(name) != NAME_FREE;
 }
 
 int files_check_reserved(const char *path)
@@ -130,10 +124,6 @@ static int open_parents(const char *path, bool sync)
 }
 
 /* Whether a name, once in a path, means a directory that is there already. */
-static bool is_dots(const char *name)
-{
-    return name[0] == '\0' || strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
-}
 
 int place_open(const char *path, bool parents, bool sync, struct place *ret)
 {
@@ -189,7 +179,7 @@ static int follow_one(struct place *place)
     size_t length = strlen(name);
     if (length >= sizeof(place->name))
         return -ENAMETOOLONG;
-    if (is_dots(name)) {
+    if (path_is_dots(name)) {
         struct stat st;
         return fstatat(place->dir, target, &st, 0) < 0 ? -errno : -EISDIR;
     }
@@ -257,21 +247,9 @@ int files_temp_dir(const struct files_call *call, int dir)
 
 int files_write_all(int fd, const void *bytes, size_t n)
 {
-    const char *at = bytes;
     int r = files_room_take(fd, n);
 
-    if (r < 0)
-        return r;
-    while (n > 0) {
-        ssize_t done = write(fd, at, n);
-        if (done < 0 && errno == EINTR)
-            continue;
-        if (done <= 0)
-            return done < 0 ? -errno : -EIO;
-        at += done;
-        n -= (size_t)done;
-    }
-    return 0;
+    return r < 0 ? r : fd_write_all(fd, bytes, n);
 }
 
 /* --- etags --- */

@@ -21,14 +21,10 @@ static bool same_top(const char *path, const char *other)
 /* Below these something is mounted in every workspace, or in those on a template. */
 static bool is_carrels(const char *path, bool on_template)
 {
-    static const char *const names[] = {CARREL_SYSTEM_NAMES, CARREL_OWN_NAMES, CARREL_STAGED_NAMES,
-                                        "opt"};
     static const char *const shared[] = {".venv", "node_modules"};
 
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        if (same_top(path, names[i]))
-            return true;
-    }
+    if (name_kind(path + strspn(path, "/")) != NAME_FREE || same_top(path, "opt"))
+        return true;
     for (size_t i = 0; on_template && i < sizeof(shared) / sizeof(shared[0]); i++) {
         if (same_top(path, shared[i]))
             return true;

@@ -101,7 +101,7 @@ static int empty(struct dropping *d, int fd)
     }
     const struct dirent *entry;
     while (r == 0 && (entry = readdir(stream))) { /* NOLINT(concurrency-mt-unsafe) */
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+        if (path_is_dots(entry->d_name))
             continue;
         if (unlinkat(fd, entry->d_name, 0) == 0)
             d->removed++;
@@ -158,8 +158,7 @@ static long drop_pass(struct dropping *d, bool last, struct err *err)
     }
     const struct dirent *entry;
     while (found >= 0 && (entry = readdir(stream))) { /* NOLINT(concurrency-mt-unsafe) */
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
-            (!last && is_last(entry->d_name)))
+        if (path_is_dots(entry->d_name) || (!last && is_last(entry->d_name)))
             continue;
         found++;
         int r = drop_one(d, entry->d_name);

@@ -14,6 +14,7 @@
 #include "plan/apply/act.h"
 #include "plan/core/outcome.h"
 #include "plan/core/verbs.h"
+#include "sys/path.h"
 
 enum seen {
     SEEN_SAME,
@@ -176,7 +177,7 @@ static int holds_more(struct undoing *u, const char *path)
     }
     const struct dirent *entry;
     while (!more && (entry = readdir(stream))) { /* NOLINT(concurrency-mt-unsafe) */
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+        if (path_is_dots(entry->d_name))
             continue;
         snprintf(below, sizeof(below), "%s/%s", path, entry->d_name);
         long i = layout_at_path(&u->act.layout, below);

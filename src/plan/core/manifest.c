@@ -123,17 +123,6 @@ static int hash_bytes(const void *bytes, size_t n, unsigned char hash[PLAN_HASH]
     return 0;
 }
 
-static int write_all(int fd, const char *bytes, size_t n, struct err *err)
-{
-    for (size_t at = 0; at < n;) {
-        ssize_t wrote = write(fd, bytes + at, n - at);
-        if (wrote < 0 && errno != EINTR)
-            return err_set(err, ERR_IO, errno, "write the plan's manifest");
-        at += wrote > 0 ? (size_t)wrote : 0;
-    }
-    return 0;
-}
-
 int plan_write(const struct plan *plan, int fd, unsigned char hash[PLAN_HASH], struct err *err)
 {
     scoped_buf struct buf b = {0};
@@ -149,7 +138,8 @@ int plan_write(const struct plan *plan, int fd, unsigned char hash[PLAN_HASH], s
                        PLAN_MAX_BYTES >> 20);
     if (hash_bytes(b.p, b.n, hash, err) < 0)
         return -1;
-    return write_all(fd, b.p, b.n, err);
+    int r = fd_write_all(fd, b.p, b.n);
+    return r < 0 ? err_set(err, ERR_IO, -r, "write the plan's manifest") : 0;
 }
 
 int plan_save(const struct plan *plan, int dir, const char *name, unsigned char hash[PLAN_HASH],

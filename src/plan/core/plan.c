@@ -222,17 +222,6 @@ int plan_settle(struct plan *plan, struct err *err)
     return refuse_twins(plan, err);
 }
 
-static bool is_reserved(const char *name, size_t n)
-{
-    static const char *const names[] = {CARREL_SYSTEM_NAMES, CARREL_OWN_NAMES, CARREL_STAGED_NAMES};
-
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        if (strlen(names[i]) == n && memcmp(names[i], name, n) == 0)
-            return true;
-    }
-    return false;
-}
-
 bool plan_is_unfinished(const char *path)
 {
     static const char unfinished[] = CARREL_HIDDEN "/" CARREL_UNFINISHED;
@@ -242,7 +231,7 @@ bool plan_is_unfinished(const char *path)
 
 bool plan_is_reserved(const char *path)
 {
-    return is_reserved(path, strcspn(path, "/"));
+    return name_kind(path) != NAME_FREE;
 }
 
 int plan_check_path(const char *path, size_t n, struct err *err)
@@ -268,7 +257,7 @@ int plan_check_path(const char *path, size_t n, struct err *err)
     }
     const char *slash = memchr(path, '/', n);
     size_t top = slash ? (size_t)(slash - path) : n;
-    if (is_reserved(path, top))
+    if (name_kind_n(path, top) != NAME_FREE)
         return err_set(err, ERR_INVALID, 0,
                        "'%.*s' is a name that Carrel keeps for itself: no plan can touch '%.*s'",
                        (int)top, path, (int)n, path);

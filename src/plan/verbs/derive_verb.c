@@ -119,7 +119,7 @@ static int empty_own(int dir, const char *name)
     }
     const struct dirent *entry;
     while (r == 0 && (entry = readdir(stream))) { /* NOLINT(concurrency-mt-unsafe) */
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+        if (path_is_dots(entry->d_name))
             continue;
         if (unlinkat(fd, entry->d_name, 0) < 0 && unlinkat(fd, entry->d_name, AT_REMOVEDIR) < 0)
             r = -errno;
