@@ -395,6 +395,16 @@ int audit_list(int dir, struct audit_segments *ret, struct err *err)
     return 0;
 }
 
+int audit_open_dir(const char *dir, struct audit_segments *ret, struct err *err)
+{
+    scoped_fd int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    if (fd < 0)
+        return err_set(err, errno == ENOENT ? ERR_NOT_FOUND : ERR_IO, errno,
+                       "open the audit record '%s'", dir);
+    return audit_list(fd, ret, err) < 0 ? -1 : take_fd(&fd);
+}
+
 void audit_segments_clear(struct audit_segments *segments)
 {
     free(segments->numbers);

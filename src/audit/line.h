@@ -62,6 +62,8 @@ struct audit_segments {
 
 void audit_segment_name(uint32_t number, char ret_name[AUDIT_NAME]);
 int audit_list(int dir, struct audit_segments *ret, struct err *err);
+/* Opens the record in that directory, with the list of its segments; -1: *err says why not. */
+int audit_open_dir(const char *dir, struct audit_segments *ret, struct err *err);
 void audit_segments_clear(struct audit_segments *segments);
 /* Read only; -1 and errno. */
 int audit_segment_open(int dir, uint32_t number);

@@ -96,11 +96,8 @@ int audit_reader_open(struct audit_reader **ret, const char *dir, uint64_t after
 {
     struct audit_segments segments;
 
-    scoped_fd int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    scoped_fd int fd = audit_open_dir(dir, &segments, err);
     if (fd < 0)
-        return err_set(err, errno == ENOENT ? ERR_NOT_FOUND : ERR_IO, errno,
-                       "open the audit record '%s'", dir);
-    if (audit_list(fd, &segments, err) < 0)
         return -1;
     uint32_t number = choose_segment(fd, &segments, after);
     audit_segments_clear(&segments);

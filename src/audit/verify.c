@@ -397,11 +397,8 @@ int audit_verify_with(const char *dir, const struct audit_wanted *wanted, struct
 
     if (check_wanted(wanted, err) < 0)
         return -1;
-    scoped_fd int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    scoped_fd int fd = audit_open_dir(dir, &segments, err);
     if (fd < 0)
-        return err_set(err, errno == ENOENT ? ERR_NOT_FOUND : ERR_IO, errno,
-                       "open the audit record '%s'", dir);
-    if (audit_list(fd, &segments, err) < 0)
         return -1;
     struct audit_check check = {.dir = fd,
                                 .segments = &segments,

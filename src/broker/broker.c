@@ -70,7 +70,7 @@ static void tidy(struct broker *b)
 {
     do {
         desk_sweep(b);
-        journal_commit(b);
+        record_commit(b);
     } while (b->sweep);
     anchor_look(b);
 }
@@ -131,7 +131,7 @@ static int end_front(struct broker *b, uint64_t due, struct err *err)
         front_kill(b);
         r = turn_until(b, front_is_gone, now_ms() + KILL_MS, err);
     }
-    link_close(b);
+    channel_close(b);
     return r;
 }
 
@@ -154,18 +154,18 @@ static int end_everything(struct broker *b, struct err *err)
     if (b->desk_count > 0)
         log_warning("sandboxes_left", "then", "they end with this process", NULL);
     chores_close(b);
-    (void)journal_note(b,
-                       &(struct audit_record){.actor = "broker",
-                                              .workspace = "",
-                                              .request = "",
-                                              .operation = AUDIT_STOP,
-                                              .result = "ok",
-                                              .details = ""},
-                       NULL);
-    all = journal_flush(b) && all;
-    plans_close(b);
+    (void)record_note(b,
+                      &(struct audit_record){.actor = "broker",
+                                             .workspace = "",
+                                             .request = "",
+                                             .operation = AUDIT_STOP,
+                                             .result = "ok",
+                                             .details = ""},
+                      NULL);
+    all = record_flush(b) && all;
+    plan_jobs_close(b);
     uint64_t last = b->audit ? audit_synced(b->audit) : 0;
-    journal_close(b);
+    record_close(b);
     anchor_stop(b, last);
     export_stop(b);
     tasks_clear(b);

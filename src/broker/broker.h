@@ -280,19 +280,19 @@ void front_kill(struct broker *broker);
 void front_ask_to_end(struct broker *broker);
 
 /* --- channel.c */
-int link_open(struct broker *broker, int *socket, struct err *err);
-void link_close(struct broker *broker);
+int channel_open(struct broker *broker, int *socket, struct err *err);
+void channel_close(struct broker *broker);
 /* What a front that has died had still said. */
-void link_hear_out(struct broker *broker);
+void channel_hear_out(struct broker *broker);
 /* Borrows the descriptors. Without a front nothing happens. */
-void link_send(struct broker *broker, uint32_t kind, struct buf *message, const int *fds,
-               size_t fd_count);
-void link_send_plain(struct broker *broker, uint32_t kind, uint64_t tag,
-                     const struct plain_message *m);
-void link_send_ok(struct broker *broker, uint64_t tag);
+void channel_send(struct broker *broker, uint32_t kind, struct buf *message, const int *fds,
+                  size_t fd_count);
+void channel_send_plain(struct broker *broker, uint32_t kind, uint64_t tag,
+                        const struct plain_message *m);
+void channel_send_ok(struct broker *broker, uint64_t tag);
 /* What has not reached it: queued, or in the socket. */
-uint64_t link_unread(const struct broker *broker);
-void link_send_error(struct broker *broker, uint64_t tag, const struct err *err);
+uint64_t channel_unread(const struct broker *broker);
+void channel_send_error(struct broker *broker, uint64_t tag, const struct err *err);
 
 /* --- watchdog.c */
 void watchdog_begin(struct broker *broker);
@@ -310,35 +310,35 @@ void request_refuse(struct broker *broker, uint32_t kind, const char *why);
 void request_try_resume(struct broker *broker);
 
 /* --- record.c */
-int journal_open(struct broker *broker, struct err *err);
-void journal_close(struct broker *broker);
+int record_open(struct broker *broker, struct err *err);
+void record_close(struct broker *broker);
 /* 0, or -1: it cannot be written, and `waiter` will not be called. `waiter` may be NULL. */
-int journal_add(struct broker *broker, const struct audit_record *record, struct waiter *waiter,
-                struct err *err);
+int record_add(struct broker *broker, const struct audit_record *record, struct waiter *waiter,
+               struct err *err);
 /* The same for what must not begin without its record: that is in the file then, not yet on disk,
  * and written again if it cannot get there. */
-int journal_begin(struct broker *broker, const struct audit_record *record, struct waiter *waiter,
-                  struct err *err);
+int record_begin(struct broker *broker, const struct audit_record *record, struct waiter *waiter,
+                 struct err *err);
 /* The same for what has happened and cannot be refused any more: what cannot be written now is kept
  * and tried again. 0: `waiter` will be called; -1: it will not. */
-int journal_note(struct broker *broker, const struct audit_record *record, struct waiter *waiter);
+int record_note(struct broker *broker, const struct audit_record *record, struct waiter *waiter);
 /* What was added is in the file then, if it can be written. */
-void journal_write(struct broker *broker);
+void record_write(struct broker *broker);
 /* Whether the disk takes so long that nobody may go ahead of it. */
-bool journal_is_late(const struct broker *broker);
+bool record_is_late(const struct broker *broker);
 /* Once in each turn of the loop, before it waits: sends what was added to the disk. */
-void journal_commit(struct broker *broker);
+void record_commit(struct broker *broker);
 /* Waits until everything is on disk, a few seconds at most. False: some of it is not. */
-bool journal_flush(struct broker *broker);
+bool record_flush(struct broker *broker);
 /* Why it cannot be written, while it cannot. */
-int journal_errno(const struct broker *broker);
+int record_errno(const struct broker *broker);
 /* Where the records are. */
-void journal_dir(const struct broker *broker, char *path, size_t size);
+void record_dir(const struct broker *broker, char *path, size_t size);
 /* Whether something that is asked for may be recorded: with the last room, only what makes more,
  * or takes a right away. */
-int journal_may_add(struct broker *b, const char *operation, struct err *err);
+int record_may_add(struct broker *b, const char *operation, struct err *err);
 /* A text as JSON, at most `most` bytes of it. */
-void journal_text(struct buf *b, const char *text, size_t most);
+void record_put_text(struct buf *b, const char *text, size_t most);
 
 /* --- record_heads.c */
 /* Once the record is open. An error when it is not the one that was signed before. */
@@ -423,7 +423,7 @@ void files_close(struct broker *broker);
 void files_request(struct broker *broker, uint64_t tag, const struct exec_message *m);
 void files_sandbox_lives(struct desk *desk);
 /* With its sandbox. */
-void files_end(struct desk *desk);
+void files_server_end(struct desk *desk);
 /* Before that: who still waits for it gets the next sandbox's. */
 void files_put_off(struct desk *desk);
 /* Those that still finish something in its tree, their own or shown as a ticket: it is about to go.
@@ -490,7 +490,7 @@ void quiet_look(struct broker *broker);
 /* --- plans.c, plan_dirs.c; more in plans.h */
 struct plan_message;
 void plan_request(struct broker *broker, uint64_t tag, const struct plan_message *m);
-void plan_cancel(struct broker *broker, uint64_t tag);
+void plan_request_cancel(struct broker *broker, uint64_t tag);
 /* Whether something other than reading is done with it. */
 bool plan_is_worked_on(const struct broker *broker, const char *plan);
 /* Whether anything is done with any of the workspace's. */
@@ -504,7 +504,7 @@ void plans_front_died(struct broker *broker);
 /* Those that change nothing. */
 void plans_end_all(struct broker *broker);
 bool plans_are_over(const struct broker *broker);
-void plans_close(struct broker *broker);
+void plan_jobs_close(struct broker *broker);
 /* The names of all that have a directory, packed as a list. */
 int plan_scan(const struct broker *broker, const char *bucket, struct buf *names, struct err *err);
 /* The directory above those of all workspaces of a bucket; -errno. */

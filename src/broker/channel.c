@@ -63,7 +63,7 @@ static void drop_queue(struct broker *b)
 }
 
 /* Its death is seen and dealt with in front_process.c; until then nothing more is sent. What it has
- * said before is heard, see link_hear_out. */
+ * said before is heard, see channel_hear_out. */
 static void give_up(struct broker *b)
 {
     b->deaf = true;
@@ -72,7 +72,7 @@ static void give_up(struct broker *b)
     front_kill(b);
 }
 
-uint64_t link_unread(const struct broker *b)
+uint64_t channel_unread(const struct broker *b)
 {
     int n = 0;
 
@@ -137,8 +137,8 @@ static bool queue(struct broker *b, const struct message_head *head, const struc
     return b->out_count <= MOST_QUEUED && b->out_bytes <= MOST_QUEUED_BYTES;
 }
 
-void link_send(struct broker *b, uint32_t kind, struct buf *message, const int *fds,
-               size_t fd_count)
+void channel_send(struct broker *b, uint32_t kind, struct buf *message, const int *fds,
+                  size_t fd_count)
 {
     struct message_head head = {kind, (uint32_t)message->n, (uint32_t)fd_count};
     size_t sent = 0;
@@ -166,27 +166,28 @@ void link_send(struct broker *b, uint32_t kind, struct buf *message, const int *
         want(b);
 }
 
-void link_send_plain(struct broker *b, uint32_t kind, uint64_t tag, const struct plain_message *m)
+void channel_send_plain(struct broker *b, uint32_t kind, uint64_t tag,
+                        const struct plain_message *m)
 {
     scoped_buf struct buf message;
 
     buf_init(&message, MESSAGE_MAX_BYTES);
     protocol_pack_plain(&message, tag, m);
-    link_send(b, kind, &message, NULL, 0);
+    channel_send(b, kind, &message, NULL, 0);
 }
 
-void link_send_ok(struct broker *b, uint64_t tag)
+void channel_send_ok(struct broker *b, uint64_t tag)
 {
-    link_send_plain(b, ANSWER_OK, tag, &(struct plain_message){.number = 0});
+    channel_send_plain(b, ANSWER_OK, tag, &(struct plain_message){.number = 0});
 }
 
-void link_send_error(struct broker *b, uint64_t tag, const struct err *err)
+void channel_send_error(struct broker *b, uint64_t tag, const struct err *err)
 {
     scoped_buf struct buf message;
 
     buf_init(&message, MESSAGE_MAX_BYTES);
     protocol_pack_error(&message, tag, err);
-    link_send(b, ANSWER_ERROR, &message, NULL, 0);
+    channel_send(b, ANSWER_ERROR, &message, NULL, 0);
 }
 
 /* Hands out every whole message. The link may be closed by one of them. */
@@ -230,7 +231,7 @@ static bool hear(struct broker *b)
         buf_add(&b->incoming, piece, (size_t)n);
     }
     if (n <= 0 || b->incoming.failed) {
-        link_close(b);
+        channel_close(b);
         front_kill(b);
         return false;
     }
@@ -249,14 +250,14 @@ static void ready(struct watch *watch, uint32_t what)
 }
 
 /* It may have told a client by now that what it asked for is so. */
-void link_hear_out(struct broker *b)
+void channel_hear_out(struct broker *b)
 {
     b->deaf = true;
     while (b->socket >= 0 && hear(b))
         continue;
 }
 
-int link_open(struct broker *b, int *socket, struct err *err)
+int channel_open(struct broker *b, int *socket, struct err *err)
 {
     b->socket_watch.ready = ready;
     int r = events_watch(b->events, &b->socket_watch, *socket, EPOLLIN);
@@ -271,7 +272,7 @@ int link_open(struct broker *b, int *socket, struct err *err)
     return 0;
 }
 
-void link_close(struct broker *b)
+void channel_close(struct broker *b)
 {
     if (b->socket < 0)
         return;

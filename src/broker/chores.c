@@ -89,9 +89,9 @@ static void tell(const struct chore *chore, const struct err *failed)
     if (!chore->work.tag || chore->generation != b->generation)
         return;
     if (failed)
-        link_send_error(b, chore->work.tag, failed);
+        channel_send_error(b, chore->work.tag, failed);
     else
-        link_send_ok(b, chore->work.tag);
+        channel_send_ok(b, chore->work.tag);
 }
 
 static void finish(struct chore *chore, int status)

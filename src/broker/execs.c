@@ -152,7 +152,7 @@ static void send_with_fds(struct task *t, uint32_t kind, uint64_t tag, struct pl
     m->number |= (t->tty ? EXEC_TERMINAL : 0U) | (t->input_ends ? EXEC_INPUT_ENDS : 0U);
     buf_init(&message, MESSAGE_MAX_BYTES);
     protocol_pack_plain(&message, tag, m);
-    link_send(t->broker, kind, &message, fds, n);
+    channel_send(t->broker, kind, &message, fds, n);
 }
 
 /* Once it runs, and that is recorded. */
@@ -185,7 +185,7 @@ static void answer_failure(struct task *t, const struct err *err)
     t->tag = 0;
     t->unwanted = true;
     if (tag && t->generation == t->broker->generation)
-        link_send_error(t->broker, tag, err);
+        channel_send_error(t->broker, tag, err);
     request_try_resume(t->broker);
 }
 
@@ -193,7 +193,7 @@ static void send_event(const struct task *t, uint32_t kind, int number)
 {
     struct plain_message m = {.texts = {t->id}, .number = (uint64_t)number};
 
-    link_send_plain(t->broker, kind, 0, &m);
+    channel_send_plain(t->broker, kind, 0, &m);
 }
 
 static bool is_heard(const struct task *t)
@@ -212,7 +212,8 @@ static void send_end(struct task *t, uint64_t tag)
                      (t->is_last ? ENDED_LAST : 0U);
     protocol_pack_ended_flags(&t->end, flags, t->unrecorded);
     protocol_set_tag(&t->end, tag);
-    link_send(t->broker, tag ? ANSWER_RAN : EVENT_ENDED, &t->end, fds, tag ? list_fds(t, fds) : 0);
+    channel_send(t->broker, tag ? ANSWER_RAN : EVENT_ENDED, &t->end, fds,
+                 tag ? list_fds(t, fds) : 0);
     t->end.n = n;
 }
 
@@ -250,7 +251,7 @@ static void start_not_written(struct task *t)
 {
     struct err err;
 
-    t->unrecorded = journal_errno(t->broker);
+    t->unrecorded = record_errno(t->broker);
     if (!t->unrecorded)
         t->unrecorded = EIO;
     if (t->tag) {
@@ -297,12 +298,12 @@ static void describe_start(struct buf *details, const struct exec_message *m)
     size_t i;
 
     buf_str(details, "{\"exec\":");
-    journal_text(details, m->exec, PROTOCOL_EXEC_ID);
+    record_put_text(details, m->exec, PROTOCOL_EXEC_ID);
     buf_str(details, ",\"argv\":[");
     for (i = 0; m->argv[i] && room > 0; i++) {
         size_t n = strnlen(m->argv[i], room);
         buf_str(details, i ? "," : "");
-        journal_text(details, m->argv[i], room);
+        record_put_text(details, m->argv[i], room);
         room -= n;
     }
     buf_printf(details, "]%s%s", m->argv[i] || room == 0 ? ",\"cut\":true" : "",
@@ -330,8 +331,8 @@ static int record_start(struct task *t, const struct exec_message *m, struct err
                                   .details = details.p};
     t->start_wait.done = start_written;
     t->start_wait.patient = t->quiet || t->ahead;
-    if (journal_may_add(t->broker, record.operation, err) < 0 ||
-        journal_begin(t->broker, &record, &t->start_wait, err) < 0)
+    if (record_may_add(t->broker, record.operation, err) < 0 ||
+        record_begin(t->broker, &record, &t->start_wait, err) < 0)
         return -1;
     t->start_pending = true;
     return 0;
@@ -343,23 +344,23 @@ static void record_denial(struct task *t, const struct carrel_denial *d)
 
     buf_init(&details, LONGEST_DETAILS);
     buf_str(&details, "{\"exec\":");
-    journal_text(&details, t->id, PROTOCOL_EXEC_ID);
+    record_put_text(&details, t->id, PROTOCOL_EXEC_ID);
     buf_str(&details, ",\"what\":");
-    journal_text(&details, d->what, sizeof(d->what));
+    record_put_text(&details, d->what, sizeof(d->what));
     buf_str(&details, ",\"rule\":");
-    journal_text(&details, d->rule, sizeof(d->rule));
+    record_put_text(&details, d->rule, sizeof(d->rule));
     buf_printf(&details, ",\"count\":%u,\"source\":\"%s\"}", d->count,
                d->source == CARREL_SOURCE_KERNEL ? "kernel" : "inferred");
     if (buf_done(&details) < 0)
         return;
-    (void)journal_note(t->broker,
-                       &(struct audit_record){.actor = t->actor,
-                                              .workspace = t->workspace,
-                                              .request = t->request,
-                                              .operation = "denial",
-                                              .result = "denied",
-                                              .details = details.p},
-                       NULL);
+    (void)record_note(t->broker,
+                      &(struct audit_record){.actor = t->actor,
+                                             .workspace = t->workspace,
+                                             .request = t->request,
+                                             .operation = "denial",
+                                             .result = "denied",
+                                             .details = details.p},
+                      NULL);
 }
 
 /* Returns whether end_written will be called. */
@@ -371,14 +372,14 @@ static bool record_end(struct task *t, const struct carrel_result *r, const char
         record_denial(t, &r->denials[i]);
     buf_init(&details, LONGEST_DETAILS);
     buf_str(&details, "{\"exec\":");
-    journal_text(&details, t->id, PROTOCOL_EXEC_ID);
+    record_put_text(&details, t->id, PROTOCOL_EXEC_ID);
     buf_printf(&details, ",\"exit_code\":%d,\"duration_ms\":%.3f,\"denials\":%zu", r->exit_code,
                r->duration_ms, r->denial_count);
     buf_str(&details, ",\"why\":");
-    journal_text(&details, why, PROTOCOL_TEXT);
+    record_put_text(&details, why, PROTOCOL_TEXT);
     if (*r->note) {
         buf_str(&details, ",\"note\":");
-        journal_text(&details, r->note, sizeof(r->note));
+        record_put_text(&details, r->note, sizeof(r->note));
     }
     buf_str(&details, "}");
     struct audit_record record = {.actor = t->actor,
@@ -388,11 +389,11 @@ static bool record_end(struct task *t, const struct carrel_result *r, const char
                                   .result = reasons[r->reason],
                                   .details = buf_done(&details) == 0 ? details.p : ""};
     t->end_wait.done = end_written;
-    t->ahead = t->ahead && !journal_is_late(t->broker);
+    t->ahead = t->ahead && !record_is_late(t->broker);
     t->end_wait.patient = t->ahead;
-    bool waits = journal_note(t->broker, &record, &t->end_wait) == 0;
+    bool waits = record_note(t->broker, &record, &t->end_wait) == 0;
     if (is_grouped(t->broker)) /* also of one that waits for the disk */
-        journal_write(t->broker);
+        record_write(t->broker);
     return waits;
 }
 
@@ -501,7 +502,7 @@ static struct task *new_task(struct broker *b, uint64_t tag, const struct exec_m
     t->broker = b;
     t->tag = tag;
     t->quiet = m->quiet;
-    t->ahead = is_grouped(b) && !journal_is_late(b);
+    t->ahead = is_grouped(b) && !record_is_late(b);
     t->generation = b->generation;
     t->actor = strdup(m->actor);
     t->request = strdup(m->request);
@@ -530,14 +531,14 @@ static void record_no_start(struct task *t)
     char details[64];
 
     snprintf(details, sizeof(details), "{\"exec\":\"%s\"}", t->id);
-    (void)journal_note(t->broker,
-                       &(struct audit_record){.actor = t->actor,
-                                              .workspace = t->workspace,
-                                              .request = t->request,
-                                              .operation = "exec.end",
-                                              .result = "not started",
-                                              .details = details},
-                       NULL);
+    (void)record_note(t->broker,
+                      &(struct audit_record){.actor = t->actor,
+                                             .workspace = t->workspace,
+                                             .request = t->request,
+                                             .operation = "exec.end",
+                                             .result = "not started",
+                                             .details = details},
+                      NULL);
 }
 
 /* A file without a name: gone with the last who has it open. */
@@ -583,7 +584,7 @@ void task_request(struct broker *b, uint64_t tag, const struct exec_message *m)
 
     if (b->stopping) {
         err_set(&err, ERR_CONFLICT, 0, "the daemon is stopping");
-        link_send_error(b, tag, &err);
+        channel_send_error(b, tag, &err);
         return;
     }
     int r = desk_find_or_start(b, REQUEST_EXEC, m, tag, &desk, &err);
@@ -593,7 +594,7 @@ void task_request(struct broker *b, uint64_t tag, const struct exec_message *m)
     if (r == 0 && !t)
         err_set(&err, ERR_LIMIT, ENOMEM, "keep the command");
     if (!t) {
-        link_send_error(b, tag, &err);
+        channel_send_error(b, tag, &err);
         return;
     }
     if (start(t, desk, m, &err) < 0) {

@@ -347,10 +347,10 @@ static void answer(struct desk *d, struct files_asker *a, const struct err *err)
 
     buf_init(&message, 4096);
     if (a->generation == b->generation && err) {
-        link_send_error(b, a->tag, err);
+        channel_send_error(b, a->tag, err);
     } else if (a->generation == b->generation) {
         protocol_pack_plain(&message, a->tag, &(struct plain_message){.texts = {d->workspace}});
-        link_send(b, ANSWER_FILES, &message, &d->files->socket, 1);
+        channel_send(b, ANSWER_FILES, &message, &d->files->socket, 1);
     }
     buf_clear(&a->request);
     free(a);
@@ -399,7 +399,7 @@ static void died(struct watch *watch, uint32_t what)
     log_warning("files_died", "workspace", d->workspace, "then", "the next call starts another",
                 NULL);
     d->files_joined = false; /* it finishes nothing any more */
-    files_end(d);
+    files_server_end(d);
 }
 
 static void joined(struct watch *watch, uint32_t what)
@@ -424,7 +424,7 @@ static void joined(struct watch *watch, uint32_t what)
             "the workspace's files cannot be served: joining its sandbox failed (Linux 5.8 or "
             "newer is needed)");
     answer_all(d, &err);
-    files_end(d);
+    files_server_end(d);
 }
 
 /* The sandbox is still being made, or the server hangs on its way into it. */
@@ -439,7 +439,7 @@ static void waited_long(struct timer *timer)
     log_warning("files_late", "workspace", d->workspace, "then", "the next call tries again", NULL);
     answer_all(d, &err);
     if (!d->files_joined)
-        files_end(d); /* a server that has not joined is no use to the next one either */
+        files_server_end(d); /* a server that has not joined is no use to the next one either */
 }
 
 /* From the first that asks; later ones do not make it longer. */
@@ -493,8 +493,8 @@ static int begin(struct desk *d, const struct session_join *join, struct err *er
     if (r == 0)
         return 0;
     err_set(err, ERR_IO, -r, "tell a file server its sandbox");
-    answer_all(d, err); /* before files_end, which has another reason for them */
-    files_end(d);
+    answer_all(d, err); /* before files_server_end, which has another reason for them */
+    files_server_end(d);
     return -1;
 }
 
@@ -517,7 +517,7 @@ static bool may_finish(const struct desk *d)
            !d->cache && count_finishing(d->broker, d->workspace) < MOST_FINISH;
 }
 
-void files_end(struct desk *d)
+void files_server_end(struct desk *d)
 {
     struct err err;
 
@@ -567,7 +567,7 @@ void files_request(struct broker *b, uint64_t tag, const struct exec_message *m)
 
     if (b->stopping) {
         err_set(&err, ERR_CONFLICT, 0, "the daemon is stopping");
-        link_send_error(b, tag, &err);
+        channel_send_error(b, tag, &err);
         return;
     }
     int r = desk_find_or_start(b, REQUEST_FILES, m, tag, &d, &err);
@@ -577,7 +577,7 @@ void files_request(struct broker *b, uint64_t tag, const struct exec_message *m)
     if (r == 0 && !a)
         err_set(&err, ERR_LIMIT, ENOMEM, "keep the request");
     if (!a) {
-        link_send_error(b, tag, &err);
+        channel_send_error(b, tag, &err);
         return;
     }
     *a = (struct files_asker){.tag = tag, .generation = b->generation, .next = d->files_askers};

@@ -228,9 +228,9 @@ void asleep_request(struct broker *b, uint64_t tag, const struct plain_message *
     }
     if (!o) {
         err_set(&err, ERR_CONFLICT, 0, "the workspace has to be woken for that");
-        link_send_error(b, tag, &err);
+        channel_send_error(b, tag, &err);
         return;
     }
     protocol_pack_plain(&message, tag, &(struct plain_message){.texts = {workspace}});
-    link_send(b, ANSWER_FILES, &message, &o->socket, 1);
+    channel_send(b, ANSWER_FILES, &message, &o->socket, 1);
 }

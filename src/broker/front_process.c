@@ -117,14 +117,14 @@ static void say_died(struct broker *b, int status)
         return;
     }
     log_warning("front_died", "how", how, "then", "the next one is started", NULL);
-    (void)journal_note(b,
-                       &(struct audit_record){.actor = "broker",
-                                              .workspace = "",
-                                              .request = "",
-                                              .operation = "front.end",
-                                              .result = how,
-                                              .details = ""},
-                       NULL);
+    (void)record_note(b,
+                      &(struct audit_record){.actor = "broker",
+                                             .workspace = "",
+                                             .request = "",
+                                             .operation = "front.end",
+                                             .result = how,
+                                             .details = ""},
+                      NULL);
 }
 
 static bool reap(struct broker *b)
@@ -137,8 +137,8 @@ static bool reap(struct broker *b)
     events_forget(b->events, &b->front_watch);
     scope_close(&fd);
     b->front_pid = 0;
-    link_hear_out(b);
-    link_close(b);
+    channel_hear_out(b);
+    channel_close(b);
     plans_front_died(b);
     say_died(b, status);
     return true;
@@ -218,7 +218,7 @@ int front_start(struct broker *b, struct err *err)
     b->front_since_ms = now_ms();
     if (watch_front(b, err) < 0)
         return -1;
-    if (link_open(b, &ours, err) < 0) {
+    if (channel_open(b, &ours, err) < 0) {
         front_kill(b); /* and its death starts the next */
         return -1;
     }

@@ -146,6 +146,16 @@ static int watch_helper(struct helper *h, int *socket, struct err *err)
     return -1;
 }
 
+struct helper helper_make(struct broker *broker, const char *name)
+{
+    return (struct helper){.broker = broker,
+                           .name = name,
+                           .gid = broker->front_gid,
+                           .socket = -1,
+                           .watch = {.fd = -1},
+                           .talk = {.fd = -1}};
+}
+
 int helper_start(struct helper *h, struct err *err)
 {
     int extra[HELPER_FDS] = {-1, -1};

@@ -41,6 +41,8 @@ struct helper {
     bool may_end;
 };
 
+/* One that does not run; its program, its user and what it does are the caller's to say. */
+struct helper helper_make(struct broker *broker, const char *name);
 int helper_start(struct helper *helper, struct err *err);
 /* The same; where it cannot be started now that is told, and tried again. */
 void helper_begin(struct helper *helper);

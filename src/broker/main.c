@@ -331,10 +331,10 @@ static int record_start(struct broker *b, struct err *err)
                                   .result = "ok",
                                   .details = details};
     /* First what was left open: a start that dies in between leaves it to the next one. */
-    if ((b->was_killed && unfinished_record(b, err) < 0) || journal_add(b, &record, NULL, err) < 0)
+    if ((b->was_killed && unfinished_record(b, err) < 0) || record_add(b, &record, NULL, err) < 0)
         return -1;
     b->began = true;
-    journal_write(b); /* in the file before anybody is answered: who looks finds this start */
+    record_write(b); /* in the file before anybody is answered: who looks finds this start */
     anchor_first(b);
     return 0;
 }
@@ -379,7 +379,7 @@ static int serve(struct broker *b, const struct options *options, struct err *er
     int r = events_open(&b->events);
     if (r < 0)
         return err_set(err, ERR_IO, -r, "make a loop");
-    if (journal_open(b, err) < 0 || anchor_start(b, err) < 0 || record_start(b, err) < 0)
+    if (record_open(b, err) < 0 || anchor_start(b, err) < 0 || record_start(b, err) < 0)
         return -1;
     if (b->was_killed)
         log_warning("previous_was_killed", "then", "its sandboxes ended with it", NULL);

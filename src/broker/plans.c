@@ -154,7 +154,7 @@ static bool is_heard(const struct plan_job *job)
 static void fail(struct plan_job *job, const struct err *err)
 {
     if (is_heard(job))
-        link_send_error(job->broker, job->tag, err);
+        channel_send_error(job->broker, job->tag, err);
     free_job(job);
 }
 
@@ -242,18 +242,18 @@ static void note_recovery(const struct plan_job *job, const char *result, const 
 
     buf_init(&details, PROTOCOL_DETAILS);
     buf_printf(&details, "{\"plan\":\"%s\",\"error\":", job->at.plan);
-    journal_text(&details, error, 1024);
+    record_put_text(&details, error, 1024);
     buf_str(&details, "}");
     if (buf_done(&details) < 0)
         return;
-    (void)journal_note(job->broker,
-                       &(struct audit_record){.actor = "broker",
-                                              .workspace = job->at.workspace,
-                                              .request = "",
-                                              .operation = "plan.recover",
-                                              .result = result,
-                                              .details = details.p},
-                       NULL);
+    (void)record_note(job->broker,
+                      &(struct audit_record){.actor = "broker",
+                                             .workspace = job->at.workspace,
+                                             .request = "",
+                                             .operation = "plan.recover",
+                                             .result = result,
+                                             .details = details.p},
+                      NULL);
 }
 
 /* It has not got its job, and done nothing. */
@@ -295,7 +295,7 @@ static void tell_end(struct plan_job *job)
     if (!is_heard(job))
         return;
     protocol_pack_plain(&message, job->tag, &m);
-    link_send(b, ANSWER_PLAN_ENDED, &message, &job->child.answer, 1);
+    channel_send(b, ANSWER_PLAN_ENDED, &message, &job->child.answer, 1);
 }
 
 static void end_written(struct broker *b, struct waiter *waiter, bool written)
@@ -336,7 +336,7 @@ static void record_end(struct plan_job *job)
                                   .result = result_of(job),
                                   .details = details};
     job->end_wait.done = end_written;
-    if (journal_note(job->broker, &record, &job->end_wait) < 0)
+    if (record_note(job->broker, &record, &job->end_wait) < 0)
         end_written(job->broker, &job->end_wait, false);
 }
 
@@ -353,18 +353,18 @@ static void record_step(struct plan_job *job, const char *line)
     if (*line && protocol_details_are_sane(line))
         buf_str(&details, line);
     else
-        journal_text(&details, line, 1024);
+        record_put_text(&details, line, 1024);
     buf_str(&details, "}");
     if (buf_done(&details) < 0)
         return;
-    (void)journal_note(job->broker,
-                       &(struct audit_record){.actor = job->tag ? job->actor : "broker",
-                                              .workspace = job->at.workspace,
-                                              .request = job->request,
-                                              .operation = "plan.step",
-                                              .result = job->verb->name,
-                                              .details = details.p},
-                       NULL);
+    (void)record_note(job->broker,
+                      &(struct audit_record){.actor = job->tag ? job->actor : "broker",
+                                             .workspace = job->at.workspace,
+                                             .request = job->request,
+                                             .operation = "plan.step",
+                                             .result = job->verb->name,
+                                             .details = details.p},
+                      NULL);
 }
 
 static void take_lines(struct plan_job *job)
@@ -408,7 +408,7 @@ static void tell_steps(struct timer *timer)
     struct plan_job *job = container_of(timer, struct plan_job, tell);
 
     if (is_heard(job) && job->step_count != job->steps_told)
-        link_send_plain(
+        channel_send_plain(
             job->broker, ANSWER_PLAN_STEPS, job->tag,
             &(struct plain_message){.texts = {job->at.plan}, .number = job->step_count});
     job->steps_told = job->step_count;
@@ -481,7 +481,7 @@ static void tell_start(struct plan_job *job)
     buf_init(&message, 4096);
     if (is_heard(job)) {
         protocol_pack_plain(&message, job->tag, &m);
-        link_send(job->broker, ANSWER_PLAN, &message, &job->child.job, 1);
+        channel_send(job->broker, ANSWER_PLAN, &message, &job->child.job, 1);
     } else if (!job->tag) {
         ignore(write(job->child.job, "{}", 2) == 2); /* it fails, and is tried again */
     }
@@ -648,7 +648,7 @@ void plan_request(struct broker *b, uint64_t tag, const struct plan_message *m)
     else if (!(job = new_job(b, m, tag)))
         err_set(&err, ERR_LIMIT, ENOMEM, "keep the request");
     if (!job) {
-        link_send_error(b, tag, &err);
+        channel_send_error(b, tag, &err);
         return;
     }
     try_begin(job);
@@ -675,7 +675,7 @@ int plan_recover(struct broker *b, const struct plan_place *at, struct err *err)
     return 0;
 }
 
-void plan_cancel(struct broker *b, uint64_t tag)
+void plan_request_cancel(struct broker *b, uint64_t tag)
 {
     struct err err;
 
@@ -743,7 +743,7 @@ bool plans_are_over(const struct broker *b)
     return true;
 }
 
-void plans_close(struct broker *b)
+void plan_jobs_close(struct broker *b)
 {
     for (struct plan_job *job = b->plan_jobs, *next; job; job = next) {
         next = job->next;

@@ -41,7 +41,7 @@ void quiet_look(struct broker *b)
         }
         *at = q->next;
         if (heard)
-            link_send_ok(b, q->tag);
+            channel_send_ok(b, q->tag);
         free(q);
     }
 }
@@ -64,7 +64,7 @@ void quiet_request(struct broker *b, uint64_t tag, const struct plain_message *m
     files_end_leaving(b, workspace);
     if (!q) {
         err_set(&err, ERR_LIMIT, ENOMEM, "wait for the end of a sandbox");
-        link_send_error(b, tag, &err);
+        channel_send_error(b, tag, &err);
         return;
     }
     *q = (struct quiet){

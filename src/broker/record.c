@@ -58,23 +58,23 @@ static void ready(struct watch *watch, uint32_t what)
     }
 }
 
-int journal_errno(const struct broker *b)
+int record_errno(const struct broker *b)
 {
     struct err err;
 
     return b->audit && audit_has_failed(b->audit, &err) ? err.os_errno : 0;
 }
 
-void journal_dir(const struct broker *b, char *path, size_t size)
+void record_dir(const struct broker *b, char *path, size_t size)
 {
     snprintf(path, size, "%s/audit", b->settings.state);
 }
 
-int journal_open(struct broker *b, struct err *err)
+int record_open(struct broker *b, struct err *err)
 {
     char path[sizeof(b->settings.state) + 8];
 
-    journal_dir(b, path, sizeof(path));
+    record_dir(b, path, sizeof(path));
     int64_t group = b->front_uid != geteuid() ? (int64_t)b->front_gid : -1;
     if (audit_open(&b->audit, path, group, b->settings.audit_segment_bytes, err) < 0) {
         b->audit = NULL;
@@ -88,7 +88,7 @@ int journal_open(struct broker *b, struct err *err)
     return 0;
 }
 
-void journal_close(struct broker *b)
+void record_close(struct broker *b)
 {
     if (!b->audit)
         return;
@@ -124,8 +124,8 @@ static int reopen(struct broker *b, struct err *err)
                        "the audit record cannot be written, so the daemon refuses every change");
     b->audit_due_ms = now_ms() + b->audit_pause_ms; /* what is done below may come here again */
     look(b);                                        /* nobody waits for the old one any more */
-    journal_close(b);
-    if (journal_open(b, err) < 0) {
+    record_close(b);
+    if (record_open(b, err) < 0) {
         plan_retry(b);
         return -1;
     }
@@ -134,8 +134,8 @@ static int reopen(struct broker *b, struct err *err)
     return 0;
 }
 
-int journal_add(struct broker *b, const struct audit_record *record, struct waiter *waiter,
-                struct err *err)
+int record_add(struct broker *b, const struct audit_record *record, struct waiter *waiter,
+               struct err *err)
 {
     if (reopen(b, err) < 0)
         return -1;
@@ -181,7 +181,7 @@ static bool may_use_reserve(const char *operation)
     return false;
 }
 
-int journal_may_add(struct broker *b, const char *operation, struct err *err)
+int record_may_add(struct broker *b, const char *operation, struct err *err)
 {
     if (!b->audit || may_use_reserve(operation) || !audit_is_low(b->audit))
         return 0;
@@ -191,7 +191,7 @@ int journal_may_add(struct broker *b, const char *operation, struct err *err)
                    "command, or make room on the host");
 }
 
-bool journal_is_late(const struct broker *b)
+bool record_is_late(const struct broker *b)
 {
     return b->first_waiter && now_ms() - b->first_waiter->added_ms > LATE_MS;
 }
@@ -200,7 +200,7 @@ static void patience_ends(struct timer *timer)
 {
     struct broker *b = container_of(timer, struct broker, audit_timer);
 
-    b->audit_awaited = true; /* journal_commit comes next */
+    b->audit_awaited = true; /* record_commit comes next */
 }
 
 /* Where many commands are on their way, and end one soon after the other, the disk takes the ends
@@ -219,7 +219,7 @@ static bool is_gathering(struct broker *b)
 
 /* Who is told may add records, and wait for them. With no command on its way that somebody waits
  * for, the loop has nothing better to do than to wait for the disk itself. */
-void journal_commit(struct broker *b)
+void record_commit(struct broker *b)
 {
     while (b->audit && b->audit_awaited) {
         if (is_gathering(b))
@@ -327,13 +327,13 @@ static void try_again(struct timer *timer)
     b->kept_count = 0;
     while (kept) {
         struct kept *next = kept->next;
-        if (journal_add(b, &kept->record, &kept->waiter, &err) < 0)
+        if (record_add(b, &kept->record, &kept->waiter, &err) < 0)
             keep(b, kept);
         kept = next;
     }
 }
 
-int journal_note(struct broker *b, const struct audit_record *record, struct waiter *waiter)
+int record_note(struct broker *b, const struct audit_record *record, struct waiter *waiter)
 {
     struct kept *kept = copy_record(record);
     struct err err;
@@ -345,7 +345,7 @@ int journal_note(struct broker *b, const struct audit_record *record, struct wai
     kept->waiter.done = note_done;
     kept->waiter.patient = !waiter || waiter->patient; /* else the loop would wait for the disk */
     /* In their order: what is new waits behind what is kept. */
-    if (!b->kept && journal_add(b, &kept->record, &kept->waiter, &err) == 0) {
+    if (!b->kept && record_add(b, &kept->record, &kept->waiter, &err) == 0) {
         kept->outer = waiter;
         return 0;
     }
@@ -353,8 +353,8 @@ int journal_note(struct broker *b, const struct audit_record *record, struct wai
     return -1;
 }
 
-int journal_begin(struct broker *b, const struct audit_record *record, struct waiter *waiter,
-                  struct err *err)
+int record_begin(struct broker *b, const struct audit_record *record, struct waiter *waiter,
+                 struct err *err)
 {
     struct kept *kept = copy_record(record);
 
@@ -362,7 +362,7 @@ int journal_begin(struct broker *b, const struct audit_record *record, struct wa
         return err_set(err, ERR_LIMIT, ENOMEM, "keep a record");
     kept->waiter.done = note_done;
     kept->waiter.patient = waiter->patient;
-    if (journal_add(b, &kept->record, &kept->waiter, err) < 0) {
+    if (record_add(b, &kept->record, &kept->waiter, err) < 0) {
         free(kept);
         return -1;
     }
@@ -375,13 +375,13 @@ int journal_begin(struct broker *b, const struct audit_record *record, struct wa
     return err_wrap(err, "the audit cannot be written, and without it nothing is done");
 }
 
-void journal_write(struct broker *b)
+void record_write(struct broker *b)
 {
     if (b->audit)
         audit_write_here(b->audit);
 }
 
-bool journal_flush(struct broker *b)
+bool record_flush(struct broker *b)
 {
     uint64_t due = now_ms() + FLUSH_MS;
 
@@ -417,7 +417,7 @@ static size_t plain_character(const unsigned char *c)
     return code < ' ' || code == '"' || code == '\\' || code == 0x7f ? 0 : n;
 }
 
-void journal_text(struct buf *b, const char *text, size_t most)
+void record_put_text(struct buf *b, const char *text, size_t most)
 {
     const unsigned char *c = (const unsigned char *)text;
     const unsigned char *end = c + strnlen(text, most);

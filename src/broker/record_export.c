@@ -75,16 +75,11 @@ void export_start(struct broker *b)
 {
     if (!*b->settings.export && !*b->settings.audit_sink_url)
         return;
-    b->exporter = (struct helper){.broker = b,
-                                  .name = "carrel-export",
-                                  .program = b->export_program,
-                                  .uid = b->export_uid,
-                                  .gid = b->front_gid,
-                                  .prepare = prepare,
-                                  .heard = heard,
-                                  .socket = -1,
-                                  .watch = {.fd = -1},
-                                  .talk = {.fd = -1}};
+    b->exporter = helper_make(b, "carrel-export");
+    b->exporter.program = b->export_program;
+    b->exporter.uid = b->export_uid;
+    b->exporter.prepare = prepare;
+    b->exporter.heard = heard;
     helper_begin(&b->exporter);
 }
 

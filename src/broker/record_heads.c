@@ -76,18 +76,18 @@ static void note(struct broker *b, const char *operation, const char *text)
 
     buf_init(&details, 4096);
     buf_str(&details, "{\"why\":");
-    journal_text(&details, text, SINK_TEXT);
+    record_put_text(&details, text, SINK_TEXT);
     buf_str(&details, "}");
     if (buf_done(&details) < 0)
         return;
-    (void)journal_note(b,
-                       &(struct audit_record){.actor = "broker",
-                                              .workspace = "",
-                                              .request = "",
-                                              .operation = operation,
-                                              .result = "failed",
-                                              .details = details.p},
-                       NULL);
+    (void)record_note(b,
+                      &(struct audit_record){.actor = "broker",
+                                             .workspace = "",
+                                             .request = "",
+                                             .operation = operation,
+                                             .result = "failed",
+                                             .details = details.p},
+                      NULL);
 }
 
 static void heard(struct helper *h, const char *bytes, size_t n)
@@ -178,7 +178,7 @@ static void put_away(struct broker *b, struct waiter *waiter, bool written)
     b->retaining = false;
     if (!written)
         return;
-    journal_dir(b, path, sizeof(path));
+    record_dir(b, path, sizeof(path));
     scoped_fd int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (dir < 0 || audit_retain_drop(dir, b->retain_last, &err) < 0) {
         log_error("audit_retention_failed", "then", "trying again", NULL);
@@ -233,14 +233,14 @@ static void retain(struct broker *b, int dir)
     b->retain_wait = (struct waiter){.done = put_away};
     if (buf_done(&details) < 0)
         return;
-    b->retaining = journal_add(b,
-                               &(struct audit_record){.actor = "broker",
-                                                      .workspace = "",
-                                                      .request = "",
-                                                      .operation = AUDIT_RETENTION,
-                                                      .result = "ok",
-                                                      .details = details.p},
-                               &b->retain_wait, &err) == 0;
+    b->retaining = record_add(b,
+                              &(struct audit_record){.actor = "broker",
+                                                     .workspace = "",
+                                                     .request = "",
+                                                     .operation = AUDIT_RETENTION,
+                                                     .result = "ok",
+                                                     .details = details.p},
+                              &b->retain_wait, &err) == 0;
 }
 
 static void rotate_if_old(struct broker *b, int dir)
@@ -268,7 +268,7 @@ static void tick(struct timer *timer)
 
     if (s->audit_heads_ms || !b->anchored)
         anchor_now(b);
-    journal_dir(b, path, sizeof(path));
+    record_dir(b, path, sizeof(path));
     scoped_fd int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (dir >= 0 && b->audit) {
         rotate_if_old(b, dir);
@@ -311,16 +311,11 @@ int anchor_start(struct broker *b, struct err *err)
     /* More than the first start left when it was killed before it could sign. */
     bool is_anew = audit_synced(b->audit) > 1 && !has_heads(b);
 
-    b->sink = (struct helper){.broker = b,
-                              .name = "carrel-sink",
-                              .program = b->sink_program,
-                              .uid = b->sink_uid,
-                              .gid = b->front_gid,
-                              .prepare = prepare,
-                              .heard = heard,
-                              .socket = -1,
-                              .watch = {.fd = -1},
-                              .talk = {.fd = -1}};
+    b->sink = helper_make(b, "carrel-sink");
+    b->sink.program = b->sink_program;
+    b->sink.uid = b->sink_uid;
+    b->sink.prepare = prepare;
+    b->sink.heard = heard;
     if (helper_start(&b->sink, err) < 0)
         return -1;
     order(b, audit_synced(b->audit), 0);
@@ -329,7 +324,7 @@ int anchor_start(struct broker *b, struct err *err)
         return err_set(err, ERR_CONFLICT, 0, "%.360s", b->anchor_why);
     if (is_anew) {
         note(b, AUDIT_ANEW, "there is no signed head of what was recorded before");
-        journal_write(b); /* nothing else may be recorded for a long time */
+        record_write(b); /* nothing else may be recorded for a long time */
     }
     b->anchor_segment = audit_segment(b->audit);
     b->anchor_timer.ring = tick;

@@ -198,7 +198,7 @@ static int find_all(struct broker *b, struct open_ends *all, struct err *err)
     size_t n;
     int r = 0;
 
-    journal_dir(b, path, sizeof(path));
+    record_dir(b, path, sizeof(path));
     if (audit_reader_open(&reader, path, last > MOST_RECORDS ? last - MOST_RECORDS : 0, err) < 0)
         return -1;
     for (size_t i = 0; r == 0 && i < MOST_RECORDS; i++) {
@@ -227,7 +227,7 @@ static int record(struct broker *b, const struct begun *one, struct err *err)
                                   .operation = *one->exec ? "exec.end" : "sandbox.end",
                                   .result = "broker_ended",
                                   .details = details};
-    return journal_add(b, &record, NULL, err);
+    return record_add(b, &record, NULL, err);
 }
 
 /* A sandbox after the commands in it. */

@@ -19,7 +19,7 @@ static void answer_unknown(struct broker *b, uint64_t tag, const char *what)
     struct err err;
 
     err_set(&err, ERR_NOT_FOUND, 0, "no such %s is running", what);
-    link_send_error(b, tag, &err);
+    channel_send_error(b, tag, &err);
 }
 
 static bool resume(struct broker *b, uint64_t tag, const struct plain_message *m)
@@ -53,7 +53,7 @@ void request_try_resume(struct broker *b)
         for (struct task *t = b->tasks[i]; t; t = t->next)
             task_tell(t, tag);
     }
-    link_send_plain(b, ANSWER_RESUMED, tag, &(struct plain_message){.texts = {b->admin_hash}});
+    channel_send_plain(b, ANSWER_RESUMED, tag, &(struct plain_message){.texts = {b->admin_hash}});
     b->resumed = b->socket >= 0;
     if (b->resumed && b->generation == 1)
         listen_welcome(b);
@@ -71,7 +71,7 @@ static bool handle_signal(struct broker *b, uint64_t tag, const struct plain_mes
     }
     exec_signal(t->exec, (int)m->number);
     desk_rearm(t->desk);
-    link_send_ok(b, tag);
+    channel_send_ok(b, tag);
     return true;
 }
 
@@ -95,7 +95,7 @@ static bool handle_kill(struct broker *b, uint64_t tag, const struct plain_messa
     }
     exec_kill(t->exec, m->number ? (enum carrel_reason)m->number : CARREL_ENDED_SIGNAL);
     desk_rearm(t->desk);
-    link_send_ok(b, tag);
+    channel_send_ok(b, tag);
     return true;
 }
 
@@ -117,7 +117,7 @@ static bool handle_sleep(struct broker *b, uint64_t tag, const struct plain_mess
     }
     struct err err;
     if (desk_await_end(d, tag, &err) < 0)
-        link_send_error(b, tag, &err);
+        channel_send_error(b, tag, &err);
     for (struct desk *each = b->desks[broker_slot(m->texts[0])]; each; each = each->next) {
         if (strcmp(each->workspace, m->texts[0]) != 0)
             continue;
@@ -171,9 +171,9 @@ static bool handle_tree_scan(struct broker *b, uint64_t tag, const struct plain_
     buf_init(&names, 2UL << 20);
     pack_u64(&names, tag);
     if (tree_scan(b, m->texts[0], &names, &err) < 0 || buf_done(&names) < 0)
-        link_send_error(b, tag, &err);
+        channel_send_error(b, tag, &err);
     else
-        link_send(b, ANSWER_NAMES, &names, NULL, 0);
+        channel_send(b, ANSWER_NAMES, &names, NULL, 0);
     buf_clear(&names);
     return true;
 }
@@ -189,9 +189,9 @@ static bool handle_tree_links(struct broker *b, uint64_t tag, const struct plain
         return false;
     pack_u64(&answer, tag);
     if (tree_links(b, m, &answer, &err) < 0)
-        link_send_error(b, tag, &err);
+        channel_send_error(b, tag, &err);
     else
-        link_send(b, ANSWER_NAMES, &answer, NULL, 0);
+        channel_send(b, ANSWER_NAMES, &answer, NULL, 0);
     return true;
 }
 
@@ -205,9 +205,9 @@ static bool handle_tree_points(struct broker *b, uint64_t tag, const struct plai
         return false;
     pack_u64(&answer, tag);
     if (tree_points(b, m, &answer, &err) < 0)
-        link_send_error(b, tag, &err);
+        channel_send_error(b, tag, &err);
     else
-        link_send(b, ANSWER_NAMES, &answer, NULL, 0);
+        channel_send(b, ANSWER_NAMES, &answer, NULL, 0);
     return true;
 }
 
@@ -276,7 +276,7 @@ static bool handle_plan_job(struct broker *b, char *bytes, size_t n)
 static bool handle_plan_cancel(struct broker *b, uint64_t tag, const struct plain_message *m)
 {
     (void)tag;
-    plan_cancel(b, m->number);
+    plan_request_cancel(b, m->number);
     return true;
 }
 
@@ -308,9 +308,9 @@ static bool handle_plan_scan(struct broker *b, uint64_t tag, const struct plain_
         return false;
     pack_u64(&names, tag);
     if (plan_scan(b, m->texts[0], &names, &err) < 0)
-        link_send_error(b, tag, &err);
+        channel_send_error(b, tag, &err);
     else
-        link_send(b, ANSWER_NAMES, &names, NULL, 0);
+        channel_send(b, ANSWER_NAMES, &names, NULL, 0);
     return true;
 }
 
@@ -341,7 +341,7 @@ static bool handle_template_remove(struct broker *b, uint64_t tag, const struct 
 {
     if (!protocol_template_id_is_valid(m->texts[0]))
         return false;
-    template_remove(b, tag, m);
+    template_erase(b, tag, m);
     return true;
 }
 
@@ -365,10 +365,10 @@ static void record_written(struct broker *b, struct waiter *waiter, bool written
     struct err err;
 
     if (told->generation == b->generation && written) {
-        link_send_ok(b, told->tag);
+        channel_send_ok(b, told->tag);
     } else if (told->generation == b->generation) {
-        err_set(&err, ERR_IO, journal_errno(b), "the audit could not be written");
-        link_send_error(b, told->tag, &err);
+        err_set(&err, ERR_IO, record_errno(b), "the audit could not be written");
+        channel_send_error(b, told->tag, &err);
     }
     free(told);
 }
@@ -418,14 +418,14 @@ static bool handle_record(struct broker *b, char *bytes, size_t n)
                                       .details = details.p};
         *told =
             (struct told){.waiter.done = record_written, .tag = tag, .generation = b->generation};
-        kept = journal_may_add(b, m.operation, &err) == 0 &&
-               journal_add(b, &record, &told->waiter, &err) == 0;
+        kept = record_may_add(b, m.operation, &err) == 0 &&
+               record_add(b, &record, &told->waiter, &err) == 0;
     } else {
         err_set(&err, ERR_LIMIT, 0, "keep a record");
     }
     if (!kept) {
         free(told);
-        link_send_error(b, tag, &err);
+        channel_send_error(b, tag, &err);
     }
     return true; /* kept by the journal; NOLINT(clang-analyzer-unix.Malloc) */
 }
@@ -457,13 +457,13 @@ static const struct {
     [REQUEST_FILES] = {"files", .raw = handle_files},
     [REQUEST_FILES_ASLEEP] = {"files_asleep", .plain = handle_files_asleep},
     [REQUEST_PLAN_JOB] = {"plan_job", .raw = handle_plan_job},
-    [REQUEST_PLAN_CANCEL] = {"plan_cancel", .plain = handle_plan_cancel},
+    [REQUEST_PLAN_CANCEL] = {"plan_request_cancel", .plain = handle_plan_cancel},
     [REQUEST_PLAN_DROP] = {"plan_drop", .plain = handle_plan_drop},
     [REQUEST_PLAN_VIEW] = {"plan_view", .plain = handle_plan_view},
     [REQUEST_PLAN_SCAN] = {"plan_scan", .plain = handle_plan_scan},
     [REQUEST_TREE_FILL] = {"tree_fill", .plain = handle_tree_fill},
     [REQUEST_TEMPLATE_FREEZE] = {"template_freeze", .plain = handle_template_freeze},
-    [REQUEST_TEMPLATE_REMOVE] = {"template_remove", .plain = handle_template_remove},
+    [REQUEST_TEMPLATE_REMOVE] = {"template_erase", .plain = handle_template_remove},
     [REQUEST_TREE_QUIET] = {"tree_quiet", .plain = handle_tree_quiet},
 };
 
@@ -474,15 +474,15 @@ void request_refuse(struct broker *b, uint32_t kind, const char *why)
     const char *name = kind < REQUEST_COUNT_ ? table[kind].name : NULL;
 
     log_error("front_refused", "request", name ? name : "unknown", "why", why, NULL);
-    (void)journal_note(b,
-                       &(struct audit_record){.actor = "broker",
-                                              .workspace = "",
-                                              .request = "",
-                                              .operation = "front.refused",
-                                              .result = name ? name : "unknown",
-                                              .details = ""},
-                       NULL);
-    link_close(b);
+    (void)record_note(b,
+                      &(struct audit_record){.actor = "broker",
+                                             .workspace = "",
+                                             .request = "",
+                                             .operation = "front.refused",
+                                             .result = name ? name : "unknown",
+                                             .details = ""},
+                      NULL);
+    channel_close(b);
     front_kill(b);
 }
 

@@ -156,7 +156,7 @@ void desk_tell(const struct desk *d, uint32_t kind, uint64_t tag)
 
     snprintf(memory, sizeof(memory), "%llu", (unsigned long long)d->memory_bytes);
     snprintf(pids, sizeof(pids), "%llu", (unsigned long long)d->pids);
-    link_send_plain(d->broker, kind, tag, &m);
+    channel_send_plain(d->broker, kind, tag, &m);
 }
 
 static struct desk *new_desk(struct broker *b, const struct exec_message *m, struct buf *boundary,
@@ -197,14 +197,14 @@ static struct desk *new_desk(struct broker *b, const struct exec_message *m, str
     char details[64] = "";
     if (*m->plan)
         snprintf(details, sizeof(details), "{\"plan\":\"%s\"}", m->plan);
-    (void)journal_note(b,
-                       &(struct audit_record){.actor = m->actor,
-                                              .workspace = m->workspace,
-                                              .request = m->request,
-                                              .operation = "sandbox.start",
-                                              .result = *m->plan ? "plan" : "ok",
-                                              .details = details},
-                       NULL);
+    (void)record_note(b,
+                      &(struct audit_record){.actor = m->actor,
+                                             .workspace = m->workspace,
+                                             .request = m->request,
+                                             .operation = "sandbox.start",
+                                             .result = *m->plan ? "plan" : "ok",
+                                             .details = details},
+                      NULL);
     if (b->resumed)
         desk_tell(d, EVENT_SANDBOX_LIVE, 0);
     return d;
@@ -261,7 +261,7 @@ void desk_refuse_deferred(struct desk *d, const char *workspace, const char *why
         *at = kept->next;
         d->deferred_count--;
         if (kept->generation == d->broker->generation)
-            link_send_error(d->broker, kept->tag, &err);
+            channel_send_error(d->broker, kept->tag, &err);
         free(kept);
     }
 }
@@ -322,7 +322,7 @@ void desk_put_to_sleep(struct desk *d, const char *why)
     if (d->ending || d->over)
         return;
     files_put_off(d);
-    files_end(d); /* first: while nothing is said to end, calls on files may finish */
+    files_server_end(d); /* first: while nothing is said to end, calls on files may finish */
     desk_end(d, why);
 }
 
@@ -387,13 +387,13 @@ static void end_written(struct broker *b, struct waiter *waiter, bool written)
     if (d->puts_staged)
         put_staged(d);
     if (b->resumed)
-        link_send_plain(b, EVENT_SANDBOX_ENDED, 0,
-                        &(struct plain_message){.texts = {name_of(d, name), d->why}});
+        channel_send_plain(b, EVENT_SANDBOX_ENDED, 0,
+                           &(struct plain_message){.texts = {name_of(d, name), d->why}});
     while (d->sleepers) {
         struct sleeper *sleeper = d->sleepers;
         d->sleepers = sleeper->next;
         if (sleeper->generation == b->generation)
-            link_send_ok(b, sleeper->tag);
+            channel_send_ok(b, sleeper->tag);
         free(sleeper);
     }
     free_desk(d);
@@ -415,7 +415,7 @@ static void record_end(struct desk *d)
 
     buf_init(&details, 4096);
     buf_str(&details, "{\"why\":");
-    journal_text(&details, d->why, sizeof(d->why));
+    record_put_text(&details, d->why, sizeof(d->why));
     buf_str(&details, "}");
     struct audit_record record = {.actor = "broker",
                                   .workspace = d->workspace,
@@ -424,7 +424,7 @@ static void record_end(struct desk *d)
                                   .result = d->ending ? "ok" : "failed",
                                   .details = buf_done(&details) == 0 ? details.p : ""};
     d->end_wait.done = end_written;
-    if (journal_note(d->broker, &record, &d->end_wait) < 0)
+    if (record_note(d->broker, &record, &d->end_wait) < 0)
         end_written(d->broker, &d->end_wait, false);
 }
 
@@ -435,7 +435,7 @@ static void clear_away(struct desk *d)
     events_forget(b->events, &d->watch);
     timer_stop(b->events, &d->timer);
     timer_stop(b->events, &d->idle_timer);
-    files_end(d);
+    files_server_end(d);
     session_free(d->session);
     d->session = NULL;
     record_end(d);

@@ -84,9 +84,9 @@ struct fill {
 static void end_fill(struct broker *b, struct fill *f, const struct err *failed)
 {
     if (f->generation == b->generation && failed)
-        link_send_error(b, f->tag, failed);
+        channel_send_error(b, f->tag, failed);
     else if (f->generation == b->generation)
-        link_send_ok(b, f->tag);
+        channel_send_ok(b, f->tag);
     lock_release(b, f->workspace, f);
     free(f);
 }
@@ -128,7 +128,7 @@ void template_fill(struct broker *b, uint64_t tag, const struct plain_message *m
 
     if (!f) {
         err_set(&err, ERR_LIMIT, ENOMEM, "copy the template's files");
-        link_send_error(b, tag, &err);
+        channel_send_error(b, tag, &err);
         return;
     }
     f->tag = tag;
@@ -325,12 +325,12 @@ static void end_freeze(struct freeze *f, const struct err *failed,
     *at = f->next;
     timer_stop(b->events, &f->timer);
     if (failed && f->generation == b->generation) {
-        link_send_error(b, f->tag, failed);
+        channel_send_error(b, f->tag, failed);
     } else if (f->generation == b->generation) {
         snprintf(bytes, sizeof(bytes), "%" PRIu64, report->bytes);
         snprintf(files, sizeof(files), "%" PRIu64, report->files);
-        link_send_plain(b, ANSWER_TEMPLATE, f->tag,
-                        &(struct plain_message){.texts = {f->template, bytes, files}});
+        channel_send_plain(b, ANSWER_TEMPLATE, f->tag,
+                           &(struct plain_message){.texts = {f->template, bytes, files}});
     }
     lock_release(b, f->workspace, f);
     free(f);
@@ -437,7 +437,7 @@ void template_freeze(struct broker *b, uint64_t tag, const struct plain_message 
 
     if (!f) {
         err_set(&err, ERR_LIMIT, ENOMEM, "freeze the workspace");
-        link_send_error(b, tag, &err);
+        channel_send_error(b, tag, &err);
         return;
     }
     f->broker = b;
@@ -451,7 +451,7 @@ void template_freeze(struct broker *b, uint64_t tag, const struct plain_message 
     snprintf(f->template, sizeof(f->template), "%s", m->texts[2]);
     int r = begin(b, f, &err);
     if (r < 0) {
-        link_send_error(b, tag, &err);
+        channel_send_error(b, tag, &err);
         free(f);
         return;
     }
@@ -482,7 +482,7 @@ static int remove_here(const int *fds, const void *what, struct chore_report *re
     return r < 0 ? err_set(&report->err, ERR_IO, -r, "remove the template") : 0;
 }
 
-void template_remove(struct broker *b, uint64_t tag, const struct plain_message *m)
+void template_erase(struct broker *b, uint64_t tag, const struct plain_message *m)
 {
     struct err err;
     scoped_fd int templates = open_templates(b, &err);
@@ -498,5 +498,5 @@ void template_remove(struct broker *b, uint64_t tag, const struct plain_message 
                                              .tag = tag},
                         &err);
     if (r < 0)
-        link_send_error(b, tag, &err);
+        channel_send_error(b, tag, &err);
 }

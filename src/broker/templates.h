@@ -9,7 +9,7 @@
 int template_open_part(const struct broker *b, const char *id, const char *part);
 void template_fill(struct broker *b, uint64_t tag, const struct plain_message *m);
 void template_freeze(struct broker *b, uint64_t tag, const struct plain_message *m);
-void template_remove(struct broker *b, uint64_t tag, const struct plain_message *m);
+void template_erase(struct broker *b, uint64_t tag, const struct plain_message *m);
 
 /* --- package_cache.c */
 /* At the start: what is left of one that was killed goes. */

@@ -78,7 +78,7 @@ static void refuse(struct broker *b, const struct tree_lock *lock, const struct 
     err_set(&err, ERR_CONFLICT, EBUSY, "%s, and that takes longer than a request waits",
             uses_of[lock->use].now);
     if (w->generation == b->generation)
-        link_send_error(b, w->tag, &err);
+        channel_send_error(b, w->tag, &err);
 }
 
 /* Those that have waited long enough. */
@@ -163,7 +163,7 @@ static void refuse_of(struct tree_lock *lock, const char *workspace, const struc
         *at = w->next;
         lock->count--;
         if (w->generation == lock->broker->generation)
-            link_send_error(lock->broker, w->tag, err);
+            channel_send_error(lock->broker, w->tag, err);
         free(w);
     }
 }

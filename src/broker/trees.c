@@ -254,9 +254,9 @@ static int make(const struct broker *b, int threads, const char *name, struct er
 static void answer(struct broker *b, uint64_t tag, int r, const struct err *err)
 {
     if (r < 0)
-        link_send_error(b, tag, err);
+        channel_send_error(b, tag, err);
     else
-        link_send_ok(b, tag);
+        channel_send_ok(b, tag);
 }
 
 void tree_make(struct broker *b, uint64_t tag, const struct plain_message *m)
@@ -464,7 +464,7 @@ void tree_purge(struct broker *b, uint64_t tag, const struct plain_message *m)
     if (r == 0)
         r = start_removal(b, tag, &remains, (int[]){p.trash, plans}, &err);
     if (r < 0)
-        link_send_error(b, tag, &err);
+        channel_send_error(b, tag, &err);
     close_both(&p);
 }
 
@@ -495,7 +495,7 @@ void tree_copy_plan(struct broker *b, uint64_t tag, const struct plain_message *
     snprintf(at.plan, sizeof(at.plan), "%s", m->texts[3]);
     if (is_used(b, &at)) {
         err_set(&err, ERR_CONFLICT, 0, "the plan that is to be the copy is in use");
-        link_send_error(b, tag, &err);
+        channel_send_error(b, tag, &err);
         return;
     }
     scoped_fd int plans = plan_open_parent(b, m->texts[0], m->texts[1], &err);
@@ -503,7 +503,7 @@ void tree_copy_plan(struct broker *b, uint64_t tag, const struct plain_message *
     struct remains remains = {.name = m->texts[2], .copy = at.plan, .plan = at.plan};
 
     if (made < 0 || start_removal(b, tag, &remains, (int[]){plans, -1}, &err) < 0)
-        link_send_error(b, tag, &err);
+        channel_send_error(b, tag, &err);
 }
 
 void tree_drop_plan(struct broker *b, uint64_t tag, const struct plain_message *m)
@@ -521,8 +521,8 @@ void tree_drop_plan(struct broker *b, uint64_t tag, const struct plain_message *
         desk_end(d, "the plan was discarded");
     if (d || plan_is_worked_on(b, m->texts[2]) || chore_has_plan(b, m->texts[2])) {
         err_set(&err, ERR_CONFLICT, 0, "a process of the plan still runs; try again");
-        link_send_error(b, tag, &err);
+        channel_send_error(b, tag, &err);
     } else if (start_removal(b, tag, &remains, (int[]){plans, -1}, &err) < 0) {
-        link_send_error(b, tag, &err);
+        channel_send_error(b, tag, &err);
     }
 }

@@ -66,14 +66,14 @@ static bool had_its_chance(struct broker *b)
 
 static bool has_moved(const struct broker *b)
 {
-    return b->pong == b->ping || b->heard || link_unread(b) < b->ping_unread;
+    return b->pong == b->ping || b->heard || channel_unread(b) < b->ping_unread;
 }
 
 static void send_ping(struct broker *b)
 {
     if (b->pong == b->ping)
-        link_send_plain(b, EVENT_PING, 0, &(struct plain_message){.number = ++b->ping});
-    b->ping_unread = link_unread(b);
+        channel_send_plain(b, EVENT_PING, 0, &(struct plain_message){.number = ++b->ping});
+    b->ping_unread = channel_unread(b);
     b->heard = false;
 }
 

@@ -47,7 +47,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             must_stay_inside(o->from);
             must_stay_inside(o->link);
             MUST(o->kind == PLAN_DELETE || (o->mode & 07000) == 0);
-            MUST(o->kind == PLAN_DELETE || plan_find(&plan, o->path) == o);
+            MUST(o->kind == PLAN_DELETE || plan_find_final(&plan, o->path) == o);
         }
         must_be_written_again(&plan, data, size, hash);
         plan_clear(&plan);

@@ -76,7 +76,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     MUST(mkdir(path, 0755) == 0 || errno == EEXIST);
     int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     MUST(dir >= 0);
-    if (plan_submit(&plan, tree, dir, (const char *)data, size, &err) == 0) {
+    if (plan_derive_written(&plan, tree, dir, (const char *)data, size, &err) == 0) {
         must_be_a_plan(&plan);
         plan_clear(&plan);
     } else {

@@ -168,9 +168,10 @@ static const char *judge(struct desk *d, const char *policy, const char *validat
     d->findings = (struct plan_findings){.take = take, .context = d};
     d->rules[0] = '\0';
     if (policy_parse(&d->policy, &d->arena, text, strlen(text), &d->err) < 0 ||
-        plan_settle(&d->plan, &d->err) < 0 || plan_index_make(&d->index, &d->plan, &d->err) < 0 ||
+        plan_put_in_order(&d->plan, &d->err) < 0 ||
+        plan_index_make(&d->index, &d->plan, &d->err) < 0 ||
         plan_facts_gather(&d->facts, &d->index, &d->policy.plan, &from, &d->err) < 0 ||
-        plan_verify(&d->findings, &d->index, &d->policy.plan, &d->facts, &d->err) < 0 ||
+        plan_judge(&d->findings, &d->index, &d->policy.plan, &d->facts, &d->err) < 0 ||
         validations_run(&d->findings, &d->index, &d->facts, d->tree, validations, &d->err) < 0)
         return d->err.msg;
     return d->rules;

@@ -94,7 +94,7 @@ TEST(a_plan_is_read_as_it_was_written)
     struct err err = {0};
 
     make_plan(&plan);
-    CHECK(plan_settle(&plan, &err) == 0);
+    CHECK(plan_put_in_order(&plan, &err) == 0);
     ssize_t n = written(&plan, first, sizeof(first), hash[0]);
     CHECK(n > 0);
     CHECK_FOR(err.msg, read_back(first, (size_t)n, &again, hash[1], &err) == 0);
@@ -118,14 +118,14 @@ TEST(the_order_of_making_a_plan_is_not_its_order)
     struct err err;
 
     make_plan(&plan);
-    CHECK(plan_settle(&plan, &err) == 0);
+    CHECK(plan_put_in_order(&plan, &err) == 0);
     CHECK(written(&plan, first, sizeof(first), hash) > 0);
     for (size_t i = 0; i < plan.count / 2; i++) {
         struct plan_operation swapped = plan.operations[i];
         plan.operations[i] = plan.operations[plan.count - 1 - i];
         plan.operations[plan.count - 1 - i] = swapped;
     }
-    CHECK(plan_settle(&plan, &err) == 0);
+    CHECK(plan_put_in_order(&plan, &err) == 0);
     CHECK(written(&plan, second, sizeof(second), hash) > 0 && strcmp(first, second) == 0);
     CHECK(strcmp(plan.operations[0].path, "a") == 0);
     CHECK(strcmp(plan.operations[1].path, "a/b") == 0);
@@ -145,7 +145,7 @@ TEST(nothing_can_be_in_a_manifest_that_is_not_in_the_plan)
     struct err err;
 
     make_plan(&plan);
-    CHECK(plan_settle(&plan, &err) == 0);
+    CHECK(plan_put_in_order(&plan, &err) == 0);
     size_t n = (size_t)written(&plan, text, sizeof(text), hash);
     plan_clear(&plan);
     for (size_t i = 0; i < n; i++) {
@@ -226,13 +226,13 @@ TEST(two_operations_for_one_place_are_refused)
     plan_init(&plan);
     add(&plan, PLAN_MKDIR, "a", S_IFDIR | 0755);
     with_base(add(&plan, PLAN_DELETE, "a", S_IFREG | 0644), NULL, S_IFREG | 0644);
-    CHECK(plan_settle(&plan, &err) == 0);
-    CHECK(plan_find(&plan, "a")->kind == PLAN_MKDIR && !plan_find(&plan, "b"));
+    CHECK(plan_put_in_order(&plan, &err) == 0);
+    CHECK(plan_find_final(&plan, "a")->kind == PLAN_MKDIR && !plan_find_final(&plan, "b"));
     with_base(add(&plan, PLAN_MOVE, "b", S_IFREG | 0644), "a", S_IFREG | 0644);
-    CHECK(plan_settle(&plan, &err) < 0 && strstr(err.msg, "take 'a'"));
+    CHECK(plan_put_in_order(&plan, &err) < 0 && strstr(err.msg, "take 'a'"));
     plan.operations[plan.count - 1].from = "c";
     plan.operations[plan.count - 1].path = "a";
-    CHECK(plan_settle(&plan, &err) < 0 && strstr(err.msg, "for 'a'"));
+    CHECK(plan_put_in_order(&plan, &err) < 0 && strstr(err.msg, "for 'a'"));
     plan_clear(&plan);
     return 0;
 }

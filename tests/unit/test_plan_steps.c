@@ -41,7 +41,7 @@ static void make_plan(struct plan *plan, const struct line *lines, size_t count)
         o->base.ino = 100 + i;
         o->has_hash = !o->link && (line->kind == PLAN_CREATE || line->kind == PLAN_WRITE);
     }
-    (void)plan_settle(plan, &err);
+    (void)plan_put_in_order(plan, &err);
 }
 
 static const char *const names[] = {"unlock", "link", "exchange", "out", "mark", "in", "mode"};

@@ -20,7 +20,7 @@ static int open_ground(struct ground *g)
 
 static int submit(struct ground *g, const char *text)
 {
-    int r = plan_submit(&g->plan, g->tree, g->dir, text, strlen(text), &g->err);
+    int r = plan_derive_written(&g->plan, g->tree, g->dir, text, strlen(text), &g->err);
 
     if (r < 0)
         memset(&g->plan, 0, sizeof(g->plan));
@@ -167,7 +167,7 @@ TEST(the_content_of_a_written_plan_is_staged)
     CHECK(fd >= 0 && read(fd, content, sizeof(content)) == 5 && strcmp(content, "hello") == 0);
     CHECK(fstat(fd, &st) == 0 && (st.st_mode & 07777) == 0750);
     (void)close(fd);
-    CHECK(g.plan.bytes == 5 && plan_find(&g.plan, "n/m")->mtime_ns == plan_mtime(&st));
+    CHECK(g.plan.bytes == 5 && plan_find_final(&g.plan, "n/m")->mtime_ns == plan_mtime(&st));
     CHECK(strcmp(g.plan.validations, "[{\"check\":\"exists\",\"path\":\"a\"}]") == 0);
     unsigned char hash[PLAN_HASH];
     unsigned char again[PLAN_HASH];
@@ -192,7 +192,7 @@ TEST(too_much_is_refused_before_it_is_parsed)
             buf_str(&b, pieces[i]);
         buf_str(&b, "0]");
         CHECK(ground_open(&g) == 0);
-        CHECK(plan_submit(&g.plan, g.tree, g.dir, b.p, b.n, &g.err) < 0);
+        CHECK(plan_derive_written(&g.plan, g.tree, g.dir, b.p, b.n, &g.err) < 0);
         CHECK_FOR(g.err.msg, g.err.code == ERR_LIMIT);
         memset(&g.plan, 0, sizeof(g.plan));
         buf_clear(&b);

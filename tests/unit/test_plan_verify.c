@@ -134,7 +134,7 @@ static const char *judge(struct desk *d, const char *policy)
     d->findings = (struct plan_findings){.take = take, .context = d};
     d->rules[0] = '\0';
     if (policy_parse(&d->policy, &d->arena, text, strlen(text), &d->err) < 0 ||
-        plan_verify(&d->findings, &d->index, &d->policy.plan, &d->facts, &d->err) < 0)
+        plan_judge(&d->findings, &d->index, &d->policy.plan, &d->facts, &d->err) < 0)
         return d->err.msg;
     return d->rules;
 }

@@ -76,7 +76,7 @@ static int start(struct call *call, const char *method, struct buf *path, struct
     return r;
 }
 
-int session_start(struct session *s, json_t *request, struct err *err)
+int session_post(struct session *s, json_t *request, struct err *err)
 {
     char *text = json_dumps(request, JSON_COMPACT);
     struct buf path;

@@ -72,7 +72,7 @@ struct session {
 int session_open(struct session *s, struct daemon *daemon, const char *workspace, struct err *err);
 void session_close(struct session *s);
 /* Asks for the command; `request` is consumed. */
-int session_start(struct session *s, json_t *request, struct err *err);
+int session_post(struct session *s, json_t *request, struct err *err);
 /* Asks for the output of a command that is there, from s->next on. */
 int session_attach(struct session *s, struct err *err);
 /* Until it is over, or the person has left. */

@@ -109,6 +109,20 @@ int exec_request(const struct exec_options *o, json_t **ret, struct err *err)
     return r;
 }
 
+int exec_prepare(const struct exec_options *o, struct daemon *daemon, json_t **ret, struct err *err)
+{
+    json_t *request = NULL;
+
+    if (exec_request(o, &request, err) < 0)
+        return -1;
+    if (daemon_open(daemon, o->common.state, err) < 0) {
+        json_decref(request);
+        return -1;
+    }
+    *ret = request;
+    return 0;
+}
+
 /* One question, one answer: what was to be read comes with it. */
 int exec_ask(const struct exec_options *o, struct daemon *daemon, json_t *request, struct err *err)
 {
@@ -214,7 +228,7 @@ int exec_stream(const struct exec_options *o, struct daemon *daemon, json_t *req
         r = prepare(o, &s, request, err);
     s.says_plan = !json_object_get(request, "mode");
     if (r == 0)
-        r = session_start(&s, json_incref(request), err);
+        r = session_post(&s, json_incref(request), err);
     json_decref(request);
     if (r == 0 && s.terminal && s.input_fd >= 0 && isatty(s.input_fd)) {
         int failed = terminal_raw();
@@ -290,12 +304,8 @@ int client_exec(char **argv)
         return client_fail(&err);
     if (options.common.help)
         return args_help(help, rules);
-    if (exec_request(&options, &request, &err) < 0)
+    if (exec_prepare(&options, &daemon, &request, &err) < 0)
         return client_fail(&err);
-    if (daemon_open(&daemon, options.common.state, &err) < 0) {
-        json_decref(request);
-        return client_fail(&err);
-    }
     int status = options.common.json || options.background
                      ? exec_ask(&options, &daemon, request, &err)
                      : exec_stream(&options, &daemon, request, NULL, &err);

@@ -23,6 +23,9 @@ struct exec_options {
 
 /* The body of POST .../exec, but for how it is to be answered. */
 int exec_request(const struct exec_options *o, json_t **ret, struct err *err);
+/* ... and the daemon that it goes to; on success both are the caller's. */
+int exec_prepare(const struct exec_options *o, struct daemon *daemon, json_t **ret,
+                 struct err *err);
 /* Runs it as if it were here, and returns its exit status. `request` is consumed. What the daemon
  * said at its end is the caller's, in *ret_end, unless that is NULL. */
 int exec_stream(const struct exec_options *o, struct daemon *daemon, json_t *request,

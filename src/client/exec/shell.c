@@ -63,12 +63,8 @@ int client_shell(char **argv)
     if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO))
         return cli_fail("a shell needs a terminal; for a script use: carrel exec --stdin - "
                         "WORKSPACE -- sh");
-    if (exec_request(&options, &request, &err) < 0)
+    if (exec_prepare(&options, &daemon, &request, &err) < 0)
         return client_fail(&err);
-    if (daemon_open(&daemon, options.common.state, &err) < 0) {
-        json_decref(request);
-        return client_fail(&err);
-    }
     int status = exec_stream(&options, &daemon, request, NULL, &err);
     daemon_close(&daemon);
     return status;

@@ -50,17 +50,13 @@ static int run_remote(const struct plan_options *o, struct err *err)
     json_t *request = NULL;
     json_t *end = NULL;
 
-    if (exec_request(&o->exec, &request, err) < 0)
+    if (exec_prepare(&o->exec, &daemon, &request, err) < 0)
         return client_fail(err);
     json_object_set_new(request, "mode", json_string("plan"));
     if (o->plan)
         json_object_set_new(request, "plan", json_string(o->plan));
     if (o->keep_open)
         json_object_set_new(request, "keep_open", json_true());
-    if (daemon_open(&daemon, o->common.state, err) < 0) {
-        json_decref(request);
-        return client_fail(err);
-    }
     int status = o->common.json ? exec_ask(&o->exec, &daemon, request, err)
                                 : exec_stream(&o->exec, &daemon, request, &end, err);
     if (end)

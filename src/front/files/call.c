@@ -289,7 +289,7 @@ static ssize_t pull(void *context, char *bytes, size_t size)
 
     if (f->last_word)
         return pull_last_word(f, bytes, size);
-    ssize_t n = files_pull(f->stream, bytes, size);
+    ssize_t n = files_stream_pull(f->stream, bytes, size);
     if (n > 0) {
         f->call->front->count.file_bytes_out += (uint64_t)n;
         f->in_line = bytes[n - 1] != '\n';
@@ -589,7 +589,7 @@ bool file_call_begin(struct call *call, const struct files_message *m, const cha
     if (!asleep_may_answer(&f->m, &f->wish.message)) /* else when it turns out to need one */
         quota_check_sandbox(call->front, &whose, &quota);
     if (quota.wait == QUOTA_NOTHING)
-        f->stream = files_begin(call->front, &whose, &f->m, &f->wish.message, &calls, f);
+        f->stream = files_stream_begin(call->front, &whose, &f->m, &f->wish.message, &calls, f);
     if (!f->stream) {
         free(f);
         if (quota.wait != QUOTA_NOTHING)

@@ -564,7 +564,7 @@ static ssize_t take(struct files_stream *s, void *bytes, size_t size)
     return n < 0 ? -errno : n == 0 ? -EPIPE : n;
 }
 
-/* The length of the next piece: 1 it is known, else as files_pull. */
+/* The length of the next piece: 1 it is known, else as files_stream_pull. */
 static ssize_t next_piece(struct files_stream *s)
 {
     while (s->length_n < sizeof(s->length)) {
@@ -579,7 +579,7 @@ static ssize_t next_piece(struct files_stream *s)
     return s->ended ? 0 : 1;
 }
 
-ssize_t files_pull(struct files_stream *s, char *bytes, size_t size)
+ssize_t files_stream_pull(struct files_stream *s, char *bytes, size_t size)
 {
     if (s->ended)
         return 0;
@@ -599,9 +599,10 @@ ssize_t files_pull(struct files_stream *s, char *bytes, size_t size)
 
 /* --- the beginning and the end --- */
 
-struct files_stream *files_begin(struct front *front, const struct quota_wish *whose,
-                                 const struct files_message *m, const struct exec_message *wake,
-                                 const struct files_calls *calls, void *owner)
+struct files_stream *files_stream_begin(struct front *front, const struct quota_wish *whose,
+                                        const struct files_message *m,
+                                        const struct exec_message *wake,
+                                        const struct files_calls *calls, void *owner)
 {
     struct files_stream *s = calloc(1, sizeof(*s));
 

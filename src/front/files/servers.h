@@ -2,8 +2,8 @@
 /* Calls to the file servers of workspaces: who is reached by which socket, and one stream for each
  * call, with its body on the way in and its answer on the way out (protocol/files.h).
  *
- *   files_begin, files_start --(a server is known, or the broker gives one)--> body flows
- * --files_end_body--> head: `answered` --files_pull until 0--> files_free */
+ *   files_stream_begin, files_start --(a server is known, or the broker gives one)--> body flows
+ * --files_end_body--> head: `answered` --files_stream_pull until 0--> files_free */
 #pragma once
 
 #include <stdbool.h>
@@ -37,9 +37,10 @@ struct files_calls {
 
 /* The message is packed; `wake` is the exec_message for REQUEST_FILES, used if the workspace has no
  * server yet, and `whose` what its sandbox then counts for. All are copied. NULL without memory. */
-struct files_stream *files_begin(struct front *front, const struct quota_wish *whose,
-                                 const struct files_message *m, const struct exec_message *wake,
-                                 const struct files_calls *calls, void *owner);
+struct files_stream *files_stream_begin(struct front *front, const struct quota_wish *whose,
+                                        const struct files_message *m,
+                                        const struct exec_message *wake,
+                                        const struct files_calls *calls, void *owner);
 /* 0, or -errno: nothing will be told. */
 int files_start(struct files_stream *stream);
 /* Puts bytes of the body into the stream; how many were taken. */
@@ -47,7 +48,7 @@ size_t files_body(struct files_stream *stream, const char *bytes, size_t n);
 /* It is whole. Without this the server takes nothing of it. */
 void files_end_body(struct files_stream *stream);
 /* >0 bytes of the answer's body; 0: its end; -EAGAIN; other -errno: it was cut off. */
-ssize_t files_pull(struct files_stream *stream, char *bytes, size_t size);
+ssize_t files_stream_pull(struct files_stream *stream, char *bytes, size_t size);
 /* The descriptor that came with the head, once; -1: none. Whoever runs inside may have made it: it
  * can be anything. */
 int files_take_fd(struct files_stream *stream);

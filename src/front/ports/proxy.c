@@ -430,7 +430,7 @@ static void more(void *owner)
     char bytes[1024];
     ssize_t n;
 
-    while ((n = files_pull(p->connecting, bytes, sizeof(bytes))) > 0)
+    while ((n = files_stream_pull(p->connecting, bytes, sizeof(bytes))) > 0)
         buf_add(&p->refusal, bytes, (size_t)n);
     if (n == -EAGAIN)
         return;
@@ -565,7 +565,7 @@ static void begin(struct call *call, const struct store_port *port, const struct
     p->wish.message.exec = id;
     const struct quota_wish whose = boundary_quota(call, &p->wish);
     text_copy(p->sandbox, sizeof(p->sandbox), whose.workspace);
-    p->connecting = files_begin(call->front, &whose, &m, &p->wish.message, &calls, p);
+    p->connecting = files_stream_begin(call->front, &whose, &m, &p->wish.message, &calls, p);
     call->piece = piece;
     call->whole = whole;
     if (p->out.failed || !p->connecting ||

@@ -144,12 +144,18 @@ static bool is_anothers(struct call *call, const struct store_port *port)
     return true;
 }
 
+/* All that are open of the workspace; how many, or -1. */
+static int read_open(struct call *call, struct store_port **ret, struct err *err)
+{
+    *ret = arena_alloc(&call->arena, STORE_PORTS_MOST * sizeof(**ret));
+    return *ret ? store_ports(call->front->store, &call->arena, call->workspace.id, *ret, err) : -1;
+}
+
 static bool has_room(struct call *call, unsigned port)
 {
-    struct store_port *open = arena_alloc(&call->arena, STORE_PORTS_MOST * sizeof(*open));
+    struct store_port *open;
     struct err err = {.code = ERR_LIMIT};
-    int n =
-        open ? store_ports(call->front->store, &call->arena, call->workspace.id, open, &err) : -1;
+    int n = read_open(call, &open, &err);
 
     if (n < 0) {
         call_fail(call, &err);
@@ -255,10 +261,9 @@ void ports_open(struct call *call)
 
 void ports_list(struct call *call)
 {
-    struct store_port *open = arena_alloc(&call->arena, STORE_PORTS_MOST * sizeof(*open));
+    struct store_port *open;
     struct err err = {.code = ERR_LIMIT};
-    int n =
-        open ? store_ports(call->front->store, &call->arena, call->workspace.id, open, &err) : -1;
+    int n = read_open(call, &open, &err);
 
     if (n < 0) {
         call_fail(call, &err);
@@ -272,10 +277,9 @@ void ports_list(struct call *call)
 
 static bool is_open(struct call *call, unsigned port)
 {
-    struct store_port *open = arena_alloc(&call->arena, STORE_PORTS_MOST * sizeof(*open));
+    struct store_port *open;
     struct err err;
-    int n =
-        open ? store_ports(call->front->store, &call->arena, call->workspace.id, open, &err) : 0;
+    int n = read_open(call, &open, &err);
 
     for (int i = 0; i < n; i++) {
         if (open[i].port == port)

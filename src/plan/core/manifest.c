@@ -588,7 +588,7 @@ static int check_whole(struct plan *plan, const struct head *head, const char *b
     buf_init(&again, PLAN_MAX_BYTES);
     if (!is_in_order(plan))
         return err_set(err, ERR_INVALID, 0, "it is not in order");
-    if (plan_settle(plan, err) < 0)
+    if (plan_put_in_order(plan, err) < 0)
         return -1;
     add_head(&again, plan);
     if (buf_done(&again) < 0 || plan->count != head->operations ||

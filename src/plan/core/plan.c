@@ -143,7 +143,7 @@ static int compare_operations(const void *a, const void *b)
     return order ? order : (int)x->kind - (int)y->kind;
 }
 
-const struct plan_operation *plan_find(const struct plan *plan, const char *path)
+const struct plan_operation *plan_find_final(const struct plan *plan, const char *path)
 {
     size_t from = 0;
     size_t to = plan->count;
@@ -206,7 +206,7 @@ static int refuse_twins(const struct plan *plan, struct err *err)
     return r;
 }
 
-int plan_settle(struct plan *plan, struct err *err)
+int plan_put_in_order(struct plan *plan, struct err *err)
 {
     if (plan->count > 0)
         qsort(plan->operations, plan->count, sizeof(plan->operations[0]), compare_operations);

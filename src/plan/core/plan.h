@@ -114,12 +114,12 @@ const char *plan_base_path(const struct plan_operation *operation);
 int plan_compare_paths(const char *a, const char *b);
 /* Whether `path` is `directory` or lies below it. */
 bool plan_is_below(const char *path, const char *directory);
-/* The operation with this final path (not a delete), or NULL; only after plan_settle. */
-const struct plan_operation *plan_find(const struct plan *plan, const char *path);
+/* The operation with this final path (not a delete), or NULL; only after plan_put_in_order. */
+const struct plan_operation *plan_find_final(const struct plan *plan, const char *path);
 void plan_identify(struct plan_identity *ret, const struct stat *st);
 /* Puts operations and flaws into canonical order, counts `bytes`, and refuses two operations for
  * one place. */
-int plan_settle(struct plan *plan, struct err *err);
+int plan_put_in_order(struct plan *plan, struct err *err);
 /* "a/b": relative, no empty, "." or ".." component, lengths within bounds, no reserved name. */
 int plan_check_path(const char *path, size_t n, struct err *err);
 /* Whether it is what a file server has left unfinished, where no command sees it. */
@@ -154,7 +154,8 @@ struct plan_derivation {
 int plan_derive(struct plan *ret, const struct plan_derivation *how, struct err *err);
 /* A written plan (both forms), its globs expanded; the content it carries goes to DIR/upper
  * (submit.c). */
-int plan_submit(struct plan *ret, int tree, int dir, const char *json, size_t n, struct err *err);
+int plan_derive_written(struct plan *ret, int tree, int dir, const char *json, size_t n,
+                        struct err *err);
 /* What a written plan makes of the tree, as a layer over it in DIR/upper, where its content lies
  * already (view.c). */
 int plan_view(const struct plan *plan, int tree, int dir, bool privileged, struct err *err);

@@ -205,8 +205,8 @@ static void judge_host(const struct judge *judge, struct plan_findings *findings
     }
 }
 
-int plan_verify(struct plan_findings *findings, const struct plan_index *index,
-                const struct plan_policy *policy, const struct plan_facts *facts, struct err *err)
+int plan_judge(struct plan_findings *findings, const struct plan_index *index,
+               const struct plan_policy *policy, const struct plan_facts *facts, struct err *err)
 {
     struct judge judge = {.plan = index->plan, .index = index, .policy = policy, .facts = facts};
     int r = patterns_make(&judge.allow, &policy->allow, err);

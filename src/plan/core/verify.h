@@ -36,8 +36,8 @@ struct plan_findings {
 void plan_find_fault(struct plan_findings *findings, const struct plan_finding *finding);
 
 /* -1 only when it could not be judged at all: no memory, a pattern of the policy that is none. */
-int plan_verify(struct plan_findings *findings, const struct plan_index *index,
-                const struct plan_policy *policy, const struct plan_facts *facts, struct err *err);
+int plan_judge(struct plan_findings *findings, const struct plan_index *index,
+               const struct plan_policy *policy, const struct plan_facts *facts, struct err *err);
 
 /* "clean", "review" or "refused". */
 const char *plan_verdict(const struct plan_findings *findings);

@@ -442,7 +442,7 @@ static bool is_mount_point(const struct deriving *d, const char *path)
     return false;
 }
 
-static void drop_dropped(struct plan *plan)
+void derive_drop(struct plan *plan)
 {
     size_t kept = 0;
 
@@ -469,7 +469,7 @@ static void drop_mount_points(struct deriving *d)
         else
             later = operation->path;
     }
-    drop_dropped(plan);
+    derive_drop(plan);
 }
 
 static int64_t newer(int64_t a, int64_t b)
@@ -544,12 +544,12 @@ static int derive(struct deriving *d, struct err *err)
     if (layer_read(&d->layer, d->how, d->plan, err) < 0 || claim(d, err) < 0 || judge(d, err) < 0 ||
         derive_links(d, err) < 0)
         return -1;
-    drop_dropped(d->plan);
-    if (plan_settle(d->plan, err) < 0 || derive_match(d, err) < 0)
+    derive_drop(d->plan);
+    if (plan_put_in_order(d->plan, err) < 0 || derive_match(d, err) < 0)
         return -1;
-    drop_dropped(d->plan);
+    derive_drop(d->plan);
     drop_mount_points(d);
-    if (count_deleted(d, err) < 0 || plan_settle(d->plan, err) < 0)
+    if (count_deleted(d, err) < 0 || plan_put_in_order(d->plan, err) < 0)
         return -1;
     derive_forget_changed(d);
     if (d->how->closing && strip(d, err) < 0)

@@ -41,6 +41,8 @@ struct deriving {
     uint64_t *holes; /* bytes of them that may still be hashed */
 };
 
+/* Takes operations of the kind DROPPED out of the list. */
+void derive_drop(struct plan *plan);
 /* The entry in the place of this base path; the entry that is this base object, moved; or NULL. */
 const struct layer_entry *derive_place(const struct deriving *d, const char *path);
 const struct layer_entry *derive_claim(const struct deriving *d, const char *path);

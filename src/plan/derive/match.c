@@ -330,7 +330,7 @@ static struct plan_operation *find_now(const struct matching *m, const char *dir
     char path[PLAN_MAX_PATH + 1];
     int n = snprintf(path, sizeof(path), "%s%s", directory, below);
     const struct plan_operation *found =
-        n > 0 && n <= PLAN_MAX_PATH ? plan_find(m->plan, path) : NULL;
+        n > 0 && n <= PLAN_MAX_PATH ? plan_find_final(m->plan, path) : NULL;
 
     return found ? &m->plan->operations[found - m->plan->operations] : NULL;
 }

@@ -25,13 +25,13 @@
 #include "plan/core/index.h"
 #include "plan/core/plan.h"
 #include "plan/core/tree_digest.h"
+#include "plan/derive/derive.h"
 #include "policy/glob.h"
 #include "sys/path.h"
 
 enum {
     MOST_PATTERNS = 1000,
     MOST_LOOKED_AT = 5000000, /* names, for all patterns together */
-    DROPPED = PLAN_KIND_COUNT_,
 };
 
 /* A base object that is to leave its place. */
@@ -436,7 +436,7 @@ static int add_to_final(struct submitting *s, const struct plan_index *index,
     return is_write ? set_content(o, wish, err) : 0;
 }
 
-/* Two new things in one place are told by plan_settle; here what the base has there. */
+/* Two new things in one place are told by plan_put_in_order; here what the base has there. */
 static int refuse_collisions(struct submitting *s, const struct plan_index *index, bool *dropped,
                              struct err *err)
 {
@@ -458,17 +458,6 @@ static int refuse_collisions(struct submitting *s, const struct plan_index *inde
         *dropped = true;
     }
     return 0;
-}
-
-static void drop_dropped(struct plan *plan)
-{
-    size_t kept = 0;
-
-    for (size_t i = 0; i < plan->count; i++) {
-        if ((int)plan->operations[i].kind != DROPPED)
-            plan->operations[kept++] = plan->operations[i];
-    }
-    plan->count = kept;
 }
 
 /* --- parents --- */
@@ -648,12 +637,12 @@ static int settle(struct submitting *s, struct err *err)
     scoped_index struct plan_index index = {0};
     bool dropped = false;
 
-    if (plan_settle(s->plan, err) < 0 || plan_index_make(&index, s->plan, err) < 0 ||
+    if (plan_put_in_order(s->plan, err) < 0 || plan_index_make(&index, s->plan, err) < 0 ||
         refuse_collisions(s, &index, &dropped, err) < 0)
         return -1;
     if (dropped) {
         plan_index_clear(&index);
-        drop_dropped(s->plan);
+        derive_drop(s->plan);
         /* In what was thought to be new there may be something. */
         dropped = false;
         if (plan_index_make(&index, s->plan, err) < 0 ||
@@ -668,7 +657,7 @@ static int settle(struct submitting *s, struct err *err)
     }
     if (add_parents(s, &index, err) < 0)
         return -1;
-    return plan_settle(s->plan, err);
+    return plan_put_in_order(s->plan, err);
 }
 
 static int submit(struct submitting *s, struct err *err)
@@ -685,7 +674,8 @@ static int submit(struct submitting *s, struct err *err)
     return stage(s, err);
 }
 
-int plan_submit(struct plan *ret, int tree, int dir, const char *json, size_t n, struct err *err)
+int plan_derive_written(struct plan *ret, int tree, int dir, const char *json, size_t n,
+                        struct err *err)
 {
     struct submitting s = {.plan = ret, .tree = tree, .dir = dir};
     struct timespec now;

@@ -181,7 +181,7 @@ int verb_submit(const struct verb_call *call, json_t *ret_answer, struct err *er
 {
     struct plan plan;
 
-    if (plan_submit(&plan, call->tree, call->dir, call->text, call->n, err) < 0)
+    if (plan_derive_written(&plan, call->tree, call->dir, call->text, call->n, err) < 0)
         return -1;
     int r = save(call, &plan, "manifest", ret_answer, err);
     plan_clear(&plan);

@@ -87,7 +87,7 @@ static int judge_with(const struct verb_call *call, const struct plan *plan,
 
     if (plan_index_make(&index, plan, err) < 0 ||
         plan_facts_gather(&facts, &index, policy, &from, err) < 0 ||
-        plan_verify(findings, &index, policy, &facts, err) < 0)
+        plan_judge(findings, &index, policy, &facts, err) < 0)
         return -1;
     return validations_run(findings, &index, &facts, call->tree, plan->validations, err);
 }
