@@ -227,8 +227,8 @@ $(BUILD)/tests/newroot: tests/tools/newroot.c $(BUILD)/libcarrel.a
 	@echo "  LD $@"
 	$(Q)$(CC) -std=gnu17 -D_GNU_SOURCE -O1 -g -Wall -Wextra -Iinclude $< $(BUILD)/libcarrel.a -ljansson -o $@
 # What unit tests and fuzz targets link: all but the verbs of the command line.
-TESTED := $(LIB) $(JSON) $(AUDIT) $(HTTP) $(call room,protocol front/store) $(call here,audit/sink audit/export) src/broker/oldlinks.c \
-  $(filter %rows.c,$(FRONT)) $(addprefix src/front/,core/record_text.c core/room.c core/scope.c core/util.c exec/exec.c exec/input.c exec/spool.c files/asleep.c workspaces/env_script.c) \
+TESTED := $(LIB) $(JSON) $(AUDIT) $(HTTP) $(call room,protocol front/store) $(call here,audit/sink audit/export) \
+  $(filter %rows.c,$(FRONT)) $(addprefix src/front/,core/record_text.c core/room.c core/scope.c core/util.c exec/exec.c exec/input.c exec/spool.c files/asleep.c workspaces/env_script.c workspaces/oldlinks.c) \
   $(addprefix src/client/,core/args.c core/text.c core/table.c core/where.c files/place.c plan/plan_tree.c) \
   $(addprefix src/cli/,common.c help.c options.c) \
   $(filter-out %/main.c %/serve.c %/join.c %/asleep.c,$(FILES)) $(filter-out %/main.c,$(PLAN))

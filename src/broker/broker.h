@@ -69,7 +69,7 @@ struct desk {
     char workspace[PROTOCOL_ID + 1];
     char bucket[PROTOCOL_ID + 1];
     char plan[PROTOCOL_EXEC_ID + 1]; /* whose layer takes what is written; "": the tree does */
-    char ticket[PROTOCOL_ID + 1];    /* another workspace, whose tree appears in it; "" */
+    char shown[PROTOCOL_ID + 1];     /* another workspace, whose tree appears in it; "" */
     struct session *session;
     struct watch watch;
     struct timer timer;
@@ -401,7 +401,7 @@ void desk_put_to_sleep(struct desk *desk, const char *why);
 void desk_tell(const struct desk *desk, uint32_t kind, uint64_t tag);
 /* A request, as packed, is looked at again when it is over. Returns 1. */
 int desk_put_off(struct desk *desk, uint32_t kind, struct buf *request, uint64_t tag,
-                 const char *ticket, struct err *err);
+                 const char *shown, struct err *err);
 /* ANSWER_OK to this tag when it is over. */
 int desk_await_end(struct desk *desk, uint64_t tag, struct err *err);
 /* After any call into its session. */
@@ -409,7 +409,7 @@ void desk_rearm(struct desk *desk);
 /* Frees those that are over, and goes on with what waited for that. */
 void desk_sweep(struct broker *broker);
 void desk_end_all(struct broker *broker, const char *why);
-/* Whether the workspace's tree appears in it: as its own, or as its ticket's. */
+/* Whether the workspace's tree appears in it: as its own, or as another's that is shown. */
 bool desk_shows(const struct desk *desk, const char *workspace);
 /* Commands that came while it was ending, of those that would show this workspace's tree, are
  * refused. */
@@ -426,8 +426,7 @@ void files_sandbox_lives(struct desk *desk);
 void files_server_end(struct desk *desk);
 /* Before that: who still waits for it gets the next sandbox's. */
 void files_put_off(struct desk *desk);
-/* Those that still finish something in its tree, their own or shown as a ticket: it is about to go.
- */
+/* Those that still finish something in its tree, their own or shown to them: it is about to go. */
 void files_end_leaving(struct broker *broker, const char *workspace);
 /* Tells its file server what may still be added to the disk. */
 void files_tell_disk(struct desk *desk);
@@ -535,11 +534,10 @@ void task_gone(void *owner, struct exec *exec);
 /* --- trees.c */
 /* The names of all trees of a bucket, packed as a list. */
 int tree_scan(const struct broker *b, const char *bucket, struct buf *names, struct err *err);
-/* tree_shared.c: answers REQUEST_TREE_LINKS, packed as a list. */
-int tree_links(const struct broker *b, const struct plain_message *m, struct buf *answer,
-               struct err *err);
-/* sandbox_spec.c: likewise REQUEST_TREE_POINTS. */
-int tree_points(struct broker *b, const struct plain_message *m, struct buf *answer,
+/* Answers REQUEST_TREE_LOOK. */
+void tree_look(struct broker *b, uint64_t tag, const struct plain_message *m);
+/* sandbox_spec.c: answers REQUEST_TREE_POINTS, packed as a list. */
+int tree_points(struct broker *b, const struct exec_message *m, struct buf *answer,
                 struct err *err);
 /* A tree's directory below DIR, or -1. */
 int tree_open(const struct broker *broker, const char *bucket, const char *workspace,

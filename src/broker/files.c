@@ -40,7 +40,7 @@ enum {
 struct files {
     struct files *next; /* of those that leave */
     char workspace[PROTOCOL_ID + 1];
-    char ticket[PROTOCOL_ID + 1]; /* whose tree it also shows; "" */
+    char shown[PROTOCOL_ID + 1]; /* whose tree it also shows; "" */
     struct broker *broker;
     struct watch gone;
     struct timer late;
@@ -150,7 +150,7 @@ static void let_go(struct broker *b, struct files *f, bool may_finish)
 
 static bool shows(const struct files *f, const char *workspace)
 {
-    return strcmp(f->workspace, workspace) == 0 || strcmp(f->ticket, workspace) == 0;
+    return strcmp(f->workspace, workspace) == 0 || strcmp(f->shown, workspace) == 0;
 }
 
 void files_end_leaving(struct broker *b, const char *workspace)
@@ -526,7 +526,7 @@ void files_server_end(struct desk *d)
         events_forget(d->broker->events, &d->files_wake);
     if (d->files) {
         memcpy(d->files->workspace, d->workspace, sizeof(d->workspace));
-        memcpy(d->files->ticket, d->ticket, sizeof(d->ticket));
+        memcpy(d->files->shown, d->shown, sizeof(d->shown));
         d->files->number = d->number;
         let_go(d->broker, d->files, may_finish(d));
     }
@@ -548,7 +548,7 @@ void files_put_off(struct desk *d)
         struct files_asker *a = *at;
         struct err err;
         if (a->generation == d->broker->generation &&
-            desk_put_off(d, REQUEST_FILES, &a->request, a->tag, d->ticket, &err) < 0) {
+            desk_put_off(d, REQUEST_FILES, &a->request, a->tag, d->shown, &err) < 0) {
             at = &a->next; /* it is told that it came too late */
             continue;
         }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A workspace's tree is let go of by all that have it, as who may write to it is another from now
- * on: its sandbox and those of its plans, those that show it as a ticket, file servers that finish
- * something, readers. What waits to be begun was asked for under the policy of before, and is
- * refused; the front sends nothing of that kind after this request. */
+ * on: its sandbox and those of its plans, those that show it, file servers that finish something,
+ * readers. What waits to be begun was asked for under the policy of before, and is refused; the
+ * front sends nothing of that kind after this request. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

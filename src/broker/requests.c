@@ -53,7 +53,8 @@ void request_try_resume(struct broker *b)
         for (struct task *t = b->tasks[i]; t; t = t->next)
             task_tell(t, tag);
     }
-    channel_send_plain(b, ANSWER_RESUMED, tag, &(struct plain_message){.texts = {b->admin_hash}});
+    channel_send_plain(b, ANSWER_RESUMED, tag,
+                       &(struct plain_message){.texts = {b->admin_hash, b->state_named}});
     b->resumed = b->socket >= 0;
     if (b->resumed && b->generation == 1)
         listen_welcome(b);
@@ -178,37 +179,24 @@ static bool handle_tree_scan(struct broker *b, uint64_t tag, const struct plain_
     return true;
 }
 
-/* Where the links of one lead. */
-static bool handle_tree_links(struct broker *b, uint64_t tag, const struct plain_message *m)
+static bool handle_tree_points(struct broker *b, char *bytes, size_t n)
 {
     scoped_buf struct buf answer;
-    struct err err;
-
-    buf_init(&answer, 16UL << 10);
-    if (!protocol_id_is_valid(m->texts[0]) || !protocol_id_is_valid(m->texts[1]))
-        return false;
-    pack_u64(&answer, tag);
-    if (tree_links(b, m, &answer, &err) < 0)
-        channel_send_error(b, tag, &err);
-    else
-        channel_send(b, ANSWER_NAMES, &answer, NULL, 0);
-    return true;
-}
-
-static bool handle_tree_points(struct broker *b, uint64_t tag, const struct plain_message *m)
-{
-    scoped_buf struct buf answer;
+    struct exec_message m;
+    struct arena arena;
+    uint64_t tag = 0;
     struct err err;
 
     buf_init(&answer, 1UL << 20);
-    if (!protocol_id_is_valid(m->texts[0]) || !protocol_id_is_valid(m->texts[1]))
-        return false;
+    arena_init(&arena, 2 << 20);
+    bool good = protocol_unpack_exec(bytes, n, &arena, &tag, &m);
     pack_u64(&answer, tag);
-    if (tree_points(b, m, &answer, &err) < 0)
+    if (good && tree_points(b, &m, &answer, &err) < 0)
         channel_send_error(b, tag, &err);
-    else
+    else if (good)
         channel_send(b, ANSWER_NAMES, &answer, NULL, 0);
-    return true;
+    arena_clear(&arena);
+    return good;
 }
 
 struct tree_request {
@@ -451,8 +439,8 @@ static const struct {
     [REQUEST_RECORD] = {"record", .raw = handle_record},
     [REQUEST_INPUT_END] = {"input_end", .plain = handle_input_end, .outlives = true},
     [REQUEST_TREE_SCAN] = {"tree_scan", .plain = handle_tree_scan},
-    [REQUEST_TREE_LINKS] = {"tree_links", .plain = handle_tree_links},
-    [REQUEST_TREE_POINTS] = {"tree_points", .plain = handle_tree_points},
+    [REQUEST_TREE_LOOK] = {"tree_look", .tree = {tree_look, false}},
+    [REQUEST_TREE_POINTS] = {"tree_points", .raw = handle_tree_points},
     [REQUEST_PONG] = {"pong", .plain = handle_pong, .early = true},
     [REQUEST_FILES] = {"files", .raw = handle_files},
     [REQUEST_FILES_ASLEEP] = {"files_asleep", .plain = handle_files_asleep},

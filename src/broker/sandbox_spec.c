@@ -105,70 +105,25 @@ static int add_policy_mount(const struct broker *b, struct boundary *to, const c
     return add_mount(to, &fd, three[1], strcmp(three[2], "rw") == 0 && !to->spec.plan, err);
 }
 
-/* A path inside that the workspace's links name: "a/b", without surprises. */
-static bool is_plain_path(const char *path)
-{
-    while (*path) {
-        size_t n = strcspn(path, "/");
-        if (n == 0 || (n == 1 && *path == '.') || (n == 2 && memcmp(path, "..", 2) == 0))
-            return false;
-        path += n;
-        if (*path == '/' && *++path == '\0')
-            return false;
-    }
-    return true;
-}
-
-/* Mounted if it is there. */
-static int add_skills(const struct broker *b, struct boundary *to, const struct exec_message *m,
-                      enum link_kind kind, struct err *err)
+/* Of the workspace's own bucket: what lies below its skills, if it is there, or another's tree. */
+static int add_shared(const struct broker *b, struct boundary *to, const struct exec_message *m,
+                      const char *const *three, struct err *err)
 {
     char path[2 * PROTOCOL_ID + 16];
-    const char *whose = kind == LINK_SYSTEM ? "system" : m->boundary.skills_user;
-    const char *name = kind == LINK_SYSTEM ? "system" : "user";
-    const char *place = m->boundary.places[kind];
+    bool writable = strcmp(three[2], "rw") == 0 && !to->spec.plan;
 
-    snprintf(path, sizeof(path), "%s/skills/%s", m->bucket, whose);
+    if (!strchr(three[0], '/')) {
+        scoped_fd int tree = tree_open(b, m->bucket, three[0], err);
+        return tree < 0 ? err_wrap(err, "the workspace '%s' that is shown in it", three[0])
+                        : add_mount(to, &tree, three[1], writable, err);
+    }
+    snprintf(path, sizeof(path), "%s/%s", m->bucket, three[0]);
     scoped_fd int fd = path_open_beneath(b->state, path, O_PATH | O_DIRECTORY, 0);
     if (fd == -ENOENT)
         return 0;
     if (fd < 0)
-        return err_set(err, ERR_IO, -fd, "open the skills '%s'", path);
-    const char *target = *place ? arena_printf(&to->arena, "/%s", place)
-                                : arena_printf(&to->arena, "/%s/%s", m->boundary.skills_at, name);
-    if (!target)
-        return err_set(err, ERR_LIMIT, ENOMEM, "keep a mount");
-    return add_mount(to, &fd, target, false, err);
-}
-
-static int add_links(const struct broker *b, struct boundary *to, const struct exec_message *m,
-                     struct err *err)
-{
-    const struct boundary_message *boundary = &m->boundary;
-
-    if (!is_plain_path(boundary->skills_at) || !is_plain_path(boundary->ticket_at))
-        return err_set(err, ERR_INVALID, 0,
-                       "skills_at and ticket_at must be plain paths: no '..', no empty name");
-    for (size_t i = 0; i < LINK_COUNT_; i++) {
-        if (!is_plain_path(boundary->places[i]))
-            return err_set(err, ERR_INVALID, 0,
-                           "the workspace's link '%s' leads to '%.200s', which is not a plain path",
-                           i == LINK_TICKET ? "ticket" : "skills", boundary->places[i]);
-    }
-    if (*boundary->skills_at && add_skills(b, to, m, LINK_SYSTEM, err) < 0)
-        return -1;
-    if (*boundary->skills_at && *boundary->skills_user && add_skills(b, to, m, LINK_USER, err) < 0)
-        return -1;
-    if (!*boundary->ticket || !*boundary->ticket_at)
-        return 0;
-    scoped_fd int fd = tree_open(b, m->bucket, boundary->ticket, err);
-    if (fd < 0)
-        return err_wrap(err, "the ticket's workspace");
-    const char *place = boundary->places[LINK_TICKET];
-    const char *target = arena_printf(&to->arena, "/%s", *place ? place : boundary->ticket_at);
-    if (!target)
-        return err_set(err, ERR_LIMIT, ENOMEM, "keep a mount");
-    return add_mount(to, &fd, target, boundary->ticket_writable && !to->spec.plan, err);
+        return err_set(err, ERR_IO, -fd, "open '%s'", path);
+    return add_mount(to, &fd, three[1], writable, err);
 }
 
 static int check_allowed(const struct broker *b, const struct boundary_message *m, struct err *err)
@@ -497,7 +452,11 @@ static int make(struct broker *b, const struct exec_message *m, struct boundary 
     }
     if (add_environments(b, ret, m, err) < 0)
         return -1;
-    return add_links(b, ret, m, err);
+    for (size_t i = 0; boundary->shared && boundary->shared[i]; i += 3) {
+        if (add_shared(b, ret, m, boundary->shared + i, err) < 0)
+            return -1;
+    }
+    return 0;
 }
 
 int boundary_make(struct broker *b, const struct exec_message *m, struct boundary *ret,
@@ -523,19 +482,13 @@ static void add_point(void *context, const char *place)
         points->list[points->n++] = copy;
 }
 
-/* As with the policy and the links that an adopted one has at first. */
-int tree_points(struct broker *b, const struct plain_message *m, struct buf *answer,
-                struct err *err)
+/* As with the policy that an adopted one has at first. */
+int tree_points(struct broker *b, const struct exec_message *m, struct buf *answer, struct err *err)
 {
-    struct exec_message first = {.bucket = m->texts[0],
-                                 .workspace = m->texts[1],
+    struct exec_message first = {.bucket = m->bucket,
+                                 .workspace = m->workspace,
                                  .plan = "",
-                                 .boundary = {.skills_user = "",
-                                              .skills_at = ".solven/skills",
-                                              .ticket = "",
-                                              .ticket_at = "",
-                                              .places = {"", "", ""},
-                                              .template = ""}};
+                                 .boundary = {.shared = m->boundary.shared, .template = ""}};
     struct points points = {.n = 0};
     struct boundary boundary = {.tree = -1, .looks = true};
 

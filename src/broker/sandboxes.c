@@ -23,7 +23,7 @@ struct deferred {
     uint64_t generation;
     uint32_t kind;
     uint64_t tag;
-    char ticket[PROTOCOL_ID + 1];
+    char shown[PROTOCOL_ID + 1];
     size_t n;
     char bytes[];
 };
@@ -181,7 +181,7 @@ static struct desk *new_desk(struct broker *b, const struct exec_message *m, str
     snprintf(d->workspace, sizeof(d->workspace), "%s", m->workspace);
     snprintf(d->bucket, sizeof(d->bucket), "%s", m->bucket);
     snprintf(d->plan, sizeof(d->plan), "%s", m->plan);
-    snprintf(d->ticket, sizeof(d->ticket), "%s", m->boundary.ticket);
+    snprintf(d->shown, sizeof(d->shown), "%s", protocol_shown(&m->boundary));
     snprintf(d->template, sizeof(d->template), "%s", m->boundary.template);
     if (start(d, m, err) < 0) {
         free_desk(d);
@@ -211,7 +211,7 @@ static struct desk *new_desk(struct broker *b, const struct exec_message *m, str
 }
 
 int desk_put_off(struct desk *d, uint32_t kind, struct buf *request, uint64_t tag,
-                 const char *ticket, struct err *err)
+                 const char *shown, struct err *err)
 {
     struct deferred **last = &d->deferred;
     struct deferred *kept = d->deferred_count < MOST_DEFERRED && buf_done(request) == 0
@@ -222,7 +222,7 @@ int desk_put_off(struct desk *d, uint32_t kind, struct buf *request, uint64_t ta
         return err_set(err, ERR_LIMIT, 0, "too many commands wait for the workspace's sandbox");
     *kept = (struct deferred){
         .generation = d->broker->generation, .kind = kind, .tag = tag, .n = request->n};
-    snprintf(kept->ticket, sizeof(kept->ticket), "%s", ticket);
+    snprintf(kept->shown, sizeof(kept->shown), "%s", shown);
     memcpy(kept->bytes, request->p, request->n);
     while (*last)
         last = &(*last)->next;
@@ -238,12 +238,12 @@ static int defer(struct desk *d, uint32_t kind, const struct exec_message *m, ui
 
     buf_init(&message, MESSAGE_MAX_BYTES);
     protocol_pack_exec(&message, tag, m);
-    return desk_put_off(d, kind, &message, tag, m->boundary.ticket, err);
+    return desk_put_off(d, kind, &message, tag, protocol_shown(&m->boundary), err);
 }
 
 bool desk_shows(const struct desk *d, const char *workspace)
 {
-    return strcmp(d->workspace, workspace) == 0 || strcmp(d->ticket, workspace) == 0;
+    return strcmp(d->workspace, workspace) == 0 || strcmp(d->shown, workspace) == 0;
 }
 
 void desk_refuse_deferred(struct desk *d, const char *workspace, const char *why)
@@ -254,7 +254,7 @@ void desk_refuse_deferred(struct desk *d, const char *workspace, const char *why
     err_set(&err, ERR_CONFLICT, 0, "%s; try again", why);
     while (*at) {
         struct deferred *kept = *at;
-        if (strcmp(d->workspace, workspace) != 0 && strcmp(kept->ticket, workspace) != 0) {
+        if (strcmp(d->workspace, workspace) != 0 && strcmp(kept->shown, workspace) != 0) {
             at = &kept->next;
             continue;
         }

@@ -29,7 +29,7 @@ struct waiting {
     uint64_t due_ms;
     uint32_t kind;
     char workspace[PROTOCOL_ID + 1];
-    char ticket[PROTOCOL_ID + 1];
+    char shown[PROTOCOL_ID + 1];
     size_t n;
     char bytes[];
 };
@@ -156,7 +156,7 @@ static void refuse_of(struct tree_lock *lock, const char *workspace, const struc
 
     while (*at) {
         struct waiting *w = *at;
-        if (strcmp(w->workspace, workspace) != 0 && strcmp(w->ticket, workspace) != 0) {
+        if (strcmp(w->workspace, workspace) != 0 && strcmp(w->shown, workspace) != 0) {
             at = &w->next;
             continue;
         }
@@ -197,7 +197,7 @@ static int keep(struct tree_lock *lock, uint32_t kind, const struct exec_message
                           .kind = kind,
                           .n = message.n};
     snprintf(w->workspace, sizeof(w->workspace), "%s", m->workspace);
-    snprintf(w->ticket, sizeof(w->ticket), "%s", m->boundary.ticket);
+    snprintf(w->shown, sizeof(w->shown), "%s", protocol_shown(&m->boundary));
     memcpy(w->bytes, message.p, message.n);
     while (*last)
         last = &(*last)->next;
@@ -208,14 +208,14 @@ static int keep(struct tree_lock *lock, uint32_t kind, const struct exec_message
     return 1;
 }
 
-/* Its own workspace, or the one whose tree it shows as its ticket. */
+/* Its own workspace, or the one whose tree it shows. */
 int lock_defer(struct broker *b, uint32_t kind, const struct exec_message *m, uint64_t tag,
                struct err *err)
 {
     struct tree_lock *lock = find(b, m->workspace);
 
-    if (!lock && *m->boundary.ticket)
-        lock = find(b, m->boundary.ticket);
+    if (!lock)
+        lock = find(b, protocol_shown(&m->boundary)); /* "" is nobody's name */
     return lock ? keep(lock, kind, m, tag, err) : 0;
 }
 

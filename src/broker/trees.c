@@ -67,6 +67,43 @@ int tree_open(const struct broker *b, const char *bucket, const char *workspace,
     return fd;
 }
 
+/* No link is followed, and nothing is opened but a directory. */
+static enum tree_look look_at(int tree, const char *path, char *target, size_t size)
+{
+    struct stat st;
+    scoped_fd int fd = path_open_beneath(tree, path, O_PATH, 1);
+
+    if (fd == -ENOENT)
+        return TREE_ENTRY_NONE;
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return TREE_ENTRY_CLOSED;
+    if (S_ISDIR(st.st_mode)) {
+        scoped_fd int dir = path_open_beneath(fd, ".", O_RDONLY | O_DIRECTORY, 1);
+        return dir >= 0 && path_dir_is_empty(dir) == 1 ? TREE_ENTRY_EMPTY : TREE_ENTRY_DIR;
+    }
+    ssize_t n = S_ISLNK(st.st_mode) ? readlinkat(fd, "", target, size) : -1;
+    if (n <= 0 || (size_t)n == size)
+        return TREE_ENTRY_OTHER; /* or a link that leads further than anybody's tree */
+    target[n] = '\0';
+    return TREE_ENTRY_LINK;
+}
+
+void tree_look(struct broker *b, uint64_t tag, const struct plain_message *m)
+{
+    char target[PROTOCOL_TEXT + 1] = "";
+    struct err err;
+    scoped_fd int tree = tree_open(b, m->texts[0], m->texts[1], &err);
+
+    if (tree < 0) {
+        channel_send_error(b, tag, &err);
+        return;
+    }
+    enum tree_look entry = look_at(tree, m->texts[2], target, sizeof(target));
+    bool is_link = entry == TREE_ENTRY_LINK;
+    channel_send_plain(b, ANSWER_ENTRY, tag,
+                       &(struct plain_message){.texts = {is_link ? target : ""}, .number = entry});
+}
+
 static bool is_tree(int threads, const char *name)
 {
     struct stat st;

@@ -346,6 +346,7 @@ static void heard(void *context, struct answer *answer)
         break;
     case ANSWER_RESUMED:
         text_copy(front->admin_hash, sizeof(front->admin_hash), m.texts[0]);
+        text_copy(front->state_named, sizeof(front->state_named), m.texts[1]);
         end_lost(front);
         output_begin(front);
         quieten_outdated(front); /* before anything else is asked for */

@@ -10,6 +10,7 @@ enum {
     MOST_ARGS = 32768,
     MOST_ENV = 4096,
     MOST_MOUNTS = 3 * 64,
+    MOST_SHARED = 3 * 3,
     LONGEST_PATH = 4095,
     LARGEST_TERMINAL = 65535,
 };
@@ -110,13 +111,7 @@ static void put_boundary(struct buf *b, const struct boundary_message *m)
     pack_u64(b, m->tmp_exec);
     pack_list(b, m->env);
     pack_list(b, m->mounts);
-    put(b, m->skills_user);
-    put(b, m->skills_at);
-    put(b, m->ticket);
-    put(b, m->ticket_at);
-    pack_u64(b, m->ticket_writable);
-    for (size_t i = 0; i < LINK_COUNT_; i++)
-        put(b, m->places[i]);
+    pack_list(b, m->shared);
     put(b, m->template);
 }
 
@@ -134,9 +129,9 @@ static const char *const *get_env(struct unpack *u, struct arena *arena)
 }
 
 /* Threes: source, target, and "ro" or "rw". */
-static const char *const *get_mounts(struct unpack *u, struct arena *arena)
+static const char *const *get_mounts(struct unpack *u, struct arena *arena, size_t most)
 {
-    const char **list = unpack_list(u, arena, MOST_MOUNTS);
+    const char **list = unpack_list(u, arena, most);
     size_t n = 0;
 
     for (; list && list[n]; n++) {
@@ -151,6 +146,40 @@ static const char *const *get_mounts(struct unpack *u, struct arena *arena)
     return list;
 }
 
+#define SHARED_BELOW "skills/"
+
+static bool is_tree(const char *shared)
+{
+    return strchr(shared, '/') == NULL;
+}
+
+/* Only what nobody has to look up: a name below one directory of the bucket, or an id. */
+static const char *const *get_shared(struct unpack *u, struct arena *arena)
+{
+    const char *const *list = get_mounts(u, arena, MOST_SHARED);
+    size_t below = strlen(SHARED_BELOW);
+    size_t trees = 0;
+
+    for (size_t i = 0; !u->failed && list[i]; i += 3) {
+        bool tree = is_tree(list[i]);
+        bool is_named = tree || strncmp(list[i], SHARED_BELOW, below) == 0;
+        trees += tree;
+        if (!is_named || !protocol_id_is_valid(list[i] + (tree ? 0 : below)) || trees > 1 ||
+            (!tree && strcmp(list[i + 2], "ro") != 0))
+            u->failed = true;
+    }
+    return list;
+}
+
+const char *protocol_shown(const struct boundary_message *m)
+{
+    for (size_t i = 0; m->shared && m->shared[i]; i += 3) {
+        if (is_tree(m->shared[i]))
+            return m->shared[i];
+    }
+    return "";
+}
+
 static void get_boundary(struct unpack *u, struct arena *arena, struct boundary_message *ret)
 {
     ret->level = unpack_upto(u, CARREL_LEVEL_NS);
@@ -160,14 +189,8 @@ static void get_boundary(struct unpack *u, struct arena *arena, struct boundary_
     ret->tmp_bytes = unpack_upto(u, LARGEST);
     ret->tmp_exec = get_bool(u);
     ret->env = get_env(u, arena);
-    ret->mounts = get_mounts(u, arena);
-    ret->skills_user = get_id(u, true);
-    ret->skills_at = get(u, LONGEST_PATH);
-    ret->ticket = get_id(u, true);
-    ret->ticket_at = get(u, LONGEST_PATH);
-    ret->ticket_writable = get_bool(u);
-    for (size_t i = 0; i < LINK_COUNT_; i++)
-        ret->places[i] = get(u, LONGEST_PATH);
+    ret->mounts = get_mounts(u, arena, MOST_MOUNTS);
+    ret->shared = get_shared(u, arena);
     ret->template = get(u, PROTOCOL_EXEC_ID);
     if (*ret->template && !protocol_template_id_is_valid(ret->template))
         u->failed = true;

@@ -41,12 +41,10 @@ enum request_kind {
      * told so. No answer; heard also when the front that sent it has died since. */
     REQUEST_INPUT_END,
     REQUEST_TREE_SCAN, /* bucket: the names of its trees. ANSWER_NAMES: a list */
-    /* bucket, workspace, skills_at, ticket_at: where the symlinks of old at skills_at/system,
-     * skills_at/user and ticket_at lead. ANSWER_NAMES: for each of the three, in this order, what
-     * it names ("skills/NAME", "threads/NAME"), at which place inside, and why not; or "". */
-    REQUEST_TREE_LINKS,
-    /* bucket, workspace: the empty directories that its first command will add to its tree.
-     * ANSWER_NAMES: a list; ANSWER_ERROR: what is in the way of the first command. */
+    REQUEST_TREE_LOOK, /* bucket, workspace, path: what its tree has there. ANSWER_ENTRY */
+    /* struct exec_message, of which bucket, workspace and what is shared count: the empty
+     * directories that its first command will add to its tree. ANSWER_NAMES: a list; ANSWER_ERROR:
+     * what is in the way of the first command. */
     REQUEST_TREE_POINTS,
     REQUEST_PONG,  /* number: of the EVENT_PING that it answers. No answer */
     REQUEST_FILES, /* struct exec_message, of which the boundary counts: wakes the workspace. */
@@ -73,7 +71,7 @@ enum request_kind {
      * was half done and is finished now. Number: enum freeze_flags. */
     REQUEST_TEMPLATE_FREEZE,
     REQUEST_TEMPLATE_REMOVE, /* template: no workspace is on it */
-    /* workspace, why: all that has its tree ends, shown as a ticket, too, and what waits to have it
+    /* workspace, why: all that has its tree ends, shown to another, too, and what waits to have it
      * is refused, as it was asked for under another policy. ANSWER_OK when nothing has it. */
     REQUEST_TREE_QUIET,
     REQUEST_COUNT_,
@@ -91,7 +89,7 @@ enum answer_kind {
      * what is still in them. Of one that has ended EVENT_ENDED follows: at once, or if nobody was
      * told of its start, when its record is on disk. */
     ANSWER_EXEC,
-    ANSWER_RESUMED, /* SHA-256 of the admin key, in hex */
+    ANSWER_RESUMED, /* SHA-256 of the admin key, in hex; DIR as it was named to the daemon */
     /* exec; number: flags; + stdin, its backlog, stdout, stderr (4 descriptors); stdout, stderr
      * (2); with EXEC_TERMINAL its master and its backlog (2); none (0) when the command could not
      * be executed, which EVENT_ENDED then tells (126, 127). In ANSWER_EXEC without stdin and
@@ -101,6 +99,7 @@ enum answer_kind {
      * command without input that was over soon. */
     ANSWER_RAN,
     ANSWER_NAMES, /* a list */
+    ANSWER_ENTRY, /* where a link leads, or ""; number: enum tree_look */
     ANSWER_FILES,
     ANSWER_PLAN,       /* plan; number 1: its layer's marks are root's; + where to write its job */
     ANSWER_PLAN_STEPS, /* plan; number: so many steps of it are done */
@@ -136,11 +135,13 @@ enum exec_state {
     EXEC_OVER = 64,       /* nothing is left that could write more; never sent */
 };
 
-enum link_kind {
-    LINK_SYSTEM, /* the skills of all */
-    LINK_USER,
-    LINK_TICKET,
-    LINK_COUNT_,
+enum tree_look {
+    TREE_ENTRY_NONE,
+    TREE_ENTRY_EMPTY, /* a directory with nothing in it */
+    TREE_ENTRY_DIR,
+    TREE_ENTRY_LINK,
+    TREE_ENTRY_OTHER,
+    TREE_ENTRY_CLOSED, /* on the way to it is no directory, or one that cannot be entered */
 };
 
 /* What can be done with a plan: the verbs of carrel-plan. */
@@ -183,13 +184,9 @@ struct boundary_message {
     bool tmp_exec; /* the sandbox ends with the last command that runs in it */
     const char *const *env;
     const char *const *mounts; /* threes: source, target, "ro" or "rw" */
-    const char *skills_user;   /* whose skills appear at .solven/skills/user; "" : none */
-    const char *skills_at;     /* ".solven/skills"; "" : no skills */
-    const char *ticket;        /* id of the workspace that appears at ticket_at; "" : none */
-    const char *ticket_at;     /* ".ticket" */
-    bool ticket_writable;
-    /* Where symlinks of old in their stead lead, inside; "": at the places above. */
-    const char *places[LINK_COUNT_];
+    /* Likewise of its bucket: "skills/NAME", "ro", which need not be there; and once at most the id
+     * of another workspace, whose tree is shown. */
+    const char *const *shared;
     const char *template; /* whose environments it shares; "": none's */
 };
 
@@ -239,6 +236,9 @@ struct record_message {
     const char *result;
     const char *details; /* JSON, or "" */
 };
+
+/* The workspace whose tree is shown in it; "": none. */
+const char *protocol_shown(const struct boundary_message *m);
 
 /* All packers write the tag first. Unpackers point into the message, lists are in `arena`; false
  * for anything that is not exactly one whole, sane message. */

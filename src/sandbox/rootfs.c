@@ -17,7 +17,6 @@
 #include "sandbox/limits/limits.h"
 #include "sandbox/overlay.h"
 #include "sandbox/procfiles.h"
-#include "sandbox/rootfs.h"
 #include "sandbox/run.h"
 #include "sys/mount.h"
 #include "sys/path.h"
@@ -587,28 +586,19 @@ static bool is_within(const char *path, const char *above)
     return strncmp(path, above, n) == 0 && (path[n] == '/' || path[n] == '\0');
 }
 
-const char *rootfs_reserved(const char *path)
+static int refuse_reserved(const char *target, struct err *err)
 {
     static const char *const reserved[] = {"usr",   "bin",    "sbin", "lib",  "lib32",
                                            "lib64", "libx32", "etc",  "proc", "dev"};
 
     for (size_t i = 0; i < sizeof(reserved) / sizeof(reserved[0]); i++) {
-        if (is_within(path, reserved[i]))
-            return reserved[i];
+        if (is_within(target, reserved[i]))
+            return err_set(err, ERR_INVALID, 0,
+                           "mount target '/%s' lies in '/%s', which Carrel provides itself; choose "
+                           "another place, for example /mnt",
+                           target, reserved[i]);
     }
-    return NULL;
-}
-
-static int refuse_reserved(const char *target, struct err *err)
-{
-    const char *reserved = rootfs_reserved(target);
-
-    if (!reserved)
-        return 0;
-    return err_set(err, ERR_INVALID, 0,
-                   "mount target '/%s' lies in '/%s', which Carrel provides itself; choose another "
-                   "place, for example /mnt",
-                   target, reserved);
+    return 0;
 }
 
 /* Directories on file systems that are ours (the empty root, /tmp, /.cache), one by one. */

@@ -86,27 +86,6 @@ int planned_find(struct call *call, enum planned_need need, struct plan_wish *re
     return 1;
 }
 
-uint64_t call_expect(struct call *call, call_heard *heard)
-{
-    (void)call;
-    (void)heard;
-    return 1;
-}
-
-void link_send(struct link *link, uint32_t kind, struct buf *message)
-{
-    (void)link;
-    (void)kind;
-    buf_clear(message);
-}
-
-int answer_check(struct answer *answer, struct err *ret)
-{
-    (void)answer;
-    (void)ret;
-    return 0;
-}
-
 int no_template(struct store *store, struct arena *arena, const char *id,
                 struct store_template *ret, struct err *err)
 {

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#include "broker/oldlinks.h"
+#include "front/workspaces/oldlinks.h"
 
 #define BUCKET "/mnt/r2/agents"
 

@@ -54,6 +54,8 @@ class Links(DaemonTest):
         self.thread("around", "../../../../../agents/skills/system", "../../../../skills//u1", "./../../threads/ticket")
         planned = self.adopt(dry=True)
         self.assertEqual("skills/system", planned["relative"]["links"]["places"]["system"])
+        self.assertLessEqual({"skills/system", "skills/u1", "ticket"}, set(planned["relative"]["made"]))
+        self.assertEqual([], [w["why"] for w in planned.values() if "why" in w])
         self.assertEqual(404, self.daemon.get("/v1/workspaces/absolute").status)
         done = self.adopt()
         for name in ("absolute", "relative", "around"):
@@ -74,6 +76,21 @@ class Links(DaemonTest):
         archive = self.daemon.get("/v1/workspaces/absolute/backup").bytes
         self.assertNotIn(b"for all", archive)
         self.assertNotIn(b"the ticket", archive)
+
+    def test_an_archive_has_what_the_workspace_keeps_beside_the_skills(self):
+        os.makedirs(f"{self.daemon.state}/main/skills/system")
+        write(f"{self.daemon.state}/main/skills/system/word", "for all")
+        self.workspace(id="shown")
+        self.daemon.execute("shown", "echo the ticket > word")
+        for name in ("from", "to"):
+            self.workspace(id=name, links={"ticket": "shown"})
+        self.assertEqual("for all\nthe ticket\n", self.daemon.execute("from", "cat .solven/skills/system/word; echo; cat .ticket/word")["stdout"])
+        self.daemon.execute("from", "mkdir .solven/skills/own && echo mine > .solven/skills/own/word")
+        archive = self.daemon.get("/v1/workspaces/from/backup").bytes
+        self.assertNotIn(b"for all", archive)
+        self.assertNotIn(b"the ticket", archive)
+        self.assertEqual(0, self.daemon.request("POST", "/v1/workspaces/to/restore", archive).json["exit_code"])
+        self.assertEqual("mine\n", self.daemon.execute("to", "cat .solven/skills/own/word")["stdout"])
 
     def test_a_link_gives_nothing_that_the_settings_do_not(self):
         secret = write(self.path("secret"), "the host's")

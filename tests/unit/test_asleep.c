@@ -9,13 +9,18 @@
 static const char *const mounts[] = {"/srv/data",    "/data/in", "ro", "/srv/more",
                                      "//slashes/in", "ro",       NULL};
 
-static const struct boundary_message plain = {.skills_user = "",
-                                              .skills_at = ".solven/skills",
-                                              .ticket = "",
-                                              .ticket_at = ".ticket",
-                                              .places = {"", "skills/here", ""},
-                                              .template = "",
-                                              .mounts = mounts};
+static const char *const shared[] = {"skills/system",
+                                     "/.solven/skills/system",
+                                     "ro",
+                                     "skills/u1",
+                                     "/skills/here",
+                                     "ro",
+                                     "w2",
+                                     "/.ticket",
+                                     "rw",
+                                     NULL};
+
+static const struct boundary_message plain = {.shared = shared, .template = "", .mounts = mounts};
 
 static bool may(enum files_op op, const char *path, const struct boundary_message *boundary)
 {

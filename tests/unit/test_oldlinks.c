@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* broker/oldlinks: the text of a link in, one of the bucket's own directories out, or nothing. */
+/* front/workspaces/oldlinks: the text of a link in, one of the bucket's own directories out, or
+ * nothing. */
 #include "unit.h"
 
 #include <string.h>
 
-#include "broker/oldlinks.h"
+#include "front/workspaces/oldlinks.h"
 
 #define SKILLS ".solven/skills/system"
 

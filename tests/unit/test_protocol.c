@@ -12,6 +12,8 @@
 
 static const char *const argv[] = {"sh", "-c", "echo", NULL};
 static const char *const env[] = {"A=1", "B=", NULL};
+static const char *const shared[] = {"skills/u1", "/srv/skills/u1", "ro", "w2", "/.ticket", "rw",
+                                     NULL};
 static const char *const mounts[] = {"/srv/a", "/a", "ro", "/srv/b", "/b", "rw", NULL};
 
 static struct exec_message example(void)
@@ -30,12 +32,7 @@ static struct exec_message example(void)
                      .tmp_bytes = 7,
                      .env = env,
                      .mounts = mounts,
-                     .skills_user = "u1",
-                     .skills_at = ".solven/skills",
-                     .ticket = "w2",
-                     .ticket_at = ".ticket",
-                     .ticket_writable = true,
-                     .places = {[LINK_USER] = "srv/skills/u1"},
+                     .shared = shared,
                      .template = TEMPLATE_ID},
         .argv = argv,
         .env = env,
@@ -97,9 +94,10 @@ TEST(an_exec_arrives_as_it_was)
     CHECK(strcmp(ret.env[1], "B=") == 0 && !ret.env[2]);
     CHECK(strcmp(ret.boundary.mounts[5], "rw") == 0 && !ret.boundary.mounts[6]);
     CHECK(ret.boundary.limits.memory_bytes == 1 << 30 && ret.boundary.limits.disk_image);
-    CHECK(ret.boundary.ticket_writable && strcmp(ret.boundary.ticket_at, ".ticket") == 0);
-    CHECK(strcmp(ret.boundary.places[LINK_USER], "srv/skills/u1") == 0);
-    CHECK(*ret.boundary.places[LINK_SYSTEM] == '\0' && *ret.boundary.places[LINK_TICKET] == '\0');
+    CHECK(strcmp(ret.boundary.shared[1], "/srv/skills/u1") == 0);
+    CHECK(strcmp(ret.boundary.shared[4], "/.ticket") == 0);
+    CHECK(strcmp(ret.boundary.shared[5], "rw") == 0 && !ret.boundary.shared[6]);
+    CHECK(strcmp(protocol_shown(&ret.boundary), "w2") == 0);
     CHECK(strcmp(ret.boundary.template, TEMPLATE_ID) == 0);
     CHECK(ret.tty && ret.input && ret.rows == 24 && ret.columns == 80);
     CHECK(ret.limits.pids == 3 && ret.timeout_ms == 5 && strcmp(ret.cwd, "/x") == 0);
@@ -185,8 +183,6 @@ TEST(an_exec_that_is_not_sane_is_refused)
     REFUSED(boundary.user = 3);
     REFUSED(boundary.mounts = two);
     REFUSED(boundary.mounts = mode);
-    REFUSED(boundary.ticket = "../x");
-    REFUSED(boundary.skills_user = "a/b");
     REFUSED(boundary.template = "../tools");
     REFUSED(boundary.template = PLAN_ID);
     REFUSED(boundary.limits.memory_bytes = UINT64_MAX);
@@ -194,12 +190,43 @@ TEST(an_exec_that_is_not_sane_is_refused)
     REFUSED(rows = 70000);
 #undef REFUSED
     m = example();
-    m.boundary.ticket = NULL;
+    m.boundary.shared = NULL;
+    CHECK(*protocol_shown(&m.boundary) == '\0');
     m.boundary.template = "";
-    m.boundary.skills_user = "";
     m.boundary.mounts = NULL;
     m.cwd = NULL;
     CHECK(taken(&m));
+    return 0;
+}
+
+static bool share(const char *source, const char *mode, size_t times)
+{
+    const char *list[3 * 4 + 1] = {NULL};
+    struct exec_message m = example();
+
+    for (size_t i = 0; i < times; i++) {
+        list[3 * i] = source;
+        list[3 * i + 1] = "/x";
+        list[3 * i + 2] = mode;
+    }
+    m.boundary.shared = list;
+    return taken(&m);
+}
+
+TEST(what_is_shared_is_of_the_bucket_and_named_by_an_id)
+{
+    static const char *const bad[] = {"",           "/etc",        "..",         "../x",
+                                      "a/b",        "Skills/u1",   "skills/",    "skills/..",
+                                      "skills/a/b", "skills/.old", "threads/w2", "/skills/u1",
+                                      ".carrel",    "skills//u1",  "skills/u1/"};
+
+    CHECK(share("skills/u1", "ro", 3) && share("w2", "ro", 1) && share("w2", "rw", 1));
+    CHECK(!share("skills/u1", "ro", 4));
+    CHECK(!share("skills/u1", "rw", 1)); /* who else has it must not be written to */
+    CHECK(!share("w2", "ro", 2));        /* a tree is locked by one name */
+    CHECK(!share("w2", "rx", 1));
+    for (size_t i = 0; i < LENGTH(bad); i++)
+        CHECK_FOR(bad[i], !share(bad[i], "ro", 1));
     return 0;
 }
 

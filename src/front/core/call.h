@@ -24,6 +24,7 @@ struct actor {
 
 struct job;
 struct ending;
+struct links_look;
 struct exec_manner;
 
 struct call {
@@ -41,6 +42,7 @@ struct call {
     json_t *body;                     /* of routes with a JSON body: an object */
     const struct exec_manner *manner; /* another protocol's, of a command: follow.h; NULL: ours */
     void *context;                    /* the handler's own */
+    struct links_look *looking;       /* where links of old lead: workspaces/find_links.h */
     void (*leaving)(struct call *);   /* first of two: before anything of it is given up */
     void (*abandoned)(struct call *); /* the exchange is over, or the client has gone; or NULL */
     /* Or NULL: has the next refusal (a status from 400 on, and its object) instead of the client,

@@ -74,8 +74,9 @@ struct front {
     json_t *(*translate)(struct call *call, int *status, json_t *object);
     int execs; /* the directory of all spools */
     char admin_hash[FRONT_HASH];
-    int64_t broker_uid; /* whose word over the Unix socket is an administrator's */
-    bool resumed;       /* the broker has told what lives */
+    char state_named[1024]; /* DIR as it was named; settings->state is without symlinks */
+    int64_t broker_uid;     /* whose word over the Unix socket is an administrator's */
+    bool resumed;           /* the broker has told what lives */
     bool draining;
     bool unrecorded;      /* the last record that was asked for could not be written */
     uint64_t file_bodies; /* bytes that are kept for file servers */

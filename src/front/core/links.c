@@ -3,7 +3,6 @@
 
 #include <string.h>
 
-#include "base/pack.h"
 #include "front/core/planned.h"
 
 /* A place inside, relative to /, that stays inside. */
@@ -86,139 +85,90 @@ static const char *text_or(const json_t *links, const char *name, const char *fa
     return text ? text : fallback;
 }
 
-static const char *text_of(struct call *call, const json_t *links, const char *name,
-                           const char *fallback)
+bool links_read(struct arena *arena, const json_t *links, struct shared_link ret[LINK_COUNT_])
 {
-    const char *text = text_or(links, name, fallback);
+    const char *skills = text_or(links, "skills_at", ".solven/skills");
+    const char *user = *skills ? text_or(links, "skills_user", "") : "";
+    bool read = true;
 
-    return arena_copy(&call->arena, text, strlen(text));
+    ret[LINK_SYSTEM] = (struct shared_link){
+        .name = "system",
+        .source = *skills ? "skills/system" : "",
+        .at = *skills ? arena_printf(arena, "%s/system", skills) : "",
+    };
+    ret[LINK_USER] = (struct shared_link){
+        .name = "user",
+        .source = *user ? arena_printf(arena, "skills/%s", user) : "",
+        .at = *skills ? arena_printf(arena, "%s/user", skills) : "",
+    };
+    ret[LINK_TICKET] = (struct shared_link){
+        .name = "ticket",
+        .source = arena_printf(arena, "%s", text_or(links, "ticket", "")),
+        .at = arena_printf(arena, "%s", text_or(links, "ticket_at", ".ticket")),
+        .writable = strcmp(text_or(links, "ticket_mode", "ro"), "rw") == 0,
+    };
+    for (size_t i = 0; i < LINK_COUNT_; i++) {
+        const char *place = text_or(json_object_get(links, "places"), ret[i].name, "");
+        ret[i].place = arena_copy(arena, place, strlen(place));
+        read = read && ret[i].source && ret[i].at && ret[i].place;
+    }
+    return read;
 }
 
-void links_look(struct call *call, const char *bucket, const char *workspace, const json_t *links,
-                call_heard *heard)
+const char *const *links_mounts(struct arena *arena, const struct shared_link links[LINK_COUNT_])
 {
-    struct plain_message m = {.texts = {bucket, workspace,
-                                        text_or(links, "skills_at", ".solven/skills"),
-                                        text_or(links, "ticket_at", ".ticket")}};
-    struct buf message;
-
-    buf_init(&message, 4096);
-    protocol_pack_plain(&message, call_expect(call, heard), &m);
-    link_send(call->front->link, REQUEST_TREE_LINKS, &message);
-}
-
-bool links_heard(struct answer *answer, struct links_found ret[LINK_COUNT_], struct err *err)
-{
-    struct unpack u = {.at = answer->bytes, .end = answer->bytes + answer->n};
-    struct arena arena;
+    const char **list = arena_alloc(arena, (3 * LINK_COUNT_ + 1) * sizeof(*list));
     size_t n = 0;
 
-    if (answer_check(answer, err) < 0)
-        return false;
-    arena_init(&arena, 4096);
-    (void)unpack_u64(&u); /* the tag */
-    const char **texts = unpack_list(&u, &arena, (size_t)3 * LINK_COUNT_);
-    for (; texts && texts[n] && texts[n + 1] && texts[n + 2] && n < (size_t)3 * LINK_COUNT_; n += 3)
-        ret[n / 3] = (struct links_found){texts[n], texts[n + 1], texts[n + 2]};
-    arena_clear(&arena);
-    if (n == (size_t)3 * LINK_COUNT_)
-        return true;
-    err_set(err, ERR_IO, 0, "the broker's answer cannot be read");
-    return false;
-}
-
-/* "skills/NAME" for the NAME that the links give. */
-static bool is_given(const char *names, const char *kind, const char *name)
-{
-    size_t n = strlen(kind);
-
-    return *name && strncmp(names, kind, n) == 0 && strcmp(names + n, name) == 0;
-}
-
-/* Whether one of two places is, or lies in, the other: one mount would hide the other. */
-static bool overlap(const char *a, const char *b)
-{
-    size_t n = strlen(a) < strlen(b) ? strlen(a) : strlen(b);
-
-    return strncmp(a, b, n) == 0 && (a[n] == '/' || a[n] == '\0') && (b[n] == '/' || b[n] == '\0');
-}
-
-static bool is_taken(json_t *places, const char *place)
-{
-    const char *name;
-    json_t *taken;
-
-    json_object_foreach(places, name, taken)
-    {
-        if (overlap(json_string_value(taken), place))
-            return true;
+    for (size_t i = 0; list && i < LINK_COUNT_; i++) {
+        const struct shared_link *link = &links[i];
+        if (!*link->source)
+            continue;
+        list[n] = link->source;
+        list[n + 1] = arena_printf(arena, "/%s", *link->place ? link->place : link->at);
+        list[n + 2] = link->writable ? "rw" : "ro";
+        if (!list[n + 1])
+            return NULL;
+        n += 3;
     }
-    return false;
-}
-
-void links_place(json_t *links, const struct links_found found[LINK_COUNT_])
-{
-    const struct {
-        const char *name;
-        const char *kind;
-        const char *given;
-    } rows[LINK_COUNT_] = {
-        [LINK_SYSTEM] = {"system", "skills/", "system"},
-        [LINK_USER] = {"user", "skills/", text_or(links, "skills_user", "")},
-        [LINK_TICKET] = {"ticket", "threads/", text_or(links, "ticket", "")},
-    };
-
-    json_t *places = json_object();
-
-    for (size_t i = 0; i < LINK_COUNT_; i++) {
-        if (*found[i].place && is_given(found[i].names, rows[i].kind, rows[i].given) &&
-            !is_taken(places, found[i].place))
-            json_object_set_new(places, rows[i].name, json_string(found[i].place));
-    }
-    if (json_object_size(places) > 0)
-        json_object_set(links, "places", places);
-    else
-        (void)json_object_del(links, "places");
-    json_decref(places);
+    return list;
 }
 
 /* Through another workspace's link nobody writes to a tree that agents change by plans only. */
-static bool ticket_is_there(struct call *call, struct boundary_message *boundary, int64_t made)
+static bool ticket_is_there(struct call *call, struct shared_link *ticket, int64_t made)
 {
-    const char *ticket = boundary->ticket;
     struct store_workspace found;
     struct err err;
 
-    if (!*ticket)
+    if (!*ticket->source)
         return true;
-    int r = store_workspace_get(call->front->store, &call->arena, ticket, &found, &err);
+    int r = store_workspace_get(call->front->store, &call->arena, ticket->source, &found, &err);
     if (r < 0) {
         call_fail(call, &err);
         return false;
     }
     if (r == 1 && !found.deleted_ms && found.created_ms == made) {
-        boundary->ticket_writable = boundary->ticket_writable && !planned_workspace(&found);
+        ticket->writable = ticket->writable && !planned_workspace(&found);
         return true;
     }
     call_error(call, 409, "conflict",
-               "the workspace '%s' that this one links to is gone; change its links", ticket);
+               "the workspace '%s' that this one links to is gone; change its links",
+               ticket->source);
     return false;
 }
 
 bool links_apply(struct call *call, struct boundary_message *boundary)
 {
-    json_t *links = json_loads(call->workspace.links, 0, NULL);
+    struct shared_link all[LINK_COUNT_];
+    json_t *links = json_parsed(call->workspace.links);
     int64_t made = json_integer_value(json_object_get(links, "ticket_made"));
+    bool read = links_read(&call->arena, links, all);
 
-    boundary->skills_user = text_of(call, links, "skills_user", "");
-    boundary->skills_at = text_of(call, links, "skills_at", ".solven/skills");
-    boundary->ticket = text_of(call, links, "ticket", "");
-    boundary->ticket_at = text_of(call, links, "ticket_at", ".ticket");
-    boundary->ticket_writable = strcmp(text_of(call, links, "ticket_mode", "ro"), "rw") == 0;
-    json_t *places = json_object_get(links, "places");
-    boundary->places[LINK_SYSTEM] = text_of(call, places, "system", "");
-    boundary->places[LINK_USER] = text_of(call, places, "user", "");
-    boundary->places[LINK_TICKET] = text_of(call, places, "ticket", "");
     json_decref(links);
-    return ticket_is_there(call, boundary, made);
+    if (read && !ticket_is_there(call, &all[LINK_TICKET], made))
+        return false;
+    boundary->shared = read ? links_mounts(&call->arena, all) : NULL;
+    if (!boundary->shared)
+        call_error(call, 413, "too_large", "the request is too large");
+    return boundary->shared != NULL;
 }

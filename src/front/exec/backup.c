@@ -49,18 +49,16 @@ static char *exclude(struct call *call, const char *place)
 }
 
 /* What is linked or mounted from elsewhere is not the workspace's. */
-static size_t exclude_mounts(struct call *call, const struct boundary_message *links,
+static size_t exclude_mounts(struct call *call, const struct shared_link links[LINK_COUNT_],
                              const char **argv)
 {
     size_t n = 0;
 
-    if (*links->skills_at)
-        argv[n++] = exclude(call, links->skills_at);
-    if (*links->ticket)
-        argv[n++] = exclude(call, links->ticket_at);
     for (size_t i = 0; i < LINK_COUNT_; i++) {
-        if (*links->places[i])
-            argv[n++] = exclude(call, links->places[i]);
+        if (*links[i].at && (*links[i].source || i != LINK_TICKET))
+            argv[n++] = exclude(call, links[i].at);
+        if (*links[i].place)
+            argv[n++] = exclude(call, links[i].place);
     }
     json_t *policy = json_loads(call->workspace.policy, 0, NULL);
     json_t *mounts = json_object_get(policy, "mounts");
@@ -80,21 +78,22 @@ static size_t exclude_mounts(struct call *call, const struct boundary_message *l
 void workspaces_backup(struct call *call)
 {
     const char **argv = arena_alloc(&call->arena, (FIXED + MOUNTS_MAX + 4) * sizeof(*argv));
-    struct boundary_message links;
+    struct shared_link links[LINK_COUNT_];
 
     if (http_request_of(call->x)->method == HTTP_HEAD) {
         call->allow = "Allow: GET\r\n";
         call_error(call, 405, "method_not_allowed", "an archive is made when it is asked for");
         return;
     }
-    if (!argv) {
+    json_t *settings = json_parsed(call->workspace.links);
+    bool read = argv && links_read(&call->arena, settings, links);
+    json_decref(settings);
+    if (!read) {
         call_error(call, 503, "unavailable", "out of memory");
         return;
     }
     memcpy(argv, pack, sizeof(pack));
-    if (!links_apply(call, &links))
-        return;
-    size_t n = FIXED + exclude_mounts(call, &links, argv + FIXED);
+    size_t n = FIXED + exclude_mounts(call, links, argv + FIXED);
     argv[n] = ".";
     execs_own(call, argv, NULL);
 }

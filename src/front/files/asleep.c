@@ -35,19 +35,16 @@ static bool is_carrels(const char *path, bool on_template)
 bool asleep_may_answer(const struct files_message *m, const struct exec_message *wake)
 {
     const struct boundary_message *b = &wake->boundary;
-    const char *const links[] = {b->skills_at, b->ticket_at, b->places[LINK_SYSTEM],
-                                 b->places[LINK_USER], b->places[LINK_TICKET]};
+    const char *const *const lists[] = {b->shared, b->mounts};
 
     if (!files_reads_one(m->op) || *wake->plan || m->path[1] == '\0' || b->limits.disk_image ||
         is_carrels(m->path, *b->template != '\0'))
         return false;
-    for (size_t i = 0; i < sizeof(links) / sizeof(links[0]); i++) {
-        if (same_top(m->path, links[i]))
-            return false;
-    }
-    for (size_t i = 0; b->mounts && b->mounts[i]; i += 3) {
-        if (same_top(m->path, b->mounts[i + 1]))
-            return false;
+    for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
+        for (const char *const *three = lists[i]; three && *three; three += 3) {
+            if (same_top(m->path, three[1]))
+                return false;
+        }
     }
     return true;
 }

@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/pack.h"
 #include "front/core/call.h"
-#include "front/core/links.h"
+#include "front/workspaces/find_links.h"
 #include "front/workspaces/routes.h"
 #include "front/workspaces/trash.h"
 #include "protocol/broker.h"
@@ -26,6 +26,7 @@ struct adoption {
     struct change *changes; /* ... and that nobody else changes them meanwhile */
     size_t count;
     size_t at; /* the one that is looked at, or recorded */
+    struct links_look look;
     int64_t now;
 };
 
@@ -181,12 +182,11 @@ static int64_t made_of(struct call *call, const struct adoption *a, const char *
 }
 
 /* What the tree's own links ask for is given only if it is the owner's already. */
-static json_t *links_of(struct call *call, const struct adoption *a,
-                        const struct links_found found[LINK_COUNT_])
+static json_t *links_of(struct call *call, const struct adoption *a)
 {
     json_t *links = json_object();
-    const char *user = found[LINK_USER].names;
-    const char *ticket = found[LINK_TICKET].names;
+    const char *user = a->look.found[LINK_USER].old.names;
+    const char *ticket = a->look.found[LINK_TICKET].old.names;
 
     if (strncmp(user, "skills/", 7) == 0 && strcmp(user + 7, a->owner) == 0)
         json_object_set_new(links, "skills_user", json_string(a->owner));
@@ -195,7 +195,7 @@ static json_t *links_of(struct call *call, const struct adoption *a,
         json_object_set_new(links, "ticket", json_string(ticket + 8));
         json_object_set_new(links, "ticket_made", json_integer(made));
     }
-    links_place(links, found);
+    links_place(links, a->look.found);
     const json_t *places = json_object_get(links, "places");
     if (!json_object_get(places, "user")) /* they would be in the way of a mount */
         (void)json_object_del(links, "skills_user");
@@ -206,40 +206,32 @@ static json_t *links_of(struct call *call, const struct adoption *a,
     return links;
 }
 
-static void tell_unused(json_t *item, const json_t *links,
-                        const struct links_found found[LINK_COUNT_])
+static void tell_unused(json_t *item, const json_t *links, const struct links_look *look)
 {
-    static const struct {
-        const char *name;
-        const char *at;
-    } spots[LINK_COUNT_] = {{"system", ".solven/skills/system"},
-                            {"user", ".solven/skills/user"},
-                            {"ticket", ".ticket"}};
-
     const json_t *places = json_object_get(links, "places");
     json_t *unused = json_object();
 
     for (size_t i = 0; i < LINK_COUNT_; i++) {
-        const char *why = *found[i].why ? found[i].why
-                          : *found[i].names
+        const struct link_found *found = &look->found[i];
+        const char *why = *found->why ? found->why
+                          : *found->old.names
                               ? "what it leads to is not the owner's, or hides another link"
                               : NULL;
-        if (why && !json_object_get(places, spots[i].name))
-            json_object_set_new(unused, spots[i].at, json_string(why));
+        if (why && !json_object_get(places, look->links[i].name))
+            json_object_set_new(unused, look->links[i].at, json_string(why));
     }
     if (json_object_size(unused) > 0)
         json_object_set(item, "links_unused", unused);
     json_decref(unused);
 }
 
-static void look_next(struct call *call, struct answer *answer);
-
 static void go_on(struct call *call)
 {
     struct adoption *a = call->context;
 
     if (a->at < a->count) {
-        links_look(call, a->bucket, a->names[a->at], NULL, look_next);
+        a->look.workspace = a->names[a->at];
+        links_look(call, &a->look);
     } else if (a->dry || a->count == 0) {
         reply(call, a);
     } else {
@@ -272,21 +264,39 @@ static void points_heard(struct call *call, struct answer *answer)
     go_on(call);
 }
 
-static void look_next(struct call *call, struct answer *answer)
+static void ask_points(struct call *call, const struct adoption *a, const json_t *links)
+{
+    static const char *const argv[] = {"true", NULL}; /* it is not run */
+    char id[28];
+    struct exec_message m = {
+        .bucket = a->bucket, .workspace = a->names[a->at], .exec = id, .argv = argv};
+    struct shared_link all[LINK_COUNT_];
+    struct arena arena;
+    struct buf message;
+
+    make_id('x', id);
+    arena_init(&arena, 64UL << 10);
+    if (links_read(&arena, links, all))
+        m.boundary.shared = links_mounts(&arena, all);
+    buf_init(&message, 16UL << 10);
+    protocol_pack_exec(&message, call_expect(call, points_heard), &m);
+    link_send(call->front->link, REQUEST_TREE_POINTS, &message);
+    arena_clear(&arena);
+}
+
+static void has_looked(struct call *call, const struct err *failed)
 {
     struct adoption *a = call->context;
-    struct links_found found[LINK_COUNT_];
-    struct err err;
 
-    if (!links_heard(answer, found, &err)) {
-        give_up(call, &err);
+    if (failed) {
+        give_up(call, failed);
         return;
     }
-    json_t *links = links_of(call, a, found);
+    json_t *links = links_of(call, a);
     json_object_set(item_of(a, a->at), "links", links);
-    tell_unused(item_of(a, a->at), links, found);
+    tell_unused(item_of(a, a->at), links, &a->look);
+    ask_points(call, a, links);
     json_decref(links);
-    call_ask(call, REQUEST_TREE_POINTS, a->bucket, a->names[a->at], NULL, points_heard);
 }
 
 static void scanned(struct call *call, struct answer *answer)
@@ -327,7 +337,7 @@ void workspaces_adopt(struct call *call)
     struct adoption *a = arena_alloc(&call->arena, sizeof(*a));
     const char *path = NULL;
 
-    if (!a) {
+    if (!a || !links_read(&call->arena, NULL, a->look.links)) {
         call_error(call, 503, "unavailable", "out of memory");
         return;
     }
@@ -338,6 +348,8 @@ void workspaces_adopt(struct call *call)
         !field_flag(call, call->body, "dry_run", &a->dry))
         return;
     a->bucket = path ? bucket_of(call, path) : call->front->settings->bucket;
+    a->look.bucket = a->bucket;
+    a->look.done = has_looked;
     if (!a->bucket || !protocol_id_is_valid(a->owner)) {
         call_error(call, 400, "invalid_request",
                    "'%.200s' is not a bucket below '%s': start the daemon with --state on the "

@@ -19,11 +19,11 @@
 
 #include "base/clock.h"
 #include "front/core/call.h"
-#include "front/core/links.h"
 #include "front/core/live.h"
 #include "front/core/quota.h"
 #include "front/plans/planned.h"
 #include "front/workspaces/env.h"
+#include "front/workspaces/find_links.h"
 #include "front/workspaces/request.h"
 #include "front/workspaces/template_routes.h"
 #include "front/workspaces/trash.h"
@@ -71,6 +71,7 @@ struct doing {
     int64_t was_deleted_ms;
     bool was_planned; /* before an update, */
     bool is_redrawn;  /* which changes what is mounted in it */
+    struct links_look look;
     struct err failed;
     int status; /* with `refusal`, the answer that `failed` stands for */
     const char *refusal;
@@ -572,21 +573,19 @@ static void record_update(struct call *call)
 }
 
 /* With new links the tree is looked at: some may have to appear elsewhere. */
-static void found_links(struct call *call, struct answer *answer)
+static void found_links(struct call *call, const struct err *failed)
 {
-    struct links_found found[LINK_COUNT_];
+    const struct doing *doing = call->context;
     json_t *links = json_parsed(call->workspace.links);
-    struct err err;
 
-    if (!links_heard(answer, found, &err)) {
-        json_decref(links);
-        fail(call, &err);
-        return;
+    if (failed) {
+        fail(call, failed);
+    } else {
+        links_place(links, doing->look.found);
+        call->workspace.links = json_compact(&call->arena, links);
+        record_update(call);
     }
-    links_place(links, found);
-    call->workspace.links = json_compact(&call->arena, links);
     json_decref(links);
-    record_update(call);
 }
 
 void workspaces_update(struct call *call)
@@ -612,8 +611,16 @@ void workspaces_update(struct call *call)
         record_update(call);
         return;
     }
+    doing->look.bucket = w->bucket;
+    doing->look.workspace = w->id;
+    doing->look.done = found_links;
+    if (!links_read(&call->arena, links, doing->look.links)) {
+        end_change(call);
+        call_error(call, 413, "too_large", "the request is too large");
+        return;
+    }
     unsigned pending = call->pending;
-    links_look(call, w->bucket, w->id, links, found_links);
+    links_look(call, &doing->look);
     check_asked(call, pending);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "broker/oldlinks.h"
+#include "front/workspaces/oldlinks.h"
 
 #include <stdio.h>
 #include <string.h>
