@@ -20,6 +20,7 @@
 #include "front/core/parser.h"
 #include "front/core/room.h"
 #include "front/core/router.h"
+#include "front/exec/exec.h"
 #include "front/exec/routes.h"
 #include "front/files/routes.h"
 #include "front/mcp/routes.h"
@@ -145,6 +146,7 @@ static int open_network(struct front *front, struct err *err)
     front->port_route = &port_route;
     front->is_for_port = port_takes;
     front->translate = sandbox_translate;
+    front->end_exec = job_end_of;
     count_room(front);
     int r = http_open(&front->http, front->events, &router_calls, front, &front->room);
 

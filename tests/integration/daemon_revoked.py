@@ -79,11 +79,11 @@ STREAMS = [
     ("POST", "{port}silent", 1 << 20, b"", "answer"),
     ("GET", WS + "/exec/{exec}/attach", UPGRADE, b"out", "frame"),
     ("GET", S + "/pty", UPGRADE, b"$ ", "frame"),
-    ("POST", S + "/exec", {"argv": ["sh", "-c", "echo out; sleep 1000"]}, b"stdout", "says"),
+    ("POST", S + "/exec", {"argv": ["sh", "-c", "echo out; sleep 2000"]}, b"stdout", "says"),
     ("POST", S + "/persist", b"", b"200", "cut"),
     ("PUT", S + "/file/workspace/new", 1 << 20, b"", "answer"),
     ("POST", S + "/hydrate", 1 << 20, b"", "answer"),
-    ("POST", "/mcp", tool("execute", command="echo out; sleep 1000"), b"out", "says"),
+    ("POST", "/mcp", tool("execute", command="echo out; sleep 2000"), b"out", "says"),
     ("POST", "/mcp", tool("read_process", process_id="{exec}", offset=4, wait_ms=300000), b"event-stream", "says"),
     ("POST", "/mcp", Ask("subscriptions/listen", notifications={}), b"acknowledged", "says"),
 ]
@@ -214,6 +214,17 @@ class Revoked(DaemonTest):
         while (host := self.daemon.get("/v1/host").json)["streams"]:
             self.assertLess(time.monotonic(), deadline, host)
 
+    def no_client_is_waited_for(self):
+        """Commands that are there for their client only have ended with it; the others go on."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            running = json.dumps(self.daemon.get(f"/v1/workspaces/{self.names['ws']}/exec?state=running").json["execs"])
+            if not any(words in running for words in ("norc", "2000", '"tar"')):
+                break
+            self.assertLess(time.monotonic(), deadline, running)
+            time.sleep(0.05)
+        self.assertEqual(2, running.count("echo out; sleep 1000\"") - 1, running)
+
     def test_all_that_a_key_has_open_ends_when_an_administrator_revokes_it(self):
         ident, key = self.key()
         streams = self.begin(key)
@@ -221,6 +232,7 @@ class Revoked(DaemonTest):
         self.assertEqual(204, self.daemon.request("DELETE", f"/v1/keys/{ident}").status)
         self.all_end(streams, began, 401, "no longer valid")
         self.none_is_left()
+        self.no_client_is_waited_for()
 
     def test_what_another_key_of_the_owner_revokes_ends_and_its_own_goes_on(self):
         (ident, key), (_, other) = self.key(("agent",), workspaces=[self.names["ws"]]), self.key(("owner",))

@@ -72,6 +72,8 @@ struct front {
     const struct exec_mode *exec_mode;         /* exec/mode.h */
     /* Of FOREIGN routes: makes another answer of ours, and takes the object. */
     json_t *(*translate)(struct call *call, int *status, json_t *object);
+    /* Ends a command that was for a client which has left: exec/exec.h. */
+    void (*end_exec)(struct front *front, const char *workspace, const char *exec);
     int execs; /* the directory of all spools */
     char admin_hash[FRONT_HASH];
     char state_named[1024]; /* DIR as it was named; settings->state is without symlinks */

@@ -698,6 +698,14 @@ void job_left(struct job *job, bool was_for_client)
         job_kill(job, CARREL_ENDED_SIGNAL);
 }
 
+void job_end_of(struct front *front, const char *workspace, const char *exec)
+{
+    struct job *job = job_find(front, exec);
+
+    if (job && strcmp(job->workspace, workspace) == 0)
+        job_left(job, true);
+}
+
 uint64_t front_jobs_in(const struct front *front, const char *workspace)
 {
     uint64_t count = 0;

@@ -141,5 +141,7 @@ int job_resize(struct job *job, unsigned columns, unsigned rows);
 /* The client that it was started for has left: ends it, if it was for that client alone. It runs on
  * while the front stops, for the next one. */
 void job_left(struct job *job, bool was_for_client);
+/* The same by its id, if there is one and it was for that client. */
+void job_end_of(struct front *front, const char *workspace, const char *exec);
 /* Ends its tree. */
 void job_kill(struct job *job, enum carrel_reason reason);

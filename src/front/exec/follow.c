@@ -323,8 +323,8 @@ static void abandoned(struct call *call)
     struct following *f = call->context;
     struct job *job = f->job;
 
-    if (job && call->manner)
-        job_left(job, call->manner->ends_with_client);
+    if (job)
+        job_left(job, f->request.whole || (call->manner && call->manner->ends_with_client));
     timer_stop(call->front->events, &f->ping);
     if (f->reading)
         spool_reader_drop(f->source, &f->reader);

@@ -184,8 +184,8 @@ static void answer_started(struct asking *asking)
     if (!call->x) {
         if (asking->wish.then)
             job_end_input(job); /* nobody is left to give it any */
-        if (call->manner)
-            job_left(job, call->manner->ends_with_client);
+        job_left(job, call->manner ? call->manner->ends_with_client
+                                   : asking->wish.own && !asking->wish.then);
         let_go(asking);
     } else if (call->manner && call->manner->runs) {
         let_go(asking);

@@ -148,6 +148,8 @@ void mcp_execute(struct mcp_ask *ask);
 void mcp_read_process(struct mcp_ask *ask);
 /* The client has left, or wants it ended: so is its command, if `kill`. */
 void mcp_run_leave(struct mcp_ask *ask, bool kill);
+/* We want it ended, and its command with it. */
+void mcp_run_end(struct mcp_ask *ask);
 /* The client has read. */
 void mcp_run_go_on(struct mcp_ask *ask);
 

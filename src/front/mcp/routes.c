@@ -351,7 +351,10 @@ static void say_last(struct call *call, const struct ending *ending)
 {
     struct mcp_ask *ask = call->context;
 
-    mcp_run_leave(ask, ask->modern);
+    if (ask->modern)
+        mcp_run_end(ask);
+    else
+        mcp_run_leave(ask, false);
     inner_drop(ask->inner);
     ask->inner = NULL;
     mcp_error(ask, ending->status, MCP_INTERNAL, NULL, "%s", ending->message);

@@ -32,8 +32,9 @@ struct mcp_run {
     struct inner *inner;
     char workspace[FRONT_ID];
     char exec[28];
-    bool kills; /* as soon as its id is known */
-    bool reads; /* it looks at a command of before, up to `most` bytes */
+    bool kills;   /* as soon as its id is known */
+    bool is_ours; /* ... without asking for it with the client's key */
+    bool reads;   /* it looks at a command of before, up to `most` bytes */
     struct buf line;
     struct buf head;
     struct buf tail;
@@ -66,6 +67,10 @@ static void kill_it(const struct mcp_run *run)
 {
     char target[200];
 
+    if (run->is_ours) {
+        run->front->end_exec(run->front, run->workspace, run->exec);
+        return;
+    }
     snprintf(target, sizeof(target), "/v1/workspaces/%s/exec/%s/kill", run->workspace, run->exec);
     (void)inner_start(run->front, &run->who,
                       &(struct inner_request){.method = HTTP_POST, .target = target});
@@ -89,6 +94,14 @@ void mcp_run_leave(struct mcp_ask *ask, bool kill)
         if (run->paused && run->inner)
             inner_continue(run->inner);
     }
+}
+
+/* Its key may be valid no longer, and its owner have no room for a request more. */
+void mcp_run_end(struct mcp_ask *ask)
+{
+    if (ask->run)
+        ask->run->is_ours = true;
+    mcp_run_leave(ask, true);
 }
 
 void mcp_run_go_on(struct mcp_ask *ask)
