@@ -121,7 +121,8 @@ int call_open(struct call *call, struct daemon *daemon, struct err *err)
     return 0;
 }
 
-void call_stop(struct call *call)
+/* Ends it before its time, without a result. */
+static void call_stop(struct call *call)
 {
     if (call->busy)
         curl_multi_remove_handle(call->daemon->multi, call->easy);

@@ -66,8 +66,6 @@ void call_close(struct call *call);
 /* `path` is copied. */
 int call_start(struct call *call, const char *method, const char *path, struct err *err);
 void call_resume(struct call *call);
-/* Ends it before its time, without a result. */
-void call_stop(struct call *call);
 /* 0 for an answer 2xx; otherwise *err says what went wrong and what to do. */
 int call_check(const struct call *call, struct err *err);
 /* What an answer other than 2xx says, as an error; returns -1. */

@@ -123,21 +123,6 @@ int link_open(struct link **ret, struct events *events, int socket, link_heard *
     return 0;
 }
 
-void link_close(struct link *link)
-{
-    if (!link)
-        return;
-    events_forget(link->events, &link->watch);
-    for (size_t i = 0; i < SLOTS; i++) {
-        while (link->questions[i]) {
-            struct question *q = link->questions[i];
-            link->questions[i] = q->next;
-            free(q);
-        }
-    }
-    free(link);
-}
-
 static uint64_t expect(struct link *link, link_heard *heard, void *context, bool many)
 {
     struct question *q = calloc(1, sizeof(*q));

@@ -27,7 +27,6 @@ int answer_check(struct answer *answer, struct err *ret);
 /* `event` hears what nobody asked for. 0 or -errno. */
 int link_open(struct link **ret, struct events *events, int socket, link_heard *event,
               void *context);
-void link_close(struct link *link);
 /* A tag for a message to come, and who is to hear the answer; 0 without memory. */
 uint64_t link_expect(struct link *link, link_heard *heard, void *context);
 /* Also for all answers with this tag until link_settle: a request with many answers. */

@@ -14,8 +14,7 @@
 #include "http/head.h"
 
 enum {
-    HEAD_ROOM = 20480, /* of a request: a path, a key, and the rest */
-    KEPT = 65536,      /* of a streamed body, until the server takes it */
+    HEAD_ROOM = 86016, /* of a request: a path, a key, and the rest */
     READ = 65536,
     MOST_DEFAULT = 1 << 20,
 };
@@ -25,10 +24,9 @@ struct inner {
     struct front *front;
     struct inner_request request;
     int fd;
-    struct buf out; /* the head, and what is streamed */
+    struct buf out; /* the head */
     size_t out_at;
     size_t body_at; /* of request.bytes */
-    bool whole;     /* all of a streamed body was given */
     char *in;       /* what has come and nobody has taken; READ bytes of room */
     size_t in_at;
     size_t in_n;
@@ -107,8 +105,7 @@ static void settle(struct inner *i)
 
 static void arm(struct inner *i)
 {
-    bool sends =
-        i->out_at < i->out.n || (i->request.n != INNER_STREAM && i->body_at < i->request.n);
+    bool sends = i->out_at < i->out.n || i->body_at < i->request.n;
     uint32_t what = (sends ? EPOLLOUT : 0U) | (i->paused ? 0U : EPOLLIN);
     int r = 0;
 
@@ -143,40 +140,7 @@ static void push(struct inner *i)
         return;
     buf_clear(&i->out);
     i->out_at = 0;
-    if (i->request.n != INNER_STREAM)
-        (void)send_some(i, i->request.bytes, i->request.n, &i->body_at);
-}
-
-size_t inner_send(struct inner *i, const char *bytes, size_t n)
-{
-    size_t waiting = i->out.n - i->out_at;
-
-    if (waiting >= KEPT || n == 0)
-        return 0;
-    n = n < KEPT - waiting ? n : KEPT - waiting;
-    if (i->out_at > 0) {
-        memmove(i->out.p, i->out.p + i->out_at, waiting);
-        i->out.n = waiting;
-        i->out_at = 0;
-    }
-    buf_printf(&i->out, "%zx\r\n", n);
-    buf_add(&i->out, bytes, n);
-    buf_str(&i->out, "\r\n");
-    push(i);
-    arm(i);
-    settle(i);
-    return n;
-}
-
-void inner_end(struct inner *i)
-{
-    if (i->whole)
-        return;
-    i->whole = true;
-    buf_str(&i->out, "0\r\n\r\n");
-    push(i);
-    arm(i);
-    settle(i);
+    (void)send_some(i, i->request.bytes, i->request.n, &i->body_at);
 }
 
 static void write_head(struct inner *i, const struct inner_asker *who)
@@ -190,9 +154,7 @@ static void write_head(struct inner *i, const struct inner_asker *who)
         buf_printf(b, "Authorization: %s\r\n", who->authorization);
     if (r->accept)
         buf_printf(b, "Accept: %s\r\n", r->accept);
-    if (r->n == INNER_STREAM)
-        buf_str(b, "Transfer-Encoding: chunked\r\n");
-    else if (r->n > 0 || r->method == HTTP_POST || r->method == HTTP_PUT)
+    if (r->n > 0 || r->method == HTTP_POST || r->method == HTTP_PUT)
         buf_printf(b, "Content-Length: %zu\r\n", r->n);
     if (r->n > 0)
         buf_printf(b, "Content-Type: %s\r\n", r->type ? r->type : "application/json");
@@ -211,7 +173,7 @@ struct inner *inner_start(struct front *front, const struct inner_asker *who,
     i->front = front;
     i->request = *request;
     i->fd = -1;
-    buf_init(&i->out, HEAD_ROOM + KEPT + 64);
+    buf_init(&i->out, HEAD_ROOM);
     buf_init(&i->body, request->most ? request->most : MOST_DEFAULT);
     write_head(i, who);
     i->request.target = i->request.type = i->request.accept = NULL; /* not ours to keep */
@@ -367,14 +329,10 @@ static void go_on(struct inner *i)
 static void ready(struct watch *watch, uint32_t what)
 {
     struct inner *i = (struct inner *)watch;
-    bool had = i->out.n > i->out_at;
 
     i->busy = true;
-    if (what & EPOLLOUT) {
+    if (what & EPOLLOUT)
         push(i);
-        if (i->request.more && had && !i->whole && i->out.n - i->out_at < KEPT)
-            i->request.more(i->request.context);
-    }
     if (!i->dropped && !i->paused) {
         if (what & (EPOLLIN | EPOLLHUP | EPOLLERR))
             read_some(i);

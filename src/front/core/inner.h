@@ -29,24 +29,20 @@ struct inner_asker {
 /* False: the key is longer than any key is. */
 bool inner_asker_of(const struct call *call, struct inner_asker *ret);
 
-#define INNER_STREAM SIZE_MAX
-
 struct inner_request {
     enum http_method method;
     const char *target; /* path and query, encoded */
     const char *type;   /* of the body; NULL: JSON */
     const char *accept; /* NULL: whatever there is */
     const char *bytes;  /* of the body: the caller's, until the end */
-    size_t n;           /* ... INNER_STREAM: given by inner_send, piece by piece */
-    size_t most;        /* bytes of an answer that is collected; one that is larger fails */
+    size_t n;
+    size_t most; /* bytes of an answer that is collected; one that is larger fails */
     /* Each may be NULL. None is called from within inner_start; of the others only `done`, and that
      * where the kernel has no memory to watch it. */
     void (*head)(void *context, int status, const char *type);
     /* How many of them were taken; fewer than there are: the answer waits for inner_continue.
      * NULL, or with a status from 400 on: it is collected. */
     size_t (*piece)(void *context, const char *bytes, size_t n);
-    /* More of a streamed body can be taken. */
-    void (*more)(void *context);
     /* It is over, and freed when this returns. `status` is 0 if the answer has broken off, with
      * what there was of it in `body`. NULL: nobody wants to know. */
     void (*done)(void *context, int status, const struct buf *body);
@@ -56,10 +52,6 @@ struct inner_request {
 /* NULL: no descriptors or memory; then nothing is called. */
 struct inner *inner_start(struct front *front, const struct inner_asker *who,
                           const struct inner_request *request);
-/* How many bytes of the body were taken, less than there are where it is behind. */
-size_t inner_send(struct inner *inner, const char *bytes, size_t n);
-/* That was all of it. */
-void inner_end(struct inner *inner);
 void inner_continue(struct inner *inner);
 /* NULL is allowed. */
 void inner_drop(struct inner *inner);

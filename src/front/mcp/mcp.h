@@ -139,8 +139,6 @@ void mcp_tool_failed(struct mcp_ask *ask, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* ... by the answer of a route. */
 void mcp_tool_refused(struct mcp_ask *ask, const struct mcp_heard *heard);
-/* One content of it, that is not text. */
-json_t *mcp_content(const char *type);
 
 /* --- run.c: commands --- */
 

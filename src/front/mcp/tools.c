@@ -330,11 +330,6 @@ static json_t *body_of(const struct mcp_ask *ask)
 
 /* --- the result --- */
 
-json_t *mcp_content(const char *type)
-{
-    return json_pack("{s:s}", "type", type);
-}
-
 void mcp_tool_result(struct mcp_ask *ask, json_t *text, json_t *structured)
 {
     if (!text) {

@@ -60,7 +60,8 @@ static bool carries_base(const struct plan_operation *operation)
     return operation->kind == PLAN_MOVE && !operation->has_hash;
 }
 
-const char *steps_new_home(struct arena *arena, const struct plan *plan, size_t operation)
+/* Where the object that the operation makes waits; "slots/N.base" for a plain move. */
+static const char *find_new_home(struct arena *arena, const struct plan *plan, size_t operation)
 {
     const struct plan_operation *o = &plan->operations[operation];
 
@@ -79,10 +80,11 @@ static bool is_exchange(const struct layout *layout, size_t operation)
            layout_same_place(layout, operation);
 }
 
-const char *steps_base_home(struct arena *arena, const struct layout *layout, size_t operation)
+static const char *find_base_home(struct arena *arena, const struct layout *layout,
+                                  size_t operation)
 {
     if (is_exchange(layout, operation))
-        return steps_new_home(arena, layout->plan, operation);
+        return find_new_home(arena, layout->plan, operation);
     return arena_printf(arena, "slots/%zu.base", operation);
 }
 
@@ -182,7 +184,7 @@ static int compile_link(struct compilation *c, size_t i)
     struct step step = {.kind = STEP_LINK,
                         .operation = (uint32_t)i,
                         .path = keep(c, now),
-                        .home = steps_new_home(&c->steps->arena, c->layout->plan, i)};
+                        .home = find_new_home(&c->steps->arena, c->layout->plan, i)};
     return add(c, &step);
 }
 
@@ -211,8 +213,8 @@ static int compile_operation(struct compilation *c, size_t i)
         return err_set(c->err, ERR_INVALID, 0, "the plan takes '%s' out of what it deletes", base);
     const char *old = base ? keep(c, place) : NULL;
     const char *new = o->kind == PLAN_DELETE ? NULL : o->path;
-    const char *old_home = base ? steps_base_home(arena, c->layout, i) : NULL;
-    const char *new_home = new ? steps_new_home(arena, c->layout->plan, i) : NULL;
+    const char *old_home = base ? find_base_home(arena, c->layout, i) : NULL;
+    const char *new_home = new ? find_new_home(arena, c->layout->plan, i) : NULL;
     struct step out = {.kind = STEP_OUT, .operation = (uint32_t)i};
     struct step in = {.kind = STEP_IN, .operation = (uint32_t)i};
 

@@ -65,10 +65,6 @@ struct steps {
 void steps_init(struct steps *steps);
 void steps_clear(struct steps *steps);
 struct step *steps_add(struct steps *steps, struct err *err);
-
-/* Where the object that the operation makes waits; "slots/N.base" for a plain move. */
-const char *steps_new_home(struct arena *arena, const struct plan *plan, size_t operation);
-const char *steps_base_home(struct arena *arena, const struct layout *layout, size_t operation);
 /* Whether slots/N is a thing that apply made itself (a directory, symlink or further name), which
  * can be made again. */
 bool steps_is_made(const struct plan_operation *operation);

@@ -122,7 +122,8 @@ static bool has_foreign(enum validation_check check, const struct raw *raw)
            (raw->path && check == VALIDATE_FREE_SPACE);
 }
 
-int validation_read(struct validation *ret, const json_t *object, struct err *err)
+/* Strictly; its texts stay the object's. */
+static int validation_read(struct validation *ret, const json_t *object, struct err *err)
 {
     static const char *const times[] = {"before", "after"};
     struct raw raw = {.count = UNSET, .min = UNSET, .max = UNSET, .bytes = UNSET};

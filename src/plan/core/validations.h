@@ -35,8 +35,6 @@ struct validation {
     unsigned char hash[PLAN_HASH];
 };
 
-/* One of them, strictly; its texts stay the object's. */
-int validation_read(struct validation *ret, const json_t *object, struct err *err);
 /* Whether a list can be understood in full. */
 int validations_check(const json_t *array, struct err *err);
 /* A finding for each that does not hold, or cannot be looked at. `text`: the list as JSON; NULL:
