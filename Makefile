@@ -14,12 +14,14 @@ Q          := $(if $(V),,@)
 # A room is a directory of src/; $(call room,…) has its files, those of rooms inside it too.
 room = $(shell find $(addprefix src/,$(1)) -name '*.c' | sort)
 here = $(wildcard $(addsuffix /*.c,$(addprefix src/,$(1))))
-BASE    := $(call room,base)
+# Of base/, what needs libcrypto: not in the library.
+DIGEST  := src/base/digest.c
+BASE    := $(filter-out $(DIGEST),$(call room,base))
 SYS     := $(call room,sys)
 POLICY  := $(call room,policy)
 SANDBOX := $(call room,sandbox)
 JSON    := $(call room,json)
-AUDIT   := $(call here,audit)
+AUDIT   := $(call here,audit) $(DIGEST)
 READING := $(filter-out %/writer.c %/record.c,$(AUDIT))
 # carrel-sink has the key that signs heads; carrel-export sends records elsewhere, and has no key.
 SINK    := $(call room,audit/sink) $(READING) src/audit/record.c
@@ -28,7 +30,7 @@ HTTP    := $(call room,http)
 # What sees a workspace's files: joins the sandbox, has no HTTP and reads no JSON.
 FILES   := $(call room,files) src/protocol/files.c src/policy/glob.c
 # What works on a plan: a short-lived process for each job, with no more than that job needs.
-PLAN    := $(call room,plan/core plan/derive plan/apply plan/verbs)
+PLAN    := $(call room,plan/core plan/derive plan/apply plan/verbs) $(DIGEST)
 # carrel starts commands and is kept small; carrel-full has the verbs and options that need JSON.
 CLI     := $(addprefix src/cli/,main.c run.c options.c common.c help.c) src/policy/units.c
 FULL    := $(addprefix src/cli/,full.c run.c options.c common.c help.c doctor.c plan.c) $(call room,plan/local) src/plan/core/state.c $(JSON)

@@ -8,14 +8,13 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <openssl/evp.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "base/bytes.h"
+#include "base/digest.h"
 #include "base/fd.h"
 
 enum {
@@ -278,13 +277,6 @@ bool audit_parse(const char *line, size_t n, struct audit_line *ret)
 }
 
 /* Looked up once: that takes longer than to hash a line. */
-static EVP_MD *sha256;
-
-static void fetch_sha256(void)
-{
-    sha256 = EVP_MD_fetch(NULL, "SHA256", NULL);
-}
-
 bool audit_is_brokers(const char *line, size_t n, const struct audit_line *parsed,
                       const char *operation)
 {
@@ -300,15 +292,8 @@ bool audit_is_brokers(const char *line, size_t n, const struct audit_line *parse
 
 int audit_hash(const char *line, size_t n, char ret_hex[AUDIT_HEX])
 {
-    unsigned char hash[EVP_MAX_MD_SIZE];
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    unsigned size = 0;
-
-    if (pthread_once(&once, fetch_sha256) || !sha256 ||
-        !EVP_Digest(line, n, hash, &size, sha256, NULL) || size != (AUDIT_HEX - 1) / 2)
-        return -1;
-    bytes_to_hex(hash, size, ret_hex);
-    return 0;
+    _Static_assert((int)AUDIT_HEX == (int)DIGEST_HEX, "a hash is a SHA-256");
+    return digest_hex(line, n, ret_hex) < 0 ? -1 : 0;
 }
 
 void audit_chain_init(struct audit_chain *chain)

@@ -16,7 +16,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <openssl/evp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,6 +25,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/digest.h"
 #include "base/fd.h"
 #include "broker/broker.h"
 #include "sys/path.h"
@@ -217,21 +217,16 @@ static int read_key(const struct broker *b, char key[KEY_TEXT + 2], struct err *
 static int open_key(struct broker *b, struct err *err)
 {
     char key[KEY_TEXT + 2];
-    unsigned char hash[EVP_MAX_MD_SIZE];
-    unsigned n = 0;
     int r = read_key(b, key, err);
 
     if (r == 1)
         r = make_key(b, key, err);
     if (r < 0)
         return -1;
-    r = EVP_Digest(key, KEY_TEXT, hash, &n, EVP_sha256(), NULL);
+    _Static_assert(sizeof(b->admin_hash) == DIGEST_HEX, "a hash is a SHA-256");
+    r = digest_hex(key, KEY_TEXT, b->admin_hash);
     explicit_bzero(key, sizeof(key));
-    if (r != 1 || n != 32)
-        return err_set(err, ERR_KERNEL, 0, "this host's OpenSSL has no SHA-256");
-    for (unsigned i = 0; i < n; i++)
-        snprintf(b->admin_hash + (size_t)2 * i, 3, "%02x", hash[i]);
-    return 0;
+    return r < 0 ? err_set(err, ERR_KERNEL, 0, "this host's OpenSSL has no SHA-256") : 0;
 }
 
 /* A key must not be readable by the way of a directory that others can write. */

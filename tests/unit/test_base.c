@@ -11,6 +11,7 @@
 #include "base/answers.h"
 #include "base/buf.h"
 #include "base/bytes.h"
+#include "base/digest.h"
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/hash.h"
@@ -441,6 +442,19 @@ TEST(names_that_fall_on_one_place_without_a_key_are_apart)
     CHECK(hash_text("Ez") != hash_text("FY") && hash_text("EzEz") != hash_text("FYFY"));
     CHECK(hash_text("name") == hash_bytes("name", 4) && hash_text("") != hash_text("a"));
     CHECK(hash_bytes("12345678", 8) != hash_bytes("12345678\0", 9));
+    return 0;
+}
+
+TEST(a_digest_is_sha256)
+{
+    unsigned char bytes[DIGEST_BYTES];
+    char hex[DIGEST_HEX];
+    char same[DIGEST_HEX];
+
+    CHECK(digest_hex("abc", 3, hex) == 0 && digest_bytes("abc", 3, bytes) == 0);
+    CHECK(strcmp(hex, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad") == 0);
+    bytes_to_hex(bytes, sizeof(bytes), same);
+    CHECK(strcmp(hex, same) == 0);
     return 0;
 }
 

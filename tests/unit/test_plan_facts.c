@@ -18,6 +18,7 @@
 #include <sys/wait.h>
 #include <termios.h>
 
+#include "base/digest.h"
 #include "plan/core/content.h"
 #include "plan/core/tree_digest.h"
 #include "plan/core/validations.h"
@@ -133,7 +134,7 @@ static void add_content(struct desk *d, const char *path, const char *content)
         abort();
     operation->has_hash = true;
     operation->size = strlen(content);
-    (void)content_hash_bytes(content, operation->size, operation->hash);
+    (void)digest_bytes(content, operation->size, operation->hash);
 }
 
 static void add_delete_of_dir(struct desk *d, const char *path)

@@ -171,11 +171,6 @@ int content_hash(int fd, uint64_t size, uint64_t *holes, unsigned char hash[PLAN
     return r;
 }
 
-int content_hash_bytes(const void *bytes, size_t n, unsigned char hash[PLAN_HASH])
-{
-    return EVP_Digest(bytes, n, hash, NULL, EVP_sha256(), NULL) == 1 ? 0 : -EIO;
-}
-
 /* --- attributes --- */
 
 static bool begins(const char *text, const char *with)

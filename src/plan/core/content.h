@@ -23,8 +23,6 @@ int content_open_own(int root, const char *path);
 /* Hashes what `fd` has from its beginning; -ESTALE when that is not `size` bytes, -EFBIG when it is
  * too large, or its holes are larger than `holes`, which are then fewer by them. */
 int content_hash(int fd, uint64_t size, uint64_t *holes, unsigned char hash[PLAN_HASH]);
-/* Of bytes in memory. */
-int content_hash_bytes(const void *bytes, size_t n, unsigned char hash[PLAN_HASH]);
 /* The target of a symlink into target[PLAN_MAX_PATH + 1]; its length or -errno. */
 int content_target(int root, const char *path, char *target);
 /* Whether the user.* attributes of both are the same; overlayfs' own are not looked at. 1, 0 or

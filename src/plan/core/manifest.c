@@ -10,12 +10,12 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
-#include <openssl/evp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/bytes.h"
+#include "base/digest.h"
 #include "base/fd.h"
 #include "plan/core/attributes.h"
 #include "plan/core/plan.h"
@@ -116,11 +116,9 @@ void plan_write_operation(const struct plan_operation *operation, struct buf *b)
     add_operation(b, operation);
 }
 
-static int hash_bytes(const void *bytes, size_t n, unsigned char hash[PLAN_HASH], struct err *err)
+static int hash_plan(const void *bytes, size_t n, unsigned char hash[PLAN_HASH], struct err *err)
 {
-    if (EVP_Digest(bytes, n, hash, NULL, EVP_sha256(), NULL) != 1)
-        return err_set(err, ERR_IO, 0, "hash the plan");
-    return 0;
+    return digest_bytes(bytes, n, hash) < 0 ? err_set(err, ERR_IO, 0, "hash the plan") : 0;
 }
 
 int plan_write(const struct plan *plan, int fd, unsigned char hash[PLAN_HASH], struct err *err)
@@ -136,7 +134,7 @@ int plan_write(const struct plan *plan, int fd, unsigned char hash[PLAN_HASH], s
     if (buf_done(&b) < 0)
         return err_set(err, ERR_LIMIT, 0, "the plan's manifest would be larger than %d MiB",
                        PLAN_MAX_BYTES >> 20);
-    if (hash_bytes(b.p, b.n, hash, err) < 0)
+    if (hash_plan(b.p, b.n, hash, err) < 0)
         return -1;
     int r = fd_write_all(fd, b.p, b.n);
     return r < 0 ? err_set(err, ERR_IO, -r, "write the plan's manifest") : 0;
@@ -645,7 +643,7 @@ int plan_read(struct plan *ret, int fd, unsigned char hash[PLAN_HASH], struct er
     if (buf_done(&b) < 0)
         return err_set(err, ERR_LIMIT, ENOMEM, "read the plan's manifest");
     plan_init(ret);
-    if (hash_bytes(b.p, b.n, hash, err) < 0 || read_lines(ret, b.p, b.n, err) < 0) {
+    if (hash_plan(b.p, b.n, hash, err) < 0 || read_lines(ret, b.p, b.n, err) < 0) {
         plan_clear(ret);
         return -1;
     }

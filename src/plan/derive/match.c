@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/digest.h"
 #include "plan/core/content.h"
 #include "plan/core/tree_digest.h"
 #include "plan/derive/derive.h"
@@ -168,7 +169,7 @@ static int key_new(struct matching *m, struct err *err)
         key->empty = is_file && o->size == 0;
         if (is_file)
             memcpy(key->hash, o->hash, PLAN_HASH);
-        else if (content_hash_bytes(o->target, strlen(o->target), key->hash) < 0)
+        else if (digest_bytes(o->target, strlen(o->target), key->hash) < 0)
             return no_memory(err);
         if (is_file)
             m->sizes[m->size_count++] = o->size;
@@ -192,7 +193,7 @@ static int hash_gone(const struct matching *m, const struct gone *gone, unsigned
 
     if (S_ISLNK(gone->identity.mode)) {
         int n = content_target(tree, gone->path, target);
-        return n < 0 ? n : content_hash_bytes(target, (size_t)n, hash);
+        return n < 0 ? n : digest_bytes(target, (size_t)n, hash);
     }
     if (!S_ISREG(gone->identity.mode) ||
         !bsearch(&gone->identity.size, m->sizes, m->size_count, sizeof(m->sizes[0]), compare_sizes))

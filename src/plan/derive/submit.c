@@ -20,6 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/digest.h"
 #include "base/fd.h"
 #include "plan/core/content.h"
 #include "plan/core/index.h"
@@ -341,7 +342,7 @@ static int set_content(struct plan_operation *o, const struct wish *wish, struct
 {
     o->size = wish->size;
     o->has_hash = true;
-    return content_hash_bytes(wish->content, wish->size, o->hash) < 0
+    return digest_bytes(wish->content, wish->size, o->hash) < 0
                ? err_set(err, ERR_IO, 0, "hash the content of '%s'", wish->path)
                : 0;
 }

@@ -11,6 +11,7 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "base/digest.h"
 #include "base/escape.h"
 #include "base/fd.h"
 #include "plan/core/attributes.h"
@@ -119,8 +120,8 @@ static const char *read_staged(const struct desk *desk, const struct plan_operat
     if (fd < 0 || fstat(fd, &st) < 0 || (uint64_t)st.st_size != operation->size)
         return changed;
     const char *why = read_text(fd, operation->size, ret);
-    if (!why && (content_hash_bytes(ret->p, ret->n, hash) < 0 ||
-                 memcmp(hash, operation->hash, PLAN_HASH) != 0))
+    if (!why &&
+        (digest_bytes(ret->p, ret->n, hash) < 0 || memcmp(hash, operation->hash, PLAN_HASH) != 0))
         return changed;
     return why;
 }
