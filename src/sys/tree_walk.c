@@ -417,7 +417,7 @@ static int lose(struct tree_walk *w, struct tree_entry *ret)
 
 int tree_walk_next(struct tree_walk *w, struct tree_entry *ret)
 {
-    const char *name = NULL;
+    const char *name = "";
     unsigned char type = DT_UNKNOWN;
     int r = 0;
 
@@ -457,7 +457,7 @@ int tree_walk_begin(struct tree_walk *w, int top, unsigned flags)
     scoped_fd int fd = fcntl(top, F_DUPFD_CLOEXEC, 3);
     if (fd < 0 || lseek(fd, 0, SEEK_SET) < 0)
         return -errno;
-    int r = grow(&w->pieces, TREE_HELD * PIECE, SIZE_MAX);
+    int r = grow(&w->pieces, (size_t)TREE_HELD * PIECE, SIZE_MAX);
     if (r == 0)
         r = grow(&w->path, 1, MOST_PATH);
     return r == 0 ? push(w, &fd) : r;
