@@ -179,7 +179,7 @@ static int follow_one(struct place *place)
     size_t length = strlen(name);
     if (length >= sizeof(place->name))
         return -ENAMETOOLONG;
-    if (path_is_dots(name)) {
+    if (name[0] == '\0' || path_is_dots(name)) {
         struct stat st;
         return fstatat(place->dir, target, &st, 0) < 0 ? -errno : -EISDIR;
     }
