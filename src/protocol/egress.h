@@ -15,7 +15,8 @@ enum {
     EGRESS_MESSAGE = 128 << 10, /* longest */
     EGRESS_RULES = 256,         /* most rules of a sandbox */
     EGRESS_PORTS = 32,          /* most TCP ports that its rules name */
-    EGRESS_TEXT = 256,          /* longest host, rule, reason */
+    EGRESS_TEXT = 320,          /* longest host, rule, reason */
+    EGRESS_NEWS = 2048,         /* longest news */
 };
 
 /* Inside: names have addresses in 198.18.0.0/15, and the name server is the first of them. */
