@@ -25,6 +25,8 @@ READING := $(filter-out %/writer.c %/record.c,$(AUDIT))
 SINK    := $(call room,audit/sink) $(READING) src/audit/record.c
 EXPORT  := $(call room,audit/export) $(READING)
 HTTP    := $(call room,http)
+# Every connection of a sandbox whose network is a list of names.
+EGRESS  := $(call room,egress) src/protocol/egress.c $(addprefix src/http/,head.c chunked.c)
 # What sees a workspace's files: joins the sandbox, has no HTTP and reads no JSON.
 FILES   := $(call room,files) src/protocol/files.c src/policy/glob.c
 # What works on a plan: a short-lived process for each job, with no more than that job needs.
@@ -90,7 +92,7 @@ SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-fra
 ALL_CPUS = --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 all: deps
 	@$(MAKE) $(ALL_CPUS) compile
-PROGRAMS := carrel carrel-full carrel-init carrel-serve carrel-front carrel-files carrel-client carrel-plan carrel-sink carrel-export
+PROGRAMS := carrel carrel-full carrel-init carrel-serve carrel-front carrel-files carrel-client carrel-plan carrel-sink carrel-export carrel-egress
 compile: $(addprefix $(BUILD)/,$(PROGRAMS)) $(BUILD)/libcarrel.a $(BUILD)/example
 # Each source once, for what the compiler says of it.
 objects: $(patsubst %.c,$(BUILD)/obj/%.o,$(shell find src -name '*.c'))
@@ -157,6 +159,7 @@ $(eval $(call program,carrel-client,$(CLIENT),-ljansson -lcurl -larchive -lcrypt
 $(eval $(call sanitized,carrel-plan,$(PLAN),-ljansson -lcrypto))
 $(eval $(call sanitized,carrel-sink,$(SINK),-lcrypto))
 $(eval $(call sanitized,carrel-export,$(EXPORT),-ljansson -lcurl -lz -lcrypto))
+$(eval $(call sanitized,carrel-egress,$(EGRESS),-lcares -lresolv))
 # Some verbs of the sanitized command are this one's.
 $(BUILD)/asan/carrel-client: $(BUILD)/carrel-client
 	@mkdir -p $(@D) && cp $< $@
@@ -225,9 +228,10 @@ TESTED := $(LIB) $(JSON) $(AUDIT) $(HTTP) $(call room,protocol front/store) $(ca
   $(filter %rows.c,$(FRONT)) $(addprefix src/front/,core/record_text.c core/room.c core/scope.c core/util.c exec/exec.c exec/input.c exec/spool.c files/asleep.c workspaces/env_script.c) \
   $(addprefix src/client/,core/args.c core/text.c core/table.c core/where.c files/place.c plan/plan_tree.c) \
   $(addprefix src/client/provision/,packages.c unpack.c template_file.c template_lock.c template_remedy.c) $(addprefix src/cli/,common.c options.c) \
-  $(filter-out %/main.c %/serve.c %/join.c %/asleep.c,$(FILES)) $(filter-out %/main.c,$(PLAN))
+  $(filter-out %/main.c %/serve.c %/join.c %/asleep.c,$(FILES)) $(filter-out %/main.c,$(PLAN)) \
+  $(addprefix src/egress/,names.c dns.c hello.c web.c look.c)
 TESTED := $(sort $(filter-out src/audit/sink/main.c src/audit/export/main.c,$(TESTED)))
-TESTED_LIBS := -ljansson -lsqlite3 -lcrypto -larchive -lz
+TESTED_LIBS := -ljansson -lsqlite3 -lcrypto -larchive -lz -lresolv
 DEPS = -MMD -MP -MF $@.d -MT $@
 # From an archive, each takes only what it needs: a twelfth of the room, and tests/run copies them all.
 $(BUILD)/asan/obj/libtested.a: $(TESTED:%.c=$(BUILD)/asan/obj/%.o)
@@ -264,7 +268,7 @@ $(BUILD)/coverage/%: tests/fuzz/%.c $(BUILD)/coverage/obj/libtested.a
 	$(Q)$(COUNTED) -fsanitize=fuzzer $(DEPS) $< $(BUILD)/coverage/obj/libtested.a $(TESTED_LIBS) -o $@
 
 test-build: compile $(addprefix $(BUILD)/mcp/,$(PROGRAMS)) $(addprefix $(BUILD)/weak/,carrel carrel-full carrel-init) \
-  $(addprefix $(BUILD)/asan/,carrel carrel-full carrel-init carrel-serve carrel-front carrel-files carrel-client carrel-plan carrel-sink carrel-export) $(PROBES) $(UNIT) $(BUILD)/tests/newroot $(if $(shell command -v clang),$(FUZZ))
+  $(addprefix $(BUILD)/asan/,carrel carrel-full carrel-init carrel-serve carrel-front carrel-files carrel-client carrel-plan carrel-sink carrel-export carrel-egress) $(PROBES) $(UNIT) $(BUILD)/tests/newroot $(if $(shell command -v clang),$(FUZZ))
 deps:
 	@tools/install-deps build
 run:
