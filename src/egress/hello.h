@@ -45,6 +45,7 @@ struct hello {
     size_t down_left;
     unsigned char answer[HELLO_SERVER];
     unsigned answer_n;
+    size_t answer_left; /* of a message that has been read */
     const char *why;
     const char *fix;
 };

@@ -38,6 +38,8 @@ struct look {
     bool refuse_ech;
     bool is_waiting;  /* for the rest of what has begun to come */
     struct buf first; /* while undecided */
+    bool had_hello;
+    bool had_web;
     struct hello hello;
     struct web web;
     const char *why; /* it was refused */

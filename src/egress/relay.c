@@ -112,6 +112,13 @@ static enum relay failed(const struct connection *c, const struct end *end)
     return end == &c->inside ? RELAY_INSIDE : RELAY_OUTSIDE;
 }
 
+static enum relay refused(struct connection *c, const char *why)
+{
+    c->look.why = why;
+    c->look.fix = "";
+    return RELAY_REFUSED;
+}
+
 static enum relay drain_pipe(struct connection *c, struct flow *f)
 {
     while (f->piped > 0) {
@@ -204,11 +211,8 @@ static enum relay fill_bytes(struct connection *c, struct flow *f, size_t most, 
         f->at = 0;
     }
     size_t room = FLOW_BYTES - f->n;
-    if (room == 0) { /* more than anything that is looked at can be */
-        c->look.why = "what was sent first is longer than it can be";
-        c->look.fix = "";
-        return RELAY_REFUSED;
-    }
+    if (room == 0) /* more than anything that is looked at can be */
+        return refused(c, "what was sent first is longer than it can be");
     ssize_t n = recv(f->from->fd, f->bytes + f->n, room < most ? room : most, MSG_DONTWAIT);
     enum relay r = take(c, f, n, ret_n);
     unsigned char *fresh = f->bytes + f->n;
@@ -252,6 +256,8 @@ enum relay flow_step(struct connection *c, struct flow *f)
         f->told = true;
         (void)shutdown(f->to->fd, SHUT_WR);
     }
+    if (f->ended && f->at < f->n && clear_to_send(c, f) == 0)
+        return refused(c, "what was sent first did not come to its end");
     return RELAY_FINE;
 }
 

@@ -14,7 +14,7 @@
 #include "http/server.h"
 
 enum {
-    WEB_STATUS = 13 /* "HTTP/1.1 101 " */
+    WEB_STATUS = 12 /* "HTTP/1.1 101" */
 };
 
 enum web_state {
@@ -37,7 +37,7 @@ struct web {
     struct http_chunks chunks;
     char status[WEB_STATUS];
     unsigned status_n;
-    unsigned line_n; /* of the line of an answer's head that comes */
+    bool has_line; /* of an answer that is not the last: something is in its line */
     bool in_fields;
     const char *why;
     const char *fix;
