@@ -75,13 +75,15 @@ static enum look_state kind_of(const char *text, size_t n)
         at++;
     if (at == n)
         return LOOK_UNDECIDED;
-    if (at == method || (text[at] != ' ' && text[at] != '\t') || memchr(text + at, '\0', n - at))
+    if (at == method || (text[at] != ' ' && text[at] != '\t'))
         return LOOK_FREE;
     const char *end = memchr(text + at, '\n', n - at);
+    size_t line = end ? (size_t)(end - text) : n;
+    if (memchr(text + at, '\0', line - at))
+        return LOOK_FREE;
     if (!end)
         return LOOK_UNDECIDED;
-    n = (size_t)(end - text);
-    return contains(text + at, n - at, version, sizeof(version) - 1) ? LOOK_HTTP : LOOK_FREE;
+    return contains(text + at, line - at, version, sizeof(version) - 1) ? LOOK_HTTP : LOOK_FREE;
 }
 
 static enum look_state decide(const struct look *l)
