@@ -48,6 +48,25 @@ def leave_network():
     raise_loopback()
 
 
+class Reset:
+    """A connection that was reset before we looked."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def recv(self, _):
+        raise ConnectionResetError("before connect returned")
+
+    def sendall(self, _):
+        pass
+
+    def close(self):
+        pass
+
+
 class Inside:
     """The network of one sandbox."""
 
@@ -91,7 +110,14 @@ class Inside:
     def connect(self, address, port, timeout=PATIENCE):
         made = self.make("tcp")
         made.settimeout(timeout)
-        made.connect((address, port))
+        try:
+            made.connect((address, port))
+        except ConnectionResetError:  # so fast is the answer
+            made.close()
+            return Reset()
+        except OSError:
+            made.close()
+            raise
         return made
 
     def ask(self, name, kind=1, tcp=False):
@@ -117,6 +143,7 @@ class Inside:
         return self.connect(self.address(name), port, timeout)
 
     def close(self):
+        self.ours.send(b"")  # the others have a copy of it
         self.ours.close()
         os.waitpid(self.pid, 0)
 
