@@ -316,7 +316,7 @@ class Egress:
         theirs.close()
         as_nobody = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if ROOT else {}
         with open(self.log, "wb") as log:
-            self.process = subprocess.Popen([EGRESS, *options], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={"LC_ALL": "C.UTF-8"},
+            self.process = subprocess.Popen([EGRESS, *options], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={"LC_ALL": "C.UTF-8"} | {name: os.environ[name] for name in ("ASAN_OPTIONS", "UBSAN_OPTIONS") if name in os.environ},
                                             cwd="/", pass_fds=[3, high], preexec_fn=lambda: os.dup2(high, 3), **as_nobody)  # noqa: PLW1509
         os.close(high)
         self.kept = []
