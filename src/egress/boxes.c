@@ -104,7 +104,7 @@ void port_close(struct port *port)
 static uint16_t port_of(int fd, int type)
 {
     struct sockaddr_in at = {.sin_family = AF_UNSPEC};
-    struct sockaddr_storage address;
+    struct sockaddr_storage address = {.ss_family = AF_UNSPEC};
     socklen_t n = sizeof(address);
     socklen_t size = sizeof(int);
     int is = 0;

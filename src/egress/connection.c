@@ -68,9 +68,12 @@ static void end_connection(struct connection *c, const char *why)
     flow_clear(c, &c->up);
     flow_clear(c, &c->down);
     look_clear(&c->look);
-    *c->back = c->next;
+    if (c->previous)
+        c->previous->next = c->next;
+    else
+        box->connections = c->next;
     if (c->next)
-        c->next->back = c->back;
+        c->next->previous = c->previous;
     box->count--;
     e->connections--;
     free(c->rule);
@@ -203,9 +206,8 @@ static struct connection *make(struct box *box, const char *host, uint16_t port,
     c->down = (struct flow){.from = &c->outside, .to = &c->inside};
     look_begin(&c->look, host, port, rule);
     c->next = box->connections;
-    c->back = &box->connections;
     if (c->next)
-        c->next->back = &c->next;
+        c->next->previous = c;
     box->connections = c;
     box->count++;
     box->egress->connections++;
@@ -306,6 +308,10 @@ void connections_check(struct box *box)
 
 void connections_end(struct box *box, const char *why)
 {
-    while (box->connections)
-        end_connection(box->connections, why);
+    struct connection *next;
+
+    for (struct connection *c = box->connections; c; c = next) {
+        next = c->next;
+        end_connection(c, why);
+    }
 }

@@ -126,7 +126,7 @@ struct flow {
 struct connection {
     struct box *box;
     struct connection *next;
-    struct connection **back;
+    struct connection *previous;
     uint64_t number;
     const char *host; /* in the names of the box */
     uint16_t port;

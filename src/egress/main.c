@@ -19,6 +19,7 @@ enum {
     FAILED = 125,
     ORDER_ARENA = 1 << 20,
     KEPT_FDS = 256, /* for everything but connections and what sandboxes listen at */
+    LEAST_FDS = 512,
 };
 
 void warn(const char *event, const char *text)
@@ -128,7 +129,7 @@ static void hear(struct watch *watch, uint32_t what)
             continue;
         }
         if (n <= 0)
-            exit(0); /* who started us has gone: every connection ends */
+            _exit(0); /* who started us has gone: every connection ends */
         obey(e, bytes, (size_t)n, fds, count);
     }
 }
@@ -144,9 +145,9 @@ static int raise_descriptors(struct egress *e, struct err *err)
     limit.rlim_cur = limit.rlim_max;
     if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
         return err_set(err, ERR_IO, errno, "raise the limit on descriptors");
-    if (limit.rlim_cur < 2 * KEPT_FDS)
+    if (limit.rlim_cur < LEAST_FDS)
         return err_set(err, ERR_LIMIT, 0, "%ju descriptors are too few: allow %d",
-                       (uintmax_t)limit.rlim_cur, 2 * KEPT_FDS);
+                       (uintmax_t)limit.rlim_cur, LEAST_FDS);
     /* Two each, and a third for what sandboxes listen at. */
     e->most = (size_t)(limit.rlim_cur - KEPT_FDS) / 3;
     return 0;
@@ -191,7 +192,7 @@ int main(int argc, char **argv)
     for (;;) {
         int r = events_turn(e.events);
         if (r < 0) {
-            warn("loop_failed", strerror(-r));
+            warn("loop_failed", strerrordesc_np(-r));
             return FAILED;
         }
     }

@@ -30,7 +30,7 @@ static uint32_t hash_of(const char *name)
 /* Where that address is, or would be. There is always a free slot. */
 static struct named **slot_of(struct named **slots, size_t room, uint32_t address)
 {
-    size_t at = (address * 2654435761U) & (room - 1);
+    size_t at = (size_t)(address * 2654435761U) & (room - 1);
 
     while (slots[at] && slots[at]->address != address)
         at = (at + 1) & (room - 1);

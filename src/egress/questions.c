@@ -25,7 +25,7 @@ struct asking {
     struct timer timer;
     struct box *box;
     struct asking *next;
-    struct asking **back;
+    struct asking *previous;
     int fd;
     size_t n;
     unsigned char bytes[LENGTH + DNS_MOST];
@@ -102,9 +102,12 @@ static void asking_close(struct asking *a)
     events_forget(events, &a->watch);
     timer_stop(events, &a->timer);
     scope_close(&a->fd);
-    *a->back = a->next;
+    if (a->previous)
+        a->previous->next = a->next;
+    else
+        a->box->asking = a->next;
     if (a->next)
-        a->next->back = a->back;
+        a->next->previous = a->previous;
     a->box->asking_count--;
     free(a);
 }
@@ -169,9 +172,8 @@ static void accept_asking(struct box *box, int *fd)
     a->box = box;
     a->fd = take_fd(fd);
     a->next = box->asking;
-    a->back = &box->asking;
     if (a->next)
-        a->next->back = &a->next;
+        a->next->previous = a;
     box->asking = a;
     box->asking_count++;
     if (events_watch(events, &a->watch, a->fd, EPOLLIN) < 0 ||
@@ -197,8 +199,12 @@ int questions_open(struct box *box, struct err *err)
 
 void questions_close(struct box *box)
 {
-    while (box->asking)
-        asking_close(box->asking);
+    struct asking *next;
+
+    for (struct asking *a = box->asking; a; a = next) {
+        next = a->next;
+        asking_close(a);
+    }
     port_close(&box->udp);
     port_close(&box->tcp);
 }
