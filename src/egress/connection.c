@@ -20,6 +20,7 @@ enum {
 
 static const char no_rule[] = "no rule allows it";
 static const char denied[] = "a rule denies it";
+static const char stricter[] = "the rule that allows it looks at more than when it was made";
 static const char no_name[] = "no name has this address";
 static const char too_many[] = "the sandbox has as many connections as it may have";
 static const char no_room[] = "there is no room for more connections now";
@@ -110,11 +111,12 @@ static int set_timer(struct connection *c, bool has_moved)
     struct events *events = c->box->egress->events;
     uint64_t now = now_ms();
 
-    if (c->look.is_waiting && !c->is_waiting)
+    if (c->look.is_waiting && (!c->is_waiting || c->look.cleared != c->waits_at))
         (void)timer_set(events, &c->timer, now + LOOK_MS);
     else if (!c->look.is_waiting && c->is_waiting)
         timer_stop(events, &c->timer);
     c->is_waiting = c->look.is_waiting;
+    c->waits_at = c->look.cleared;
     if (!c->is_waiting && (c->up.ended || c->down.ended) && (has_moved || !c->timer.due_ms))
         return timer_set(events, &c->timer, now + HALF_MS);
     return 0;
@@ -204,6 +206,8 @@ static struct connection *make(struct box *box, const char *host, uint16_t port,
     c->outside = c->inside;
     c->up = (struct flow){.from = &c->inside, .to = &c->outside};
     c->down = (struct flow){.from = &c->outside, .to = &c->inside};
+    c->is_opaque = rule->opaque;
+    c->refuses_ech = rule->refuse_ech;
     look_begin(&c->look, host, port, rule);
     c->next = box->connections;
     if (c->next)
@@ -303,6 +307,8 @@ void connections_check(struct box *box)
         next = c->next;
         if (!rule || rule->deny)
             refuse_connection(c, rule ? denied : no_rule, "");
+        else if ((c->is_opaque && !rule->opaque) || (!c->refuses_ech && rule->refuse_ech))
+            refuse_connection(c, stricter, "connect again");
     }
 }
 

@@ -132,7 +132,6 @@ struct connection {
     uint16_t port;
     char *rule; /* the line that allowed it */
     uint64_t since_ms;
-    uint64_t moved_ms;
     struct timer timer;
     struct dial *dial; /* NULL: there is nothing to wait for */
     struct end inside;
@@ -141,7 +140,10 @@ struct connection {
     struct flow down;
     struct look look;
     bool is_open;
-    bool is_waiting; /* for the rest of what is looked at: the timer runs */
+    bool is_opaque; /* by its rule */
+    bool refuses_ech;
+    bool is_waiting;   /* for the rest of what is looked at: the timer runs */
+    uint64_t waits_at; /* byte of what comes from inside */
 };
 
 /* boxes.c: an order, with its descriptors, which are consumed. */

@@ -592,6 +592,17 @@ class Rules(EgressTest):
         b.close()
         self.assertEqual(3, self.inside.ask("a.test")[0])
 
+    def test_stricter_rules_end_what_was_not_looked_at_that_way(self):
+        self.start("a.test:7 tls=opaque")
+        s = self.inside.call("a.test", 7)
+        s.sendall(self.hello("b.test"))
+        self.assertEqual(b"\x16", receive(s, 1))
+        for rules in (["a.test:7 tls=opaque"], ["a.test:7"]):
+            self.egress.order(pack_order(CHANGE, self.box, rules=rules))
+            self.inside.ask("a.test")  # it has heard that
+            self.assertEqual([OPENED] if "opaque" in rules[0] else [REFUSED, CLOSED], [news.kind for news in self.egress.news()])
+        Secure.until_reset(self, s)
+
     def test_rules_change_during_many_connections(self):
         self.start("a.test:7")
         address = self.inside.address("a.test")
