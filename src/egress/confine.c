@@ -3,8 +3,10 @@
  * found. Who started it has given it its uid. */
 #include <errno.h>
 #include <fcntl.h>
-#include <netinet/in.h>
+#include <limits.h>
 #include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -25,13 +27,25 @@ static int confine_limits(struct err *err)
     return 0;
 }
 
+/* The directory of the resolver's settings: who changes them puts another file there. */
+static const char *place_of_settings(char path[PATH_MAX])
+{
+    char *slash = realpath("/etc/resolv.conf", path) ? strrchr(path, '/') : NULL;
+
+    if (!slash || slash == path)
+        return "/etc";
+    *slash = '\0';
+    return path;
+}
+
 /* What the resolver reads whenever it looks for a name. */
 static int confine_files(struct err *err)
 {
-    static const struct landlock_place places[] = {{.path = "/etc/resolv.conf", .may_lack = true},
-                                                   {.path = "/etc/hosts", .may_lack = true},
-                                                   {.path = "/etc/nsswitch.conf", .may_lack = true},
-                                                   {.path = "/etc/host.conf", .may_lack = true}};
+    char path[PATH_MAX];
+    const struct landlock_place places[] = {{.path = place_of_settings(path), .may_lack = true},
+                                            {.path = "/etc/hosts", .may_lack = true},
+                                            {.path = "/etc/nsswitch.conf", .may_lack = true},
+                                            {.path = "/etc/host.conf", .may_lack = true}};
     int r = landlock_confine(places, sizeof(places) / sizeof(places[0]), NULL, LANDLOCK_ANY_PORT);
 
     if (r == -ENOSYS) {

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -20,8 +21,10 @@ enum {
     ADDRESS_MS = 5000,
     ASK_MS = 2500, /* one name server, the first time */
     ASK_TRIES = 2,
-    DISCARD = 9,
+    LOOK_MS = 1000, /* at the host's settings, at most so often */
 };
+
+#define SETTINGS "/etc/resolv.conf"
 
 /* A socket of the resolver's. */
 struct asked {
@@ -30,11 +33,17 @@ struct asked {
     struct asked *next;
 };
 
+/* Reads the host's settings once: when they have changed another takes its place, and this one goes
+ * with the last answer that it waits for. */
 struct dialer {
     struct egress *egress;
     ares_channel channel;
     struct asked *asked;
     struct timer timer;
+    struct stat settings;
+    uint64_t looked_ms; /* at them */
+    size_t waiting;     /* names it is asked for */
+    bool is_retired;
 };
 
 struct address {
@@ -48,7 +57,8 @@ struct dial {
     struct watch watch; /* first */
     struct timer timer;
     struct egress *egress;
-    dial_done *done; /* NULL: cancelled */
+    struct dialer *dialer; /* while it is asking */
+    dial_done *done;       /* NULL: cancelled */
     void *context;
     const char *name; /* the owner's */
     uint16_t port;
@@ -63,10 +73,23 @@ struct dial {
 
 /* --- the resolver's sockets --- */
 
+static void dialer_close(struct timer *timer)
+{
+    struct dialer *d = (struct dialer *)(void *)((char *)timer - offsetof(struct dialer, timer));
+
+    ares_destroy(d->channel); /* which takes its sockets out of the loop */
+    free(d);
+}
+
 static void set_ask_timer(struct dialer *d)
 {
     struct timeval left;
 
+    if (d->is_retired && d->waiting == 0) {
+        d->timer.ring = dialer_close; /* not now: it may be at work */
+        (void)timer_set(d->egress->events, &d->timer, now_ms());
+        return;
+    }
     if (!ares_timeout(d->channel, NULL, &left))
         timer_stop(d->egress->events, &d->timer);
     else
@@ -145,17 +168,43 @@ int dialer_open(struct egress *e, struct err *err)
         return err_set(err, ERR_LIMIT, ENOMEM, "open the resolver");
     d->egress = e;
     d->timer.ring = asked_long;
-    e->dialer = d;
-    int r = ares_library_init(ARES_LIB_INIT_ALL);
-    if (r == ARES_SUCCESS)
-        r = ares_init_options(&d->channel, &options,
+    d->looked_ms = now_ms();
+    (void)stat(SETTINGS, &d->settings);
+    int r = ares_init_options(&d->channel, &options,
                               ARES_OPT_FLAGS | ARES_OPT_TIMEOUTMS | ARES_OPT_TRIES |
                                   ARES_OPT_DOMAINS | ARES_OPT_LOOKUPS | ARES_OPT_SOCK_STATE_CB);
     if (r == ARES_SUCCESS && e->options.nameservers)
         r = ares_set_servers_ports_csv(d->channel, e->options.nameservers);
-    return r == ARES_SUCCESS
-               ? 0
-               : err_set(err, ERR_INVALID, 0, "open the resolver: %s", ares_strerror(r));
+    if (r != ARES_SUCCESS) {
+        free(d);
+        return err_set(err, ERR_INVALID, 0, "open the resolver: %s", ares_strerror(r));
+    }
+    e->dialer = d;
+    return 0;
+}
+
+/* Where the host has other name servers by now, those are asked. */
+static void look_at_settings(struct egress *e)
+{
+    struct dialer *d = e->dialer;
+    struct stat now = {.st_ino = 0};
+    struct err err;
+    char text[512];
+
+    if (e->options.nameservers || now_ms() - d->looked_ms < LOOK_MS)
+        return;
+    d->looked_ms = now_ms();
+    if (stat(SETTINGS, &now) < 0 ||
+        (now.st_ino == d->settings.st_ino && now.st_dev == d->settings.st_dev &&
+         now.st_size == d->settings.st_size && now.st_mtim.tv_sec == d->settings.st_mtim.tv_sec &&
+         now.st_mtim.tv_nsec == d->settings.st_mtim.tv_nsec))
+        return;
+    if (dialer_open(e, &err) < 0) {
+        warn("resolver_failed", err_text(&err, text, sizeof(text)));
+        return;
+    }
+    d->is_retired = true;
+    set_ask_timer(d);
 }
 
 /* --- what may be dialled --- */
@@ -385,6 +434,7 @@ static void found(void *context, int status, int timeouts, struct ares_addrinfo 
 
     (void)timeouts;
     d->is_asking = false;
+    d->dialer->waiting--; /* who called us looks whether that was the last */
     if (!d->done) {
         free(d);
     } else if (status != ARES_SUCCESS) {
@@ -416,8 +466,11 @@ struct dial *dial_begin(struct egress *e, const char *name, uint16_t port, dial_
     d->fd = -1;
     d->fix = "";
     d->is_asking = true;
-    ares_getaddrinfo(e->dialer->channel, name, NULL, &hints, found, d);
-    set_ask_timer(e->dialer);
+    look_at_settings(e);
+    struct dialer *dialer = d->dialer = e->dialer;
+    dialer->waiting++;
+    ares_getaddrinfo(dialer->channel, name, NULL, &hints, found, d);
+    set_ask_timer(dialer);
     return d;
 }
 

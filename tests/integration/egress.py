@@ -20,8 +20,8 @@ import time
 import unittest
 
 import egresstest
-from carreltest import PATIENCE, TMP
-from egresstest import (ADD, CHANGE, CLOSED, DROP, DROPPED, NAMESERVER, OPENED, REFUSED, Egress, Inside, Names, Server, leave_network, pack_order,
+from carreltest import PATIENCE, TMP, check, libc, write
+from egresstest import (ADD, CHANGE, CLOSED, DROP, DROPPED, MS_BIND, NAMESERVER, OPENED, REFUSED, Egress, Inside, Names, Server, leave_network, pack_order,
                         question, read_answer, receive)
 
 METADATA = "169.254.169.254"
@@ -322,7 +322,7 @@ class Secure(EgressTest):
         s.sendall(self.hello("a.test")[:-1])
         s.shutdown(socket.SHUT_WR)
         self.dies(s)
-        self.assertIn("did not come to its end", self.egress.wait(REFUSED).why)
+        self.assertEqual("what was sent first did not come to its end", self.egress.wait(REFUSED).why)
         waiting = [self.inside.call("a.test", 443) for _ in range(3)]
         waiting[0].sendall(b"\x16\x03\x01\x02\x00\x01\x00")
         waiting[1].sendall(b"\x16\x03\x01\x40\x00\x01\x00\xff\xff" + bytes(16380))
@@ -537,6 +537,31 @@ class Places(EgressTest):
         said = {self.refused("re.c.test", 7).why for _ in range(4)}
         self.assertEqual(2, len(said), said)
         self.assertFalse([news for news in self.egress.news() if news.kind == OPENED])
+
+    @unittest.skipUnless(os.path.exists("/etc/resolv.conf"), "there is no /etc/resolv.conf to put another over")
+    def test_other_name_servers_of_the_host_are_asked_when_its_settings_change(self):
+        settings = f"{self.folder}/resolv.conf"
+        servers = [Names((f"127.0.0.{number}", 53)) for number in (2, 3)]
+        try:
+            servers[0].names["a.test"] = ["10.0.0.1"]
+            servers[1].names["a.test"] = ["127.0.0.1"]
+            write(settings, "nameserver 127.0.0.2\n")
+            check(libc.mount(settings.encode(), b"/etc/resolv.conf", None, MS_BIND, None), "mount")
+            self.egress = Egress("--private", "a.test")
+            self.box = self.add(self.inside, [4, 7], ["a.test:4", "a.test:7"])
+            self.refused("a.test", 4)
+            self.assertEqual([1, 0], [server.asked["a.test"] for server in servers])
+            time.sleep(1.1)  # they are looked at once in a second
+            write(settings, "nameserver 127.0.0.3\noptions timeout:2\n")
+            with self.inside.call("a.test", 7) as s:
+                s.sendall(b"\0o")
+                self.assertEqual(b"\0o", receive(s, 2))
+            self.assertEqual([1, 1], [server.asked["a.test"] for server in servers])
+            self.egress.close()
+        finally:
+            libc.umount2(b"/etc/resolv.conf", 2)
+            for server in servers:
+                server.close()
 
     def test_private_hosts_open_at_their_port(self):
         self.start("a.test:7", "a.test:25", private=["a.test:7"])

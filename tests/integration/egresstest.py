@@ -20,7 +20,7 @@ import time
 from carreltest import PATIENCE, ROOT, TMP, check, libc
 
 EGRESS = os.environ.get("EGRESS") or os.path.join(os.path.dirname(os.environ["CARREL"]), "carrel-egress")
-CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
+CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWNET, MS_BIND, MS_REC, MS_PRIVATE = 0x20000, 0x10000000, 0x40000000, 0x1000, 0x4000, 0x40000
 SIOCGIFFLAGS, SIOCSIFFLAGS, SIOCSIFADDR, SIOCSIFNETMASK, IFF_UP = 0x8913, 0x8914, 0x8916, 0x891C, 1
 NAMESERVER = "198.18.0.1"
 NOBODY = 65534
@@ -38,14 +38,15 @@ def raise_loopback(address=None, mask=None):
 
 
 def leave_network():
-    """This process into a network of its own, in which it may do anything."""
+    """This process into a network of its own, in which it may do anything, and mounts of its own."""
     uid, gid = os.getuid(), os.getgid()
-    check(libc.unshare(CLONE_NEWNET if ROOT else CLONE_NEWNET | CLONE_NEWUSER), "unshare")
+    check(libc.unshare(CLONE_NEWNET | CLONE_NEWNS | (0 if ROOT else CLONE_NEWUSER)), "unshare")
     if not ROOT:
         for name, line in (("setgroups", "deny"), ("uid_map", f"0 {uid} 1"), ("gid_map", f"0 {gid} 1")):
             with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
                 file.write(line)
     raise_loopback()
+    check(libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None), "mount")
 
 
 class Reset:
@@ -192,11 +193,11 @@ def read_answer(message):
 class Names(threading.Thread):
     """The upstream's name server. `names`: a name and its addresses, or a function that gives them; others do not exist."""
 
-    def __init__(self):
+    def __init__(self, address=("127.0.0.1", 0)):
         super().__init__(daemon=True)
         self.names, self.asked = {}, collections.Counter()
         self.udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self.udp.bind(("127.0.0.1", 0))
+        self.udp.bind(address)
         self.tcp = socket.create_server(self.udp.getsockname())
         self.address = "{}:{}".format(*self.udp.getsockname())
         self.stop = os.pipe()
