@@ -111,7 +111,9 @@ static int check_name(struct hello *h, struct reader extension)
 
     if (!is_done(&extension) || !is_done(&list) || name.failed || type != 0)
         return refuse(h, "its hello has a malformed list of server names", "");
-    if (!network_name((const char *)name.p, name.n, text) || strcmp(text, h->name) != 0)
+    /* To the byte, but for large letters: with a dot behind, it would be nobody's there. */
+    if (!network_name((const char *)name.p, name.n, text) || strcmp(text, h->name) != 0 ||
+        name.n != strlen(text))
         return refuse(h, "its hello names another server than the one connected to",
                       "connect to the name that is meant");
     return 0;

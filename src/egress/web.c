@@ -48,7 +48,9 @@ static bool is_host(const struct web *w, const char *text)
         if (*p)
             return false;
     }
-    return port == w->port && network_name(text, n, name) && strcmp(name, w->name) == 0;
+    /* With a dot behind, it would be nobody's there, and answered by whoever is the default. */
+    return port == w->port && network_name(text, n, name) && strcmp(name, w->name) == 0 &&
+           n == strlen(name);
 }
 
 /* 1: it asks for a WebSocket, 0: for nothing, -1: refused. */
