@@ -34,10 +34,10 @@ PLAN    := $(call room,plan/core plan/derive plan/apply plan/verbs)
 # carrel starts commands and is kept small; carrel-full has the verbs and options that need JSON.
 CLI     := $(addprefix src/cli/,main.c run.c options.c common.c) src/policy/units.c
 FULL    := $(addprefix src/cli/,full.c run.c options.c common.c doctor.c plan.c) $(call room,plan/local) $(JSON)
-LIB     := $(BASE) $(SYS) $(POLICY) $(SANDBOX)
+LIB     := $(BASE) $(SYS) $(POLICY) src/protocol/egress.c $(SANDBOX)
 SMALL   := $(filter-out %/events.c %/network.c %/pack.c %/state_dir.c,$(BASE))
-LEAN    := $(SMALL) $(filter-out %/landlock.c %/calls.c,$(SYS)) $(filter-out %/explain.c %/doctor.c src/sandbox/session/%,$(SANDBOX)) $(CLI)
-INIT    := $(call room,init) src/sandbox/wire.c $(filter-out %/near.c,$(SMALL)) $(addprefix src/sys/,message.c mount.c path.c refusals.c)
+LEAN    := $(SMALL) src/base/pack.c src/policy/network.c src/protocol/egress.c $(filter-out %/landlock.c %/calls.c,$(SYS)) $(filter-out %/explain.c %/doctor.c src/sandbox/session/%,$(SANDBOX)) $(CLI)
+INIT    := $(call room,init) src/sandbox/wire.c $(filter-out %/near.c,$(SMALL)) $(addprefix src/sys/,address.c message.c mount.c path.c refusals.c)
 # The daemon: carrel-serve is the broker and has neither HTTP nor JSON; carrel-front has no privileges.
 SERVE   := $(call room,broker) $(addprefix src/protocol/,broker.c settings.c) $(AUDIT)
 FRONT   := $(call room,front protocol) $(HTTP) $(JSON) $(READING)
@@ -61,7 +61,8 @@ HARDEN += -fcf-protection
 endif
 WERROR := $(if $(CI),-Werror)
 CPPFLAGS_ALL := -D_GNU_SOURCE -DCARREL_VERSION='"$(VERSION)"' \
-  -DCARREL_INIT_PATH='"$(LIBEXECDIR)/carrel-init"' -iquote src -Iinclude -include src/base/poison.h
+  -DCARREL_INIT_PATH='"$(LIBEXECDIR)/carrel-init"' \
+  -DCARREL_EGRESS_PATH='"$(LIBEXECDIR)/carrel-egress"' -iquote src -Iinclude -include src/base/poison.h
 CFLAGS  ?= -O2 -g
 FORTIFY := -D_FORTIFY_SOURCE=3
 CFLAGS_ALL := -std=gnu17 $(CFLAGS) $(WARN) $(WARN_$(FAMILY)) $(WERROR) $(HARDEN) -MMD -MP
@@ -118,7 +119,7 @@ $(BUILD)/.prefix $(BUILD)/.lean: FORCE
 	@mkdir -p $(@D)
 	@echo '$(SAYS)' | cmp -s - $@ || echo '$(SAYS)' >$@
 FORCE:
-$(foreach at,$(BUILD) $(BUILD)/lean $(BUILD)/weak $(BUILD)/asan $(BUILD)/way,$(at)/obj/src/sandbox/start.o): $(BUILD)/.prefix
+$(foreach at,$(BUILD) $(BUILD)/lean $(BUILD)/weak $(BUILD)/asan $(BUILD)/way,$(at)/obj/src/sandbox/start.o $(at)/obj/src/sandbox/netnames.o): $(BUILD)/.prefix
 # So is the description of the HTTP interface.
 $(BUILD)/obj/src/front/host.o $(BUILD)/asan/obj/src/front/host.o $(BUILD)/way/obj/src/front/host.o: docs/openapi.json
 
@@ -320,6 +321,8 @@ install: compile
 	  $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/carrel.fish
 	for file in packaging/templates/*; do \
 	  install -Dm644 $$file $(DESTDIR)$(PREFIX)/share/carrel/templates/$${file##*/}; done
+	for file in packaging/networks/*; do \
+	  install -Dm644 $$file $(DESTDIR)$(PREFIX)/share/carrel/networks/$${file##*/}; done
 	install -Dm644 packaging/serve.conf $(DESTDIR)$(PREFIX)/share/doc/carrel/serve.conf
 	for unit in carrel.service carrel.socket; do \
 	  sed 's,/usr/local/bin,$(PREFIX)/bin,' packaging/systemd/$$unit | \

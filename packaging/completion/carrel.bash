@@ -89,6 +89,7 @@ _carrel_daemon() {
         shell) words='--cwd --env --timeout --user --state --help' ;;
         env) words='setup python node --version --clear --index --registry --ca --uv --pip --bun --offline --timeout --config --json --state --help' ;;
         port) words='--access --list --close --json --state --help' ;;
+        net) words='log try --json --state --help' ;;
         ps) words='--all --json --state --help' ;;
         logs) words='--follow --from --json --state --help' ;;
         kill) words='--signal --json --state --help' ;;
@@ -173,7 +174,7 @@ _carrel() {
         front=${COMP_WORDS[COMP_CWORD - 2]}: prev=${COMP_WORDS[COMP_CWORD - 3]}
     fi
     if ((COMP_CWORD == 1)); then
-        mapfile -t COMPREPLY < <(compgen -W 'run doctor serve ws exec shell ps logs kill ls cat put get edit rm mv cp mkdir stat grep glob watch tree plan env port template mcp key events audit help version --help --version' -- "$cur")
+        mapfile -t COMPREPLY < <(compgen -W 'run doctor serve ws exec shell ps logs kill ls cat put get edit rm mv cp mkdir stat grep glob watch tree plan env port net template mcp key events audit help version --help --version' -- "$cur")
         return
     fi
     case $verb in
@@ -187,7 +188,7 @@ _carrel() {
     ls | cat | put | get | edit | rm | mv | cp | mkdir | stat | grep | glob | watch | tree) _carrel_files "$verb" "$prev" "$cur" "$front" && return ;;
     template) _carrel_template "$prev" "$cur" && return ;;
     run | exec | plan) ;;
-    serve | ws | shell | ps | logs | kill | key | mcp | events | audit | env | port) _carrel_daemon "$verb" "$prev" "$cur" && return ;;
+    serve | ws | shell | ps | logs | kill | key | mcp | events | audit | env | port | net) _carrel_daemon "$verb" "$prev" "$cur" && return ;;
     *) return ;;
     esac
     # After `--` comes somebody else's command line.
@@ -206,8 +207,10 @@ _carrel() {
     --net) mapfile -t COMPREPLY < <(compgen -W 'none host' -- "$cur") ;;
     --user) mapfile -t COMPREPLY < <(compgen -W 'user root' -- "$cur") ;;
     --env | --timeout | --tmp-size | --max-output | --memory | --pids | --cpu | --io | --disk | --files | --plan-id | -c) ;;
+    --allow | --deny) mapfile -t COMPREPLY < <(compgen -W '@python @node @debian @github' -- "$cur") ;;
+    --allow-private | --nameserver) ;;
     *)
-        mapfile -t COMPREPLY < <(compgen -W '--workspace --create --at --level --net --ro --rw --layer --layer-ro --env --cwd --user
+        mapfile -t COMPREPLY < <(compgen -W '--workspace --create --at --level --net --allow --deny --allow-private --nameserver --ro --rw --layer --layer-ro --env --cwd --user
             --timeout --tmp-size --stdin --tty --no-tty --max-output
             --memory --pids --cpu --io --disk --files --policy --plan --plan-id --keep-open --json --explain --help -c --' -- "$cur")
         ;;

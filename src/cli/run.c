@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* carrel run: options -> spec -> libcarrel -> exit status. What needs JSON (--json, --policy,
- * --explain, --plan) goes to carrel-full, so that a plain run starts fast. */
+ * --explain, --plan) or the network by name (--allow) goes to carrel-full, so that a plain run
+ * starts fast. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -25,6 +26,11 @@ static const char help[] =
     "  --at PATH          where the current directory appears without --workspace\n"
     "  --level LEVEL      ns: isolated (default); dir: a directory, isolates nothing; auto\n"
     "  --net none|host    none: a loopback of its own (default); host: the host's network\n"
+    "  --allow HOST[:PORT]  reach that name and nothing else: TCP to 80 and 443, or PORT;\n"
+    "                     *.HOST for those below it; @python, @node, @debian, @github\n"
+    "  --deny HOST[:PORT] not that one, whatever else is allowed\n"
+    "  --allow-private HOST[:PORT]  also where its address is a private one\n"
+    "  --nameserver ADDRESS[:PORT]  ask that one for addresses, not the host's\n"
     "  --ro SRC[:DST]     show SRC read-only at DST\n"
     "  --rw SRC[:DST]     show SRC read-write at DST\n"
     "  --layer SRC:DST:DIR  show SRC at DST; what is changed there is kept in DIR (0700)\n"
@@ -170,6 +176,9 @@ int cli_open_files(struct run_options *options)
         options->spec.tty = true;
     options->spec.init_path =
         program_find("carrel-init", options->init_path, sizeof(options->init_path));
+    if (options->spec.net_rules || options->policy_path)
+        options->spec.egress_path =
+            program_find("carrel-egress", options->egress_path, sizeof(options->egress_path));
     return 0;
 }
 
@@ -200,7 +209,8 @@ int cli_run(int argc, char **argv)
         status = cli_fail(err_text(&err, text, sizeof(text)));
     else if (options.help)
         status = cli_put(help);
-    else if (options.json || options.explain || options.policy_path || options.plan)
+    else if (options.json || options.explain || options.policy_path || options.plan ||
+             options.net_rule_count)
         status = cli_run_full(&options, argv);
     else
         status = run_plainly(&options);
