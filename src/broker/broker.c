@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "broker/chores.h"
+#include "broker/egress.h"
 #include "broker/log.h"
 
 enum {
@@ -179,6 +180,7 @@ static int end_everything(struct broker *b, struct err *err)
     journal_close(b);
     anchor_stop(b, last);
     export_stop(b);
+    egress_stop(b);
     tasks_clear(b);
     listen_close(b);
     state_close(b, all);

@@ -76,6 +76,11 @@ enum request_kind {
     /* workspace, why: all that has its tree ends, shown as a ticket, too, and what waits to have it
      * is refused, as it was asked for under another policy. ANSWER_OK when nothing has it. */
     REQUEST_TREE_QUIET,
+    /* struct exec_message, of which the boundary counts: its rules of the network are those of the
+     * workspace's sandboxes that are awake from now on, where all else is as it was and they lead
+     * to the same ports. ANSWER_NAMES: those rules, with what the sets stand for; nothing is woken.
+     * ANSWER_ERROR: they are no rules, or go beyond what the settings allow. */
+    REQUEST_NETWORK,
     REQUEST_COUNT_,
 };
 
@@ -177,6 +182,9 @@ struct plan_message {
 struct boundary_message {
     uint64_t level; /* enum carrel_level and so on */
     uint64_t net;
+    const char *const *net_rules; /* lines of policy/network.h, or "@set" */
+    uint64_t net_connections;
+    uint64_t net_bytes_per_hour;
     uint64_t user;
     struct carrel_limits limits; /* disk_image as 0 or 1 */
     uint64_t tmp_bytes;

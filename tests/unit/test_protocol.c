@@ -12,6 +12,7 @@
 
 static const char *const argv[] = {"sh", "-c", "echo", NULL};
 static const char *const env[] = {"A=1", "B=", NULL};
+static const char *const rules[] = {"a.example.org", "!b.example.org", NULL};
 static const char *const mounts[] = {"/srv/a", "/a", "ro", "/srv/b", "/b", "rw", NULL};
 
 static struct exec_message example(void)
@@ -24,7 +25,10 @@ static struct exec_message example(void)
         .actor = "key:ab",
         .request = "r1",
         .boundary = {.level = CARREL_LEVEL_NS,
-                     .net = CARREL_NET_HOST,
+                     .net = CARREL_NET_ALLOW,
+                     .net_rules = rules,
+                     .net_connections = 7,
+                     .net_bytes_per_hour = 1 << 20,
                      .user = CARREL_USER_ROOT,
                      .limits = {.memory_bytes = 1 << 30, .disk_image = true},
                      .tmp_bytes = 7,
@@ -97,6 +101,9 @@ TEST(an_exec_arrives_as_it_was)
     CHECK(strcmp(ret.env[1], "B=") == 0 && !ret.env[2]);
     CHECK(strcmp(ret.boundary.mounts[5], "rw") == 0 && !ret.boundary.mounts[6]);
     CHECK(ret.boundary.limits.memory_bytes == 1 << 30 && ret.boundary.limits.disk_image);
+    CHECK(ret.boundary.net == CARREL_NET_ALLOW && ret.boundary.net_connections == 7);
+    CHECK(strcmp(ret.boundary.net_rules[1], "!b.example.org") == 0 && !ret.boundary.net_rules[2]);
+    CHECK(ret.boundary.net_bytes_per_hour == 1 << 20);
     CHECK(ret.boundary.ticket_writable && strcmp(ret.boundary.ticket_at, ".ticket") == 0);
     CHECK(strcmp(ret.boundary.places[LINK_USER], "srv/skills/u1") == 0);
     CHECK(*ret.boundary.places[LINK_SYSTEM] == '\0' && *ret.boundary.places[LINK_TICKET] == '\0');
@@ -181,7 +188,7 @@ TEST(an_exec_that_is_not_sane_is_refused)
     REFUSED(env = no_name);
     REFUSED(env = no_sign);
     REFUSED(boundary.level = 9);
-    REFUSED(boundary.net = 3);
+    REFUSED(boundary.net = CARREL_NET_ALLOW + 1);
     REFUSED(boundary.user = 3);
     REFUSED(boundary.mounts = two);
     REFUSED(boundary.mounts = mode);
