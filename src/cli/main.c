@@ -50,6 +50,7 @@ static const struct {
     {"tree", NULL, "carrel-client", "draw all that is below a directory"},
     {"env", NULL, "carrel-client", "Python and Node in a workspace, and the tools for them"},
     {"port", NULL, "carrel-client", "the address of a server that listens inside"},
+    {"net", NULL, "carrel-client", "what a workspace reaches by name: log, try"},
     {"plan", NULL, "carrel-client",
      "what a command would change: run, show, approve, apply, undo, ..."},
     {"template", NULL, "carrel-client", "prepared bases for workspaces: build, list, show, rm"},
