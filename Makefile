@@ -174,6 +174,9 @@ $(BUILD)/$(1)/carrel-full: $(patsubst %.c,$(BUILD)/$(1)/obj/%.o,$(sort $(FULL) $
 	$$(Q)$$(CC) $(2) $$^ -ljansson -o $$@
 endef
 $(eval $(call command,weak,$(LINK_STATIC)))
+$(BUILD)/weak/carrel-egress: $(patsubst %.c,$(BUILD)/weak/obj/%.o,$(sort $(EGRESS) $(LIB)))
+	@echo "  LD $@"
+	$(Q)$(CC) $(LINK_PIE) $^ -lcares -lresolv -ljansson -o $@
 # The daemon with what the conformance suite of MCP wants a server to have (tests only).
 MCP := $(call room,front/mcp) tests/conformance/mcp_fixtures.c
 $(eval $(call flavour,$(BUILD)/mcp,$$(CC),$$(CFLAGS_ALL),$(FORTIFY) -fPIE -DCARREL_MCP_FIXTURES,))
@@ -268,7 +271,7 @@ $(BUILD)/coverage/%: tests/fuzz/%.c $(BUILD)/coverage/obj/libtested.a
 	@echo "  LD $@"
 	$(Q)$(COUNTED) -fsanitize=fuzzer $(DEPS) $< $(BUILD)/coverage/obj/libtested.a $(TESTED_LIBS) -o $@
 
-test-build: compile $(addprefix $(BUILD)/mcp/,$(PROGRAMS)) $(addprefix $(BUILD)/weak/,carrel carrel-full carrel-init) \
+test-build: compile $(addprefix $(BUILD)/mcp/,$(PROGRAMS)) $(addprefix $(BUILD)/weak/,carrel carrel-full carrel-init carrel-egress) \
   $(addprefix $(BUILD)/asan/,carrel carrel-full carrel-init carrel-serve carrel-front carrel-files carrel-client carrel-plan carrel-sink carrel-export carrel-egress) $(PROBES) $(UNIT) $(BUILD)/tests/newroot $(if $(shell command -v clang),$(FUZZ))
 deps:
 	@tools/install-deps build

@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/weak.h"
 #include "egress/egress.h"
 
 enum {
@@ -263,6 +264,8 @@ static bool may_dial(struct dial *d, const struct address *a)
     enum network_place place = network_place_of(&a->to, a->n);
 
     d->fix = "";
+    if (weak("net-addresses"))
+        return true;
     if (place == NETWORK_METADATA) {
         d->why = "its address is one that hands out the credentials of this machine";
         return false;

@@ -116,9 +116,14 @@ struct birth {
 /* In the child of a process that may have threads: system calls only. */
 static _Noreturn void become_egress(const struct birth *b)
 {
-    static const char *const env[] = {"LC_ALL=C.UTF-8", NULL};
+    static const char *const empty[] = {"LC_ALL=C.UTF-8", NULL};
+    const char *const *env = empty;
     sigset_t none;
 
+#ifdef CARREL_WEAK
+    extern char **environ;
+    env = (const char *const *)environ;
+#endif
     (void)sigemptyset(&none);
     (void)pthread_sigmask(SIG_SETMASK, &none, NULL);
     if (dup2(b->null, 0) < 0 || dup2(b->null, 1) < 0 || dup2(b->socket, EGRESS_SOCKET) < 0 ||

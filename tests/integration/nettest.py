@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Upstreams of the tests' own, on loopback: a name server that notes what it is asked, and a server of HTTP."""
 import http.server
+import os
 import socket
 import struct
+import subprocess
+import sys
 import threading
 
 
@@ -86,3 +89,77 @@ class Web(http.server.ThreadingHTTPServer):
         self.hold.set()
         self.shutdown()
         self.server_close()
+
+
+class Listener:
+    """Takes connections and keeps what comes on each; `answer` is given (connection, all that came) after each piece."""
+
+    def __init__(self, address="127.0.0.1", port=0, answer=None):
+        self.got, self.answer = [], answer
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        self.socket = socket.create_server((address, port), family=family)
+        self.port = self.socket.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            try:
+                connection, _ = self.socket.accept()
+            except OSError:
+                return
+            self.got.append(b"")
+            threading.Thread(target=self.read, args=(connection, len(self.got) - 1), daemon=True).start()
+
+    def read(self, connection, at):
+        with connection:
+            while True:
+                try:
+                    data = connection.recv(65536)
+                except OSError:
+                    return
+                if not data:
+                    return
+                self.got[at] += data
+                if self.answer:
+                    try:
+                        self.answer(connection, self.got[at])
+                    except OSError:
+                        return
+
+    def has(self, what):
+        return any(what in one for one in self.got)
+
+    def close(self):
+        self.socket.close()
+
+
+class Attack:
+    """What escape tests of the network share: a run, and how it is judged."""
+
+    def __init__(self):
+        self.carrel, self.ws = os.environ["CARREL"], f"{os.environ['TMP']}/ws"
+        self.escapes, self.reached = [], 0
+        os.makedirs(self.ws, exist_ok=True)
+
+    def run(self, options, script, *args):
+        """A Python script inside; its standard output."""
+        done = subprocess.run([self.carrel, "run", "--workspace", self.ws, "--timeout", "60s", *options, "--", "/usr/bin/python3", "-c", script, *map(str, args)],
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=120, check=False)
+        if done.returncode:
+            print(f"UNCLEAR: status {done.returncode}: {done.stderr[-500:]}")
+            sys.exit(2)
+        return done.stdout
+
+    def must(self, true, what):
+        if not true:
+            self.escapes.append(what)
+
+    def end(self, works=True, what=""):
+        """`works`: what is allowed has got through, so that the rest says something."""
+        for one in self.escapes:
+            print(f"ESCAPED: {one}")
+        if not self.escapes and not works:
+            print(f"UNCLEAR: {what}")
+            sys.exit(2)
+        print("contained" if not self.escapes else f"{len(self.escapes)} escapes")
+        sys.exit(1 if self.escapes else 0)
