@@ -128,16 +128,15 @@ int egress_check(const struct broker *b, const struct boundary_message *m, struc
 int egress_expand(const struct broker *b, struct boundary_message *m, struct arena *arena,
                   struct err *err)
 {
-    const struct network_mirror mirrors[] = {{"pip", b->settings.package_index},
-                                             {"npm", b->settings.package_registry}};
+    const struct network_mirror mirrors[] = {
+        {"pip", b->settings.package_index}, {"npm", b->settings.package_registry}, {NULL, NULL}};
     char path[4096];
 
     if (m->net != CARREL_NET_ALLOW)
         return 0;
     const char *dir = *b->settings.networks ? b->settings.networks
                                             : program_share("networks", path, sizeof(path));
-    return network_sets_expand(m->net_rules, dir, mirrors, sizeof(mirrors) / sizeof(mirrors[0]),
-                               arena, &m->net_rules, err);
+    return network_sets_expand(m->net_rules, dir, mirrors, arena, &m->net_rules, err);
 }
 
 void egress_request(struct broker *b, uint64_t tag, const struct exec_message *m)

@@ -55,7 +55,7 @@ static int expand_sets(struct run_options *options, struct err *err)
     char path[4096];
     const char *dir = find_sets(path, sizeof(path));
 
-    return network_sets_expand(options->spec.net_rules, dir, NULL, 0, &options->arena,
+    return network_sets_expand(options->spec.net_rules, dir, NULL, &options->arena,
                                &options->spec.net_rules, err);
 }
 

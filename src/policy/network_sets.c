@@ -26,7 +26,6 @@ struct list {
     size_t n;
     const char *dir;
     const struct network_mirror *mirrors;
-    size_t mirror_count;
 };
 
 bool network_set_is_name(const char *name)
@@ -178,7 +177,7 @@ static int add_mirrors(struct list *list, const char *before, const char *name, 
         if (value && add_urls(list, before, value, err) < 0)
             return -1;
     }
-    for (size_t i = 0; i < list->mirror_count; i++) {
+    for (size_t i = 0; list->mirrors && list->mirrors[i].name; i++) {
         if (strcmp(list->mirrors[i].name, name) == 0 &&
             add_urls(list, before, list->mirrors[i].url, err) < 0)
             return -1;
@@ -232,13 +231,12 @@ static int add_set(struct list *list, const char *before, const char *name, stru
 }
 
 int network_sets_expand(const char *const *rules, const char *dir,
-                        const struct network_mirror *mirrors, size_t mirror_count,
-                        struct arena *arena, const char *const **ret, struct err *err)
+                        const struct network_mirror *mirrors, struct arena *arena,
+                        const char *const **ret, struct err *err)
 {
     struct list list = {.arena = arena,
                         .dir = dir,
                         .mirrors = mirrors,
-                        .mirror_count = mirror_count,
                         .rules = arena_alloc(arena, (NETWORK_MOST + 1) * sizeof(char *))};
 
     if (!list.rules)

@@ -15,12 +15,12 @@ bool network_set_is_name(const char *name);
 
 /* Mirrors that are known otherwise: "pip" and the like, and an address. */
 struct network_mirror {
-    const char *name;
-    const char *url; /* "": none */
+    const char *name; /* NULL ends a list */
+    const char *url;  /* "": none */
 };
 
 /* The list with every "@set" and "!@set" replaced by the lines of the set; ends with NULL. What
- * comes of it is in `arena`. */
+ * comes of it is in `arena`; `mirrors` may be NULL. */
 int network_sets_expand(const char *const *rules, const char *dir,
-                        const struct network_mirror *mirrors, size_t mirror_count,
-                        struct arena *arena, const char *const **ret, struct err *err);
+                        const struct network_mirror *mirrors, struct arena *arena,
+                        const char *const **ret, struct err *err);

@@ -368,7 +368,7 @@ int policy_expand_sets(struct policy *policy, struct arena *arena, const char *d
     size_t n = 0;
 
     policy->net_rules[policy->net_rule_count] = NULL;
-    if (network_sets_expand(policy->net_rules, dir, NULL, 0, arena, &rules, err) < 0)
+    if (network_sets_expand(policy->net_rules, dir, NULL, arena, &rules, err) < 0)
         return err_wrap(err, "policy: \"network\"");
     for (; rules[n]; n++)
         policy->net_rules[n] = rules[n];

@@ -691,7 +691,8 @@ TEST(a_set_is_what_its_file_says)
     const char *const *rules;
     struct arena arena = {.max = 4 << 20};
     struct err err = {0};
-    struct network_mirror mirror = {"pip", "http://user@mirror.example.net:3141/simple/"};
+    const struct network_mirror mirrors[] = {{"pip", "http://user@mirror.example.net:3141/simple/"},
+                                             {NULL, NULL}};
 
     CHECK(mkdir("sets", 0700) == 0);
     CHECK(write_text("sets/mine", "# a set\n a.example.org # one\n\nb.example.org:8080\n"
@@ -699,7 +700,7 @@ TEST(a_set_is_what_its_file_says)
     CHECK(write_text("sets/not", "c.example.org\n") == 0);
     CHECK(write_text("sets/bad", "10.0.0.1\n") == 0);
     CHECK(unsetenv("HOME") == 0 && unsetenv("PIP_INDEX_URL") == 0);
-    CHECK(network_sets_expand(asked, "sets", &mirror, 1, &arena, &rules, &err) == 0);
+    CHECK(network_sets_expand(asked, "sets", mirrors, &arena, &rules, &err) == 0);
     size_t n = 0;
     for (; got[n]; n++) {
         bool found = false;
@@ -707,10 +708,10 @@ TEST(a_set_is_what_its_file_says)
             found = found || strcmp(rules[i], got[n]) == 0;
         CHECK(found); /* this host may have a mirror of its own */
     }
-    CHECK(network_sets_expand((const char *const[]){"@bad", NULL}, "sets", NULL, 0, &arena, &rules,
+    CHECK(network_sets_expand((const char *const[]){"@bad", NULL}, "sets", NULL, &arena, &rules,
                               &err) < 0);
     CHECK(strstr(err.msg, "sets/bad"));
-    CHECK(network_sets_expand((const char *const[]){"@none", NULL}, "sets", NULL, 0, &arena, &rules,
+    CHECK(network_sets_expand((const char *const[]){"@none", NULL}, "sets", NULL, &arena, &rules,
                               &err) < 0);
     CHECK(strstr(err.msg, "@none"));
     arena_clear(&arena);
