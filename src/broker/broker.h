@@ -419,6 +419,8 @@ int desk_put_off(struct desk *desk, uint32_t kind, struct buf *request, uint64_t
 int desk_await_end(struct desk *desk, uint64_t tag, struct err *err);
 /* The rules of the network are those of the message, where no more than that has changed. */
 void desk_change_network(struct broker *broker, const struct exec_message *m);
+/* Tells the commands that run in it, and who follows them. */
+void desk_deny(struct desk *desk, const struct carrel_denial *denial);
 /* After any call into its session. */
 void desk_rearm(struct desk *desk);
 /* Frees those that are over, and goes on with what waited for that. */

@@ -340,11 +340,11 @@ static void deny(const struct outlet *o, const struct egress_news *news)
 {
     struct carrel_denial denial;
 
-    if (!o->desk || o->desk->over)
+    if (!o->desk)
         return;
     denied_name(news->host, (unsigned)news->port, news->rule, news->why, news->fix, &denial);
     denial.count = news->count > UINT32_MAX ? UINT32_MAX : (unsigned)news->count;
-    session_deny(o->desk->session, &denial);
+    desk_deny(o->desk, &denial);
 }
 
 static struct outlet *find(const struct broker *b, uint64_t id)
@@ -393,8 +393,14 @@ static void heard(struct helper *h, const char *bytes, size_t n)
         deny(o, &news);
         __attribute__((fallthrough));
     case EGRESS_OPENED:
+        record(b, o, &news);
+        break;
     case EGRESS_CLOSED:
         record(b, o, &news);
+        if (b->resumed)
+            link_send_plain(
+                b, EVENT_CONNECTION, 0,
+                &(struct plain_message){.texts = {o->workspace}, .number = news.up + news.down});
         break;
     case EGRESS_DROPPED:
         if (!o->desk)

@@ -171,6 +171,20 @@ static const char *name_of(const struct desk *d, char name[NAME_ROOM])
     return name;
 }
 
+void desk_deny(struct desk *d, const struct carrel_denial *denial)
+{
+    char name[NAME_ROOM];
+
+    if (d->over || !d->session)
+        return;
+    session_deny(d->session, denial);
+    if (d->broker->resumed)
+        link_send_plain(d->broker, EVENT_DENIED, 0,
+                        &(struct plain_message){
+                            .texts = {name_of(d, name), denial->what, denial->rule, denial->fix},
+                            .number = denial->count});
+}
+
 void desk_tell(const struct desk *d, uint32_t kind, uint64_t tag)
 {
     char memory[24];

@@ -123,7 +123,11 @@ enum answer_kind {
     EVENT_GONE,          /* exec: nothing of it is left */
     EVENT_SANDBOX_LIVE,  /* as ANSWER_SANDBOX */
     EVENT_SANDBOX_ENDED, /* workspace, why */
-    EVENT_PING,          /* number: to be answered by REQUEST_PONG; one that does not is killed */
+    /* As a sandbox is named in ANSWER_SANDBOX, what, rule, fix; number: how often. Of the commands
+     * that run in it now, whose results will have it too. */
+    EVENT_DENIED,
+    EVENT_CONNECTION, /* workspace; number: bytes that one has carried, which has ended */
+    EVENT_PING,       /* number: to be answered by REQUEST_PONG; one that does not is killed */
     ANSWER_COUNT_,
 };
 

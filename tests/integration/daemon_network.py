@@ -10,7 +10,7 @@ import time
 import unittest
 
 from carreltest import PATIENCE, carrel, write
-from daemontest import Daemon, DaemonTest
+from daemontest import Daemon, DaemonTest, events_of
 from nettest import Names, Web
 
 FETCH = ("import sys, urllib.request\n"
@@ -91,6 +91,22 @@ class Reached(NetworkTest):
         self.assertGreater(rows["net.close"]["details"]["down"], 20)
         self.assertEqual(("other.example.net", "denied"), (rows["net.refuse"]["details"]["host"], rows["net.refuse"]["result"]))
         self.assertEqual([ws], list({row["workspace"] for row in rows.values()}))
+
+    def test_a_denial_is_told_while_the_command_runs(self):
+        ws = self.workspace(policy=self.rules("api.example.org"))
+        response = self.daemon.stream("POST", f"/v1/workspaces/{ws}/exec", {
+            "command": "python3 -c \"$FETCH\" " + self.url("other.example.net") + "; while [ ! -e /go ]; do sleep 0.1; done", "env": {"FETCH": FETCH},
+            "stream": True})
+        for event in events_of(response):
+            if event["type"] == "denial":
+                break
+        self.assertEqual(("look up other.example.net", "denial"), (event["what"], event["type"]))
+        self.assertIn("other.example.net", event["fix"])
+        self.daemon.request("PUT", f"/v1/workspaces/{ws}/files/go", b"")
+        end = list(events_of(response))[-1]
+        response.keep.close()
+        self.assertEqual(("end", ["look up other.example.net"]), (end["type"], [one["what"] for one in end["denials"]]))
+        self.assertRegex(self.daemon.get("/metrics").bytes.decode(), r"(?m)^carrel_net_refused_total [1-9]")
 
     def test_each_has_its_own_rules_and_nobody_sees_anothers_ledger(self):
         alice, bob = self.daemon.key("alice"), self.daemon.key("bob")
