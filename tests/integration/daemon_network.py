@@ -253,6 +253,19 @@ class Bounded(NetworkTest):
         self.assertEqual(200, self.daemon.post(f"/v1/workspaces/{ws}/exec", {"command": "true"}).status)
 
 
+class Idle(NetworkTest):
+    more = ("--set", "idle=1s")
+
+    def test_what_it_listens_at_for_names_keeps_nobody_awake(self):
+        ws = self.workspace(policy=self.rules("api.example.org"))
+        self.daemon.execute(ws, "setsid sleep 1000 >/dev/null 2>&1 </dev/null & exit 0")
+        self.until(lambda: self.daemon.get(f"/v1/workspaces/{ws}").json["state"] == "asleep", "it falls asleep")
+        self.daemon.execute(ws, "setsid python3 -m http.server 9999 >/dev/null 2>&1 </dev/null & sleep 1")
+        time.sleep(2.5)
+        self.assertEqual("awake", self.daemon.get(f"/v1/workspaces/{ws}").json["state"], "a server of its own does")
+        self.daemon.post(f"/v1/workspaces/{ws}/sleep")
+
+
 class Forbidden(NetworkTest):
     more = ("--set", "allow_net=no")
 
