@@ -31,6 +31,7 @@ enum {
     STOP_MS = 1000,
     AGAIN_MS = 5, /* its socket is full */
     MOST_ARGS = 128,
+    MOST_PRIVATE = 32,
     LONGEST_DETAILS = 4096,
     RECORDS = 100, /* of connections of one sandbox, in a second; more are counted */
     SECOND_MS = 1000,
@@ -84,6 +85,35 @@ static int parse_limit(const struct broker *b, struct network_rule *rules, size_
             return err_wrap(err, "the setting network_limit");
     }
     return 0;
+}
+
+int egress_check_settings(const struct broker *b, struct err *err)
+{
+    const struct settings *s = &b->settings;
+    char text[sizeof(s->network_private)];
+    const char *words[MOST_PRIVATE + 1];
+    struct network_rule rule;
+    size_t n;
+
+    snprintf(text, sizeof(text), "%s", s->network_private);
+    n = split(text, words, MOST_PRIVATE + 1);
+    if (n > MOST_PRIVATE)
+        return err_set(err, ERR_INVALID, 0, "the setting network_private names more than %d hosts",
+                       MOST_PRIVATE);
+    for (size_t i = 0; i < n; i++) {
+        if (words[i][0] == '!' || network_parse_rule(words[i], &rule, err) < 0)
+            return err_set(err, ERR_INVALID, 0,
+                           "the setting network_private: '%.80s' is not HOST or HOST:PORT",
+                           words[i]);
+    }
+    if (strspn(s->nameservers, "0123456789abcdefABCDEF.:[], ") != strlen(s->nameservers))
+        return err_set(err, ERR_INVALID, 0,
+                       "the setting nameservers must be ADDRESS:PORT, with commas between");
+    struct network_rule *limit = malloc(NETWORK_MOST * sizeof(*limit));
+    int r = limit ? parse_limit(b, limit, &n, err)
+                  : err_set(err, ERR_LIMIT, ENOMEM, "check the settings");
+    free(limit);
+    return r;
 }
 
 static int check_rules(const struct broker *b, const char *const *texts, struct network_rule *limit,
@@ -416,9 +446,9 @@ static void heard(struct helper *h, const char *bytes, size_t n)
 
 static size_t add_private(const struct settings *s, struct arena *arena, const char **argv)
 {
-    const char *words[MOST_ARGS / 4];
+    const char *words[MOST_PRIVATE];
     char *text = arena_copy(arena, s->network_private, strlen(s->network_private));
-    size_t n = text ? split(text, words, MOST_ARGS / 4) : 0;
+    size_t n = text ? split(text, words, MOST_PRIVATE) : 0;
 
     for (size_t i = 0; i < n; i++) {
         argv[2 * i] = "--private";

@@ -9,6 +9,8 @@
 #include "broker/broker.h"
 #include "sandbox/denial/denied.h"
 
+/* At the start: those about names. */
+int egress_check_settings(const struct broker *broker, struct err *err);
 /* Whether the rules are rules, and within what the settings allow. */
 int egress_check(const struct broker *broker, const struct boundary_message *m, struct err *err);
 /* In place of sets the rules that they stand for; what comes of it is in `arena`. */

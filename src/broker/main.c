@@ -20,6 +20,7 @@
 #include "base/fd.h"
 #include "base/state_dir.h"
 #include "broker/broker.h"
+#include "broker/egress.h"
 #include "broker/log.h"
 #include "broker/templates.h"
 #include "policy/units.h"
@@ -372,7 +373,7 @@ static int serve(struct broker *b, const struct options *options, struct err *er
     if (geteuid() == 0)
         (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
     if (listen_check(b, may_go_beyond, err) < 0 || state_open(b, err) < 0 ||
-        settings_complete(&b->settings, err) < 0)
+        settings_complete(&b->settings, err) < 0 || egress_check_settings(b, err) < 0)
         return -1;
     if (listen_open(b, err) < 0)
         return -1;

@@ -266,6 +266,14 @@ class Idle(NetworkTest):
         self.daemon.post(f"/v1/workspaces/{ws}/sleep")
 
 
+class Misspelt(NetworkTest):
+    def test_settings_that_are_no_names_are_refused_at_the_start(self):
+        for setting in ("network_limit=*", "network_limit=a.org,10.0.0.1", "network_private=127.0.0.1", "network_private=!a.org",
+                        "nameservers=resolver.example.org"):
+            done = carrel("serve", "--state", self.path("other"), "--listen", "", "--set", setting)
+            self.one_line(done, setting.partition("=")[0])
+
+
 class Forbidden(NetworkTest):
     more = ("--set", "allow_net=no")
 
