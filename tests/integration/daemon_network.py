@@ -6,6 +6,7 @@ sandbox lives, and carrel-egress killed in the middle."""
 import json
 import os
 import signal
+import threading
 import time
 import unittest
 
@@ -157,6 +158,33 @@ class Reached(NetworkTest):
         self.assertEqual(["api.example.org"], self.reached(ws, *HOSTS))
         starts = [row for row in self.daemon.audit() if row["operation"] == "sandbox.start"]
         self.assertEqual(1, len(starts), "the sandbox stays")
+
+    def test_many_at_once_before_and_after(self):
+        count = 12
+        for at in range(count):
+            self.names.table[f"h{at}.example.org"] = ["127.0.0.1"]
+        self.daemon.stop()
+        self.daemon = Daemon(self.path("s"), *self.options, "--set", "network_private=*.example.org")
+        ids = [self.workspace(policy=self.rules(f"h{at}.example.org")) for at in range(count)]
+        names = [f"h{at}.example.org" for at in range(count)]
+
+        def all_reach_their_own():
+            got = [None] * count
+
+            def one(at):
+                got[at] = self.reached(ids[at], names[at], names[(at + 1) % count])
+            threads = [threading.Thread(target=one, args=(at,)) for at in range(count)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            self.assertEqual([[name] for name in names], got)
+        all_reach_their_own()
+        before = self.egress()
+        os.kill(before, signal.SIGKILL)
+        self.until(lambda: self.egress() not in (None, before), "another one")
+        self.until(lambda: self.reached(ids[0], names[0]), "it serves")
+        all_reach_their_own()
 
     def test_it_ends_with_the_daemon(self):
         ws = self.workspace(policy=self.rules("api.example.org"))

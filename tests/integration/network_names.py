@@ -5,9 +5,7 @@
 refusal is told with what to do about it."""
 import json
 import os
-import re
 import signal
-import socket
 import subprocess
 import time
 import unittest
@@ -237,7 +235,14 @@ class Process(NamesTest):
         egress = self.below(process)["carrel-egress"]
         process.kill()
         process.wait(PATIENCE)
-        self.until(lambda: not os.path.exists(f"/proc/{egress}") or open(f"/proc/{egress}/stat", encoding="ascii").read().split()[2] == "Z")
+
+        def has_ended():
+            try:
+                with open(f"/proc/{egress}/stat", encoding="ascii") as file:
+                    return file.read().split()[2] == "Z"
+            except OSError:
+                return True
+        self.until(has_ended)
 
 
 if __name__ == "__main__":
