@@ -205,7 +205,7 @@ $(BUILD)/way/$(1): $(patsubst %.c,$(BUILD)/way/obj/%.o,$(sort $(2))) $(BUILD)/wa
 	@echo "  LD $$@"
 	$$(Q)$$(CC) $(3) -o $$@
 endef
-WAY := carrel carrel-full carrel-init carrel-serve carrel-front carrel-files carrel-plan carrel-sink carrel-export
+WAY := carrel carrel-full carrel-init carrel-serve carrel-front carrel-files carrel-plan carrel-sink carrel-export carrel-egress
 $(eval $(call traced,carrel,$(LEAN),$(LINK_STATIC) $$^))
 $(eval $(call traced,carrel-full,$(FULL) $(LIB),$(LINK_STATIC) $$^ -ljansson))
 $(eval $(call traced,carrel-init,$(INIT),$(LINK_STATIC) $$^))
@@ -214,6 +214,7 @@ $(eval $(call traced,carrel-front,$(FRONT) $(LIB),$(LINK_PIE) $$^ -ljansson -lsq
 $(eval $(call traced,carrel-files,$(FILES) $(LIB),$(LINK_PIE) $$^ -ljansson -larchive -lz -lcrypto))
 $(eval $(call traced,carrel-plan,$(PLAN) $(LIB),$(LINK_PIE) $$^ -ljansson -lcrypto))
 $(eval $(call traced,carrel-sink,$(SINK) $(LIB),$(LINK_PIE) $$^ -ljansson -lcrypto))
+$(eval $(call traced,carrel-egress,$(EGRESS) $(LIB),$(LINK_PIE) $$^ -ljansson -lcares -lresolv))
 $(eval $(call traced,carrel-export,$(EXPORT) $(LIB),$(LINK_PIE) $$^ -ljansson -lcurl -lz -lcrypto))
 .PHONY: way
 way: $(addprefix $(BUILD)/way/,$(WAY))
