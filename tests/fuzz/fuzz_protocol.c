@@ -25,7 +25,7 @@ static void try_exec(char *bytes, size_t n, struct arena *arena, struct buf *b)
         return;
     MUST(protocol_id_is_valid(m.workspace) && protocol_id_is_valid(m.bucket));
     MUST(!strchr(m.workspace, '/') && !strchr(m.bucket, '/') && m.workspace[0] != '.');
-    MUST(m.argv[0] && m.boundary.level <= CARREL_LEVEL_NS && m.boundary.net <= CARREL_NET_HOST);
+    MUST(m.argv[0] && m.boundary.level <= CARREL_LEVEL_NS && m.boundary.net <= CARREL_NET_ALLOW);
     protocol_pack_exec(b, tag, &m);
     must_be(b, bytes, n);
 }
