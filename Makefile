@@ -27,6 +27,8 @@ READING := $(filter-out %/writer.c %/record.c,$(AUDIT))
 SINK    := $(call room,audit/sink) $(READING) src/audit/record.c
 EXPORT  := $(call room,audit/export) $(READING)
 HTTP    := $(call room,http)
+# Every connection of a sandbox whose network is a list of names.
+EGRESS  := $(call room,egress) src/protocol/egress.c $(addprefix src/http/,head.c chunked.c)
 # What sees a workspace's files: joins the sandbox, has no HTTP and reads no JSON.
 FILES   := $(call room,files) src/protocol/files.c src/policy/glob.c
 # What works on a plan: a short-lived process for each job, with no more than that job needs.
@@ -34,10 +36,10 @@ PLAN    := $(call room,plan/core plan/derive plan/apply plan/verbs) $(DIGEST)
 # carrel starts commands and is kept small; carrel-full has the verbs and options that need JSON.
 CLI     := $(addprefix src/cli/,main.c run.c options.c common.c help.c) src/policy/units.c
 FULL    := $(addprefix src/cli/,full.c run.c options.c common.c help.c doctor.c plan.c) $(call room,plan/local) src/plan/core/state.c $(JSON)
-LIB     := $(BASE) $(SYS) $(POLICY) $(SANDBOX)
+LIB     := $(BASE) $(SYS) $(POLICY) src/protocol/egress.c $(SANDBOX)
 SMALL   := $(filter-out %/answers.c %/events.c %/hash.c %/names.c %/network.c %/pack.c %/state_dir.c,$(BASE))
-LEAN    := $(SMALL) $(filter-out %/landlock.c %/calls.c %/tree_walk.c %/tree_remove.c,$(SYS)) $(filter-out %/explain.c %/doctor.c src/sandbox/session/%,$(SANDBOX)) $(CLI)
-INIT    := $(call room,init) src/sandbox/wire.c $(filter-out %/near.c,$(SMALL)) $(addprefix src/sys/,fds.c message.c mount.c path.c refusals.c)
+LEAN    := $(SMALL) src/base/pack.c src/policy/network.c src/protocol/egress.c $(filter-out %/landlock.c %/calls.c %/tree_walk.c %/tree_remove.c,$(SYS)) $(filter-out %/explain.c %/doctor.c src/sandbox/session/%,$(SANDBOX)) $(CLI)
+INIT    := $(call room,init) src/sandbox/wire.c $(filter-out %/near.c,$(SMALL)) $(addprefix src/sys/,address.c fds.c message.c mount.c path.c refusals.c)
 # The daemon: carrel-serve is the broker and has neither HTTP nor JSON; carrel-front has no privileges.
 SERVE   := $(call room,broker) $(addprefix src/protocol/,broker.c settings.c) $(AUDIT)
 FRONT   := $(call room,front protocol) src/plan/core/state.c $(HTTP) $(JSON) $(READING)
@@ -61,7 +63,8 @@ HARDEN += -fcf-protection
 endif
 WERROR := $(if $(CI),-Werror)
 CPPFLAGS_ALL := -D_GNU_SOURCE -DCARREL_VERSION='"$(VERSION)"' \
-  -DCARREL_INIT_PATH='"$(LIBEXECDIR)/carrel-init"' -iquote src -Iinclude -include src/base/poison.h
+  -DCARREL_INIT_PATH='"$(LIBEXECDIR)/carrel-init"' \
+  -DCARREL_EGRESS_PATH='"$(LIBEXECDIR)/carrel-egress"' -iquote src -Iinclude -include src/base/poison.h
 CFLAGS  ?= -O2 -g
 FORTIFY := -D_FORTIFY_SOURCE=3
 CFLAGS_ALL := -std=gnu17 $(CFLAGS) $(WARN) $(WARN_$(FAMILY)) $(WERROR) $(HARDEN) -MMD -MP
@@ -93,7 +96,7 @@ ALL_CPUS = --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell np
 all: deps
 	@$(MAKE) $(ALL_CPUS) compile
 PROVISION := $(wildcard provision/*.py) provision/uv.sh
-PROGRAMS := carrel carrel-full carrel-init carrel-serve carrel-front carrel-files carrel-client carrel-plan carrel-sink carrel-export
+PROGRAMS := carrel carrel-full carrel-init carrel-serve carrel-front carrel-files carrel-client carrel-plan carrel-sink carrel-export carrel-egress
 compile: $(addprefix $(BUILD)/,$(PROGRAMS) provision/__main__.py) $(BUILD)/libcarrel.a $(BUILD)/example
 # Each source once, for what the compiler says of it.
 objects: $(patsubst %.c,$(BUILD)/obj/%.o,$(shell find src -name '*.c'))
@@ -119,7 +122,7 @@ $(BUILD)/.prefix $(BUILD)/.lean: FORCE
 	@mkdir -p $(@D)
 	@echo '$(SAYS)' | cmp -s - $@ || echo '$(SAYS)' >$@
 FORCE:
-$(foreach at,$(BUILD) $(BUILD)/lean $(BUILD)/weak $(BUILD)/asan $(BUILD)/way,$(at)/obj/src/sandbox/start.o): $(BUILD)/.prefix
+$(foreach at,$(BUILD) $(BUILD)/lean $(BUILD)/weak $(BUILD)/asan $(BUILD)/way,$(at)/obj/src/sandbox/start.o $(at)/obj/src/sandbox/netnames.o): $(BUILD)/.prefix
 # So are the description of the HTTP interface, and the script that makes environments.
 $(BUILD)/obj/src/front/host.o $(BUILD)/asan/obj/src/front/host.o $(BUILD)/way/obj/src/front/host.o: docs/openapi.json
 $(foreach at,$(BUILD) $(BUILD)/asan $(BUILD)/way $(BUILD)/fuzz $(BUILD)/coverage,$(at)/obj/src/front/workspaces/env_script.o): src/front/workspaces/env.sh
@@ -162,6 +165,7 @@ $(eval $(call program,carrel-client,$(CLIENT),-ljansson -lcurl -lcrypto))
 $(eval $(call sanitized,carrel-plan,$(PLAN),-ljansson -lcrypto))
 $(eval $(call sanitized,carrel-sink,$(SINK),-lcrypto))
 $(eval $(call sanitized,carrel-export,$(EXPORT),-ljansson -lcurl -lz -lcrypto))
+$(eval $(call sanitized,carrel-egress,$(EGRESS),-lcares -lresolv))
 # Some verbs of the sanitized command are this one's.
 $(BUILD)/asan/carrel-client: $(BUILD)/carrel-client
 	@mkdir -p $(@D) && cp $< $@
@@ -178,6 +182,9 @@ $(BUILD)/$(1)/carrel-full: $(patsubst %.c,$(BUILD)/$(1)/obj/%.o,$(sort $(FULL) $
 	$$(Q)$$(CC) $(2) $$^ -ljansson -o $$@
 endef
 $(eval $(call command,weak,$(LINK_STATIC)))
+$(BUILD)/weak/carrel-egress: $(patsubst %.c,$(BUILD)/weak/obj/%.o,$(sort $(EGRESS) $(LIB)))
+	@echo "  LD $@"
+	$(Q)$(CC) $(LINK_PIE) $^ -lcares -lresolv -ljansson -o $@
 # The daemon with what the conformance suite of MCP wants a server to have (tests only).
 MCP := $(call room,front/mcp) tests/conformance/mcp_fixtures.c
 $(eval $(call flavour,$(BUILD)/mcp,$$(CC),$$(CFLAGS_ALL),$(FORTIFY) -fPIE -DCARREL_MCP_FIXTURES,))
@@ -206,7 +213,7 @@ $(BUILD)/way/$(1): $(patsubst %.c,$(BUILD)/way/obj/%.o,$(sort $(2))) $(BUILD)/wa
 	@echo "  LD $$@"
 	$$(Q)$$(CC) $(3) -o $$@
 endef
-WAY := carrel carrel-full carrel-init carrel-serve carrel-front carrel-files carrel-plan carrel-sink carrel-export
+WAY := carrel carrel-full carrel-init carrel-serve carrel-front carrel-files carrel-plan carrel-sink carrel-export carrel-egress
 $(eval $(call traced,carrel,$(LEAN),$(LINK_STATIC) $$^))
 $(eval $(call traced,carrel-full,$(FULL) $(LIB),$(LINK_STATIC) $$^ -ljansson))
 $(eval $(call traced,carrel-init,$(INIT),$(LINK_STATIC) $$^))
@@ -215,6 +222,7 @@ $(eval $(call traced,carrel-front,$(FRONT) $(LIB),$(LINK_PIE) $$^ -ljansson -lsq
 $(eval $(call traced,carrel-files,$(FILES) $(LIB),$(LINK_PIE) $$^ -ljansson -larchive -lz -lcrypto))
 $(eval $(call traced,carrel-plan,$(PLAN) $(LIB),$(LINK_PIE) $$^ -ljansson -lcrypto))
 $(eval $(call traced,carrel-sink,$(SINK) $(LIB),$(LINK_PIE) $$^ -ljansson -lcrypto))
+$(eval $(call traced,carrel-egress,$(EGRESS) $(LIB),$(LINK_PIE) $$^ -ljansson -lcares -lresolv))
 $(eval $(call traced,carrel-export,$(EXPORT) $(LIB),$(LINK_PIE) $$^ -ljansson -lcurl -lz -lcrypto))
 .PHONY: way
 way: $(addprefix $(BUILD)/way/,$(WAY))
@@ -233,9 +241,10 @@ TESTED := $(LIB) $(JSON) $(AUDIT) $(HTTP) $(call room,protocol front/store) $(ca
   $(filter %rows.c,$(FRONT)) $(addprefix src/front/,core/record_text.c core/room.c core/scope.c core/util.c exec/exec.c exec/input.c exec/spool.c files/asleep.c workspaces/env_script.c workspaces/oldlinks.c) \
   $(addprefix src/client/,core/args.c core/text.c core/table.c core/where.c files/place.c plan/plan_tree.c) \
   $(addprefix src/cli/,common.c help.c options.c) \
-  $(filter-out %/main.c %/serve.c %/join.c %/asleep.c,$(FILES)) $(filter-out %/main.c,$(PLAN))
+  $(filter-out %/main.c %/serve.c %/join.c %/asleep.c,$(FILES)) $(filter-out %/main.c,$(PLAN)) \
+  $(addprefix src/egress/,names.c dns.c hello.c web.c look.c)
 TESTED := $(sort $(filter-out src/audit/sink/main.c src/audit/export/main.c,$(TESTED)))
-TESTED_LIBS := -ljansson -lsqlite3 -lcrypto -larchive -lz
+TESTED_LIBS := -ljansson -lsqlite3 -lcrypto -larchive -lz -lresolv
 DEPS = -MMD -MP -MF $@.d -MT $@
 # From an archive, each takes only what it needs: a twelfth of the room, and tests/run copies them all.
 $(BUILD)/asan/obj/libtested.a: $(TESTED:%.c=$(BUILD)/asan/obj/%.o)
@@ -272,8 +281,8 @@ $(BUILD)/coverage/%: tests/fuzz/%.c $(BUILD)/coverage/obj/libtested.a
 	@echo "  LD $@"
 	$(Q)$(COUNTED) -fsanitize=fuzzer $(DEPS) $< $(BUILD)/coverage/obj/libtested.a $(TESTED_LIBS) -o $@
 
-test-build: compile $(addprefix $(BUILD)/mcp/,$(PROGRAMS) provision/__main__.py) $(addprefix $(BUILD)/weak/,carrel carrel-full carrel-init) \
-  $(addprefix $(BUILD)/asan/,carrel carrel-full carrel-init carrel-serve carrel-front carrel-files carrel-client carrel-plan carrel-sink carrel-export provision/__main__.py) $(PROBES) $(UNIT) $(BUILD)/tests/newroot $(if $(shell command -v clang),$(FUZZ))
+test-build: compile $(addprefix $(BUILD)/mcp/,$(PROGRAMS) provision/__main__.py) $(addprefix $(BUILD)/weak/,carrel carrel-full carrel-init carrel-egress) \
+  $(addprefix $(BUILD)/asan/,carrel carrel-full carrel-init carrel-serve carrel-front carrel-files carrel-client carrel-plan carrel-sink carrel-export carrel-egress provision/__main__.py) $(PROBES) $(UNIT) $(BUILD)/tests/newroot $(if $(shell command -v clang),$(FUZZ))
 deps:
 	@tools/install-deps build
 run:
@@ -327,6 +336,8 @@ install: compile
 	  $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/carrel.fish
 	for file in packaging/templates/*; do \
 	  install -Dm644 $$file $(DESTDIR)$(PREFIX)/share/carrel/templates/$${file##*/}; done
+	for file in packaging/networks/*; do \
+	  install -Dm644 $$file $(DESTDIR)$(PREFIX)/share/carrel/networks/$${file##*/}; done
 	install -Dm644 packaging/serve.conf $(DESTDIR)$(PREFIX)/share/doc/carrel/serve.conf
 	for unit in carrel.service carrel.socket; do \
 	  sed 's,/usr/local/bin,$(PREFIX)/bin,' packaging/systemd/$$unit | \

@@ -26,6 +26,7 @@ enum carrel_net {
     CARREL_NET_DEFAULT, /* none (level dir: host, it has nothing else) */
     CARREL_NET_NONE,    /* loopback of its own */
     CARREL_NET_HOST,
+    CARREL_NET_ALLOW, /* as none, and what net_rules name is reached, by its name */
 };
 
 enum carrel_user {
@@ -66,6 +67,13 @@ struct carrel_spec {
     const char *at;        /* default "/work" */
     enum carrel_level level;
     enum carrel_net net;
+    /* With CARREL_NET_ALLOW: "HOST[:PORT]", "*.HOST", "!HOST" to deny (carrel-policy(5)), and the
+     * rest; ends with NULL. None: nothing is reached. */
+    const char *const *net_rules;
+    const char *const *net_private; /* "HOST[:PORT]" whose address may be a private one; or NULL */
+    const char *nameservers;        /* "ADDRESS:PORT,..." that are asked; NULL: the host's */
+    uint64_t net_connections;       /* most at a time; 0: 256 */
+    uint64_t net_bytes_per_hour;    /* both ways together; 0: no bound */
     enum carrel_user user;
     const struct carrel_mount *mounts;
     size_t mount_count;
@@ -86,6 +94,7 @@ struct carrel_spec {
     const char *plan;      /* a directory (0700, on the workspace's file system, out of it): what is
                               changed goes to its upper/, and the workspace stays as it is */
     const char *init_path; /* where carrel-init is; NULL: where it was installed */
+    const char *egress_path;              /* likewise carrel-egress, which CARREL_NET_ALLOW needs */
     uint16_t own_ports[CARREL_MAX_PORTS]; /* of this host, out of reach also with its network:
                                              Carrel's; until the first 0; none: 7070 */
 };

@@ -47,12 +47,13 @@ _carrel_value() {
     *,--auth | *,--ca | *,--config | *,--head | *,--key | *,--layer | *,--layer-ro | *,--policy | *,--ro | *,--rw | \
         *,--socket | *,--stdin) mapfile -t COMPREPLY < <(compgen -f -- "$3") ;;
     audit,--workspace | key,--workspace | mcp,--workspace) _carrel_add "$3" "" < <(_carrel_ids) ;;
-    *,--actor | *,--after | *,--at | *,--bun | *,--check | *,--comment | *,--context | *,--cpu | *,--cwd | \
-        *,--depth | *,--disk | *,--env | *,--files | *,--from | *,--glob | *,--hash | *,--if-match | *,--index | \
-        *,--io | *,--label | *,--limit | *,--link | *,--listen | *,--max-output | *,--memory | *,--mode | *,--name | \
-        *,--new | *,--offset | *,--old | *,--operation | *,--owner | *,--package | *,--path | *,--pids | *,--pip | \
-        *,--plan-id | *,--registry | *,--result | *,--set | *,--signal | *,--timeout | *,--tmp-size | *,--to | \
-        *,--until | *,--uv | *,--version | *,-C | *,-c | *,-s | audit,-n) ;;
+    *,--actor | *,--after | *,--allow | *,--allow-private | *,--at | *,--bun | *,--check | *,--comment | \
+        *,--context | *,--cpu | *,--cwd | *,--deny | *,--depth | *,--disk | *,--env | *,--files | *,--from | \
+        *,--glob | *,--hash | *,--if-match | *,--index | *,--io | *,--label | *,--limit | *,--link | *,--listen | \
+        *,--max-output | *,--memory | *,--mode | *,--name | *,--nameserver | *,--new | *,--offset | *,--old | \
+        *,--operation | *,--owner | *,--package | *,--path | *,--pids | *,--pip | *,--plan-id | *,--registry | \
+        *,--result | *,--set | *,--signal | *,--timeout | *,--tmp-size | *,--to | *,--until | *,--uv | *,--version | \
+        *,-C | *,-c | *,-s | audit,-n) ;;
     plan,--plan) _carrel_plan "$3" only ;;
     *,--template) _carrel_add "$3" "" < <(_carrel_templates) ;;
     *,--level) mapfile -t COMPREPLY < <(compgen -W 'auto ns dir' -- "$3") ;;
@@ -69,7 +70,7 @@ _carrel_value() {
 _carrel_words() {
     case $1 in
     run)
-        options='--workspace --create --at --level --net --ro --rw --layer --layer-ro --env --cwd --user --timeout --tmp-size --max-output --memory --pids --cpu --io --disk --files --stdin --tty --no-tty --policy --plan --plan-id --keep-open --json --explain -c --help --'
+        options='--workspace --create --at --level --net --allow --deny --allow-private --nameserver --ro --rw --layer --layer-ro --env --cwd --user --timeout --tmp-size --max-output --memory --pids --cpu --io --disk --files --stdin --tty --no-tty --policy --plan --plan-id --keep-open --json --explain -c --help --'
         ;;
     doctor)
         options='--package --json --state --help'
@@ -145,6 +146,10 @@ _carrel_words() {
     port)
         options='--access --list --close --json --state --help'
         ;;
+    net)
+        options='--json --state --help'
+        words='log try'
+        ;;
     plan)
         options='--dir --hash --comment --check --in-state --path --operation --diff --all --keep-going --async --force -c --plan --keep-open --cwd --env --timeout --user --stdin --json --state --help --'
         words='run submit list show verify approve reject apply undo close discard cancel'
@@ -214,7 +219,7 @@ _carrel() {
         front=${COMP_WORDS[COMP_CWORD - 2]}: prev=${COMP_WORDS[COMP_CWORD - 3]}
     fi
     if ((COMP_CWORD == 1)); then
-        mapfile -t COMPREPLY < <(compgen -W 'run doctor serve ws exec shell ps logs kill ls cat put get edit rm mv cp mkdir stat grep glob watch tree env port plan template mcp key events audit help version --help --version' -- "$cur")
+        mapfile -t COMPREPLY < <(compgen -W 'run doctor serve ws exec shell ps logs kill ls cat put get edit rm mv cp mkdir stat grep glob watch tree env port net plan template mcp key events audit help version --help --version' -- "$cur")
         return
     fi
     # After `--` comes the command line of another program.

@@ -18,7 +18,7 @@ static const unsigned char v4_prefix[12] = {[10] = 0xff, [11] = 0xff};
 /* An address with or without "/BITS". */
 static bool parse_one(const char *text, size_t n, struct network *ret)
 {
-    char copy[NETWORK_NAME + 8];
+    char copy[NETWORK_PEER + 8];
     char *end = NULL;
     unsigned most = 128;
     unsigned above = 0;
@@ -95,7 +95,7 @@ bool networks_have(const struct networks *networks, const struct sockaddr_storag
     return false;
 }
 
-void network_name(const struct sockaddr_storage *peer, char ret[NETWORK_NAME])
+void network_peer(const struct sockaddr_storage *peer, char ret[NETWORK_PEER])
 {
     unsigned char address[16];
 
@@ -103,9 +103,9 @@ void network_name(const struct sockaddr_storage *peer, char ret[NETWORK_NAME])
     if (!address_of(peer, address))
         return;
     if (memcmp(address, v4_prefix, sizeof(v4_prefix)) == 0) {
-        (void)inet_ntop(AF_INET, address + sizeof(v4_prefix), ret, NETWORK_NAME);
+        (void)inet_ntop(AF_INET, address + sizeof(v4_prefix), ret, NETWORK_PEER);
         return;
     }
     memset(address + CLIENT_BYTES, 0, sizeof(address) - CLIENT_BYTES);
-    (void)inet_ntop(AF_INET6, address, ret, NETWORK_NAME);
+    (void)inet_ntop(AF_INET6, address, ret, NETWORK_PEER);
 }

@@ -7,7 +7,7 @@
 #include <sys/socket.h>
 
 enum {
-    NETWORK_NAME = 48, /* of a peer, as text */
+    NETWORK_PEER = 48, /* of a peer, as text */
     NETWORKS_MOST = 32,
 };
 
@@ -28,4 +28,4 @@ bool networks_parse(const char *text, struct networks *ret, const char **ret_at)
 bool networks_have(const struct networks *networks, const struct sockaddr_storage *peer);
 /* The name by which connections of one client are counted: an IPv4 address, or the /64 of an IPv6
  * address, of which one client has all. */
-void network_name(const struct sockaddr_storage *peer, char ret[NETWORK_NAME]);
+void network_peer(const struct sockaddr_storage *peer, char ret[NETWORK_PEER]);

@@ -21,3 +21,20 @@ const char *program_find(const char *part, char *path, size_t size)
     }
     return NULL;
 }
+
+const char *program_share(const char *name, char *path, size_t size)
+{
+    static const char *const places[] = {"../packaging/", "../../packaging/", "../share/carrel/",
+                                         "../../share/carrel/"};
+    ssize_t n = readlink("/proc/self/exe", path, size - 128);
+    size_t i = 0;
+
+    path[n > 0 ? n : 0] = '\0';
+    char *slash = strrchr(path, '/');
+    if (!slash)
+        return name;
+    do
+        snprintf(slash + 1, size - (size_t)(slash + 1 - path), "%s%s", places[i], name);
+    while (access(path, R_OK | X_OK) < 0 && ++i < sizeof(places) / sizeof(places[0]));
+    return path;
+}

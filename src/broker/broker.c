@@ -16,6 +16,7 @@
 #include "base/fd.h"
 #include "base/hash.h"
 #include "broker/chores.h"
+#include "broker/egress.h"
 #include "broker/log.h"
 
 enum {
@@ -168,6 +169,7 @@ static int end_everything(struct broker *b, struct err *err)
     record_close(b);
     anchor_stop(b, last);
     export_stop(b);
+    egress_stop(b);
     tasks_clear(b);
     listen_close(b);
     state_close(b, all);

@@ -18,6 +18,7 @@
  *   chores.c         the processes that copy and remove
  *   templates.c      workspaces that were frozen, and what others have of them
  *   package_cache.c  the package cache that all share
+ *   egress.c         the connections that they may make
  *   idle.c           ends those that do nothing
  *   sandbox_spec.c   what a policy says -> what the engine is told
  *   trees.c          the workspaces' directories
@@ -73,7 +74,9 @@ struct desk {
     struct session *session;
     struct watch watch;
     struct timer timer;
-    struct buf boundary; /* as packed: what it was started with */
+    struct buf boundary;  /* as packed: what it was started with, but for */
+    struct buf network;   /* ... the names it may reach: of now */
+    size_t own_listeners; /* in its network, that are not its commands' */
     uint64_t memory_bytes;
     uint64_t pids;
     uint64_t since_ms; /* of the clock on the wall */
@@ -261,6 +264,15 @@ struct broker {
     struct plan_job *plan_jobs;
     size_t plan_job_count;
 
+    /* egress.c */
+    int egress_program; /* open on carrel-egress */
+    uid_t egress_uid;
+    struct helper egress;
+    bool egress_ready;
+    struct outlet *outlets;
+    uint64_t outlets_begun;
+    struct timer egress_timer;
+
     struct tree_lock *locks;
     struct quiet *quiets; /* quiet.c */
     uint64_t desks_begun; /* so many sandboxes */
@@ -404,6 +416,10 @@ int desk_put_off(struct desk *desk, uint32_t kind, struct buf *request, uint64_t
                  const char *shown, struct err *err);
 /* ANSWER_OK to this tag when it is over. */
 int desk_await_end(struct desk *desk, uint64_t tag, struct err *err);
+/* The rules of the network are those of the message, where no more than that has changed. */
+void desk_change_network(struct broker *broker, const struct exec_message *m);
+/* Tells the commands that run in it, and who follows them. */
+void desk_deny(struct desk *desk, const struct carrel_denial *denial);
 /* After any call into its session. */
 void desk_rearm(struct desk *desk);
 /* Frees those that are over, and goes on with what waited for that. */

@@ -193,6 +193,12 @@ void helper_begin(struct helper *h)
     again(&h->timer);
 }
 
+void helper_hear(struct helper *h)
+{
+    if (h->talk.fd >= 0)
+        hear(&h->talk, 0);
+}
+
 bool helper_send(const struct helper *h, const void *bytes, size_t n)
 {
     return h->socket >= 0 && send(h->socket, bytes, n, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)n;

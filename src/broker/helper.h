@@ -12,7 +12,7 @@
 
 enum {
     HELPER_FDS = 2,
-    HELPER_MESSAGE = 1024,
+    HELPER_MESSAGE = 8192,
 };
 
 struct broker;
@@ -48,5 +48,7 @@ int helper_start(struct helper *helper, struct err *err);
 void helper_begin(struct helper *helper);
 /* False: there is none, or it does not listen. */
 bool helper_send(const struct helper *helper, const void *bytes, size_t n);
+/* What it has said by now, without waiting for the loop. */
+void helper_hear(struct helper *helper);
 /* Tells it by the signal `how` (0: by its socket alone), waits, and kills it after a while. */
 void helper_stop(struct helper *helper, int how, uint64_t patience_ms);

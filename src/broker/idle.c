@@ -14,21 +14,27 @@ enum {
     LONGEST_MS = 10000,
 };
 
-/* The kernel lists those that listen before all others: the first line under the headings tells. */
-static bool has_listener(int pid, const char *list)
+/* More than `own` of them. The kernel lists those that listen before all others, under a line of
+ * headings. */
+static bool has_listener(int pid, const char *list, size_t own)
 {
     char path[64];
     char text[1024];
     char state[8] = "";
+    size_t n = 0;
 
     snprintf(path, sizeof(path), "/proc/%d/net/%s", pid, list);
     FILE *file = fopen(path, "re");
     if (!file)
         return false;
-    bool found = fgets(text, sizeof(text), file) && fgets(text, sizeof(text), file) &&
-                 sscanf(text, "%*s %*s %*s %7s", state) == 1 && strcmp(state, "0A") == 0;
+    bool more = fgets(text, sizeof(text), file) != NULL;
+    while (more && n <= own) {
+        more = fgets(text, sizeof(text), file) && sscanf(text, "%*s %*s %*s %7s", state) == 1 &&
+               strcmp(state, "0A") == 0;
+        n += more;
+    }
     (void)fclose(file);
-    return found;
+    return n > own;
 }
 
 static bool is_busy(struct desk *d)
@@ -43,7 +49,7 @@ static bool is_busy(struct desk *d)
     /* With the host's network the ports are everybody's. Without a process nobody listens. */
     int pid = session_pid(d->session);
     return !d->host_net && pid > 0 && session_execs(d->session) > 0 &&
-           (has_listener(pid, "tcp") || has_listener(pid, "tcp6"));
+           (has_listener(pid, "tcp", d->own_listeners) || has_listener(pid, "tcp6", 0));
 }
 
 static void look(struct timer *timer)

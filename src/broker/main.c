@@ -20,6 +20,7 @@
 #include "base/fd.h"
 #include "base/state_dir.h"
 #include "broker/broker.h"
+#include "broker/egress.h"
 #include "broker/log.h"
 #include "broker/templates.h"
 #include "policy/units.h"
@@ -33,6 +34,7 @@ enum {
     NOBODY_ELSE = 0x6ffffffe, /* a uid far from any that is given out */
     SINK_ELSE = NOBODY_ELSE - 1,
     EXPORT_ELSE = NOBODY_ELSE - 2,
+    EGRESS_ELSE = NOBODY_ELSE - 3,
     POOL_IDLE_MS = 600000,
 };
 
@@ -170,6 +172,7 @@ static int choose_helpers(struct broker *b, struct err *err)
     if (choose_helper(b, s->audit_sink_user, "audit_sink_user", SINK_ELSE, &b->sink_uid, err) < 0 ||
         choose_helper(b, s->export_user, "export_user", EXPORT_ELSE, &b->export_uid, err) < 0)
         return -1;
+    b->egress_uid = geteuid() == 0 ? EGRESS_ELSE : geteuid();
     if (geteuid() == 0 && b->sink_uid == b->export_uid)
         return err_set(err, ERR_DENIED, 0,
                        "'audit_sink_user' and 'export_user' must be two: one has the key, the "
@@ -285,11 +288,9 @@ static int find_parts(struct broker *b, struct err *err)
     const struct {
         const char *name;
         int *to;
-    } parts[] = {{"carrel-front", &b->front_program},
-                 {"carrel-files", &b->files_program},
-                 {"carrel-plan", &b->plan_program},
-                 {"carrel-sink", &b->sink_program},
-                 {"carrel-export", &b->export_program}};
+    } parts[] = {{"carrel-front", &b->front_program},   {"carrel-files", &b->files_program},
+                 {"carrel-plan", &b->plan_program},     {"carrel-sink", &b->sink_program},
+                 {"carrel-export", &b->export_program}, {"carrel-egress", &b->egress_program}};
 
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
         if (open_part(parts[i].name, parts[i].to, err) < 0)
@@ -372,7 +373,7 @@ static int serve(struct broker *b, const struct options *options, struct err *er
     if (geteuid() == 0)
         (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
     if (listen_check(b, may_go_beyond, err) < 0 || state_open(b, err) < 0 ||
-        settings_complete(&b->settings, err) < 0)
+        settings_complete(&b->settings, err) < 0 || egress_check_settings(b, err) < 0)
         return -1;
     if (listen_open(b, err) < 0)
         return -1;
@@ -413,6 +414,7 @@ int main(int argc, char **argv)
                                    .sink_program = -1,
                                    .export_program = -1,
                                    .plan_program = -1,
+                                   .egress_program = -1,
                                    .front_watch = {.fd = -1},
                                    .socket_watch = {.fd = -1},
                                    .audit_watch = {.fd = -1}};

@@ -8,6 +8,7 @@
 #include "base/fd.h"
 #include "base/pack.h"
 #include "broker/broker.h"
+#include "broker/egress.h"
 #include "broker/log.h"
 #include "broker/templates.h"
 
@@ -242,6 +243,20 @@ static bool handle_files(struct broker *b, char *bytes, size_t n)
     return good;
 }
 
+static bool handle_network(struct broker *b, char *bytes, size_t n)
+{
+    struct exec_message m;
+    struct arena arena;
+    uint64_t tag = 0;
+
+    arena_init(&arena, 2 << 20);
+    bool good = protocol_unpack_exec(bytes, n, &arena, &tag, &m);
+    if (good)
+        egress_request(b, tag, &m);
+    arena_clear(&arena);
+    return good;
+}
+
 static bool handle_files_asleep(struct broker *b, uint64_t tag, const struct plain_message *m)
 {
     if (!protocol_id_is_valid(m->texts[0]) || !protocol_id_is_valid(m->texts[1]))
@@ -368,7 +383,8 @@ static bool is_the_brokers(const char *operation)
            strncmp(operation, "audit.", 6) == 0 || strcmp(operation, "sandbox.start") == 0 ||
            strcmp(operation, "exec.start") == 0 || strcmp(operation, "sandbox.end") == 0 ||
            strcmp(operation, "exec.end") == 0 || strcmp(operation, "denial") == 0 ||
-           strcmp(operation, "plan.step") == 0 || strcmp(operation, "plan.recover") == 0;
+           strncmp(operation, "net.", 4) == 0 || strcmp(operation, "plan.step") == 0 ||
+           strcmp(operation, "plan.recover") == 0;
 }
 
 /* Says last, where readers look, that the front has said so. */
@@ -453,9 +469,10 @@ static const struct {
     [REQUEST_TEMPLATE_FREEZE] = {"template_freeze", .plain = handle_template_freeze},
     [REQUEST_TEMPLATE_REMOVE] = {"template_erase", .plain = handle_template_remove},
     [REQUEST_TREE_QUIET] = {"tree_quiet", .plain = handle_tree_quiet},
+    [REQUEST_NETWORK] = {"network", .raw = handle_network},
 };
 
-_Static_assert(REQUEST_COUNT_ == REQUEST_TREE_QUIET + 1, "every request is in the table");
+_Static_assert(REQUEST_COUNT_ == REQUEST_NETWORK + 1, "every request is in the table");
 
 void request_refuse(struct broker *b, uint32_t kind, const char *why)
 {

@@ -13,6 +13,7 @@
 #include "base/names.h"
 #include "base/pack.h"
 #include "broker/broker.h"
+#include "broker/egress.h"
 #include "broker/log.h"
 #include "broker/plans.h"
 #include "broker/templates.h"
@@ -132,7 +133,7 @@ static int check_allowed(const struct broker *b, const struct boundary_message *
         return err_set(err, ERR_DENIED, 0,
                        "level dir isolates nothing; the daemon keeps sandboxes of level ns only");
     if (m->net != CARREL_NET_HOST || b->settings.allow_net_host)
-        return 0;
+        return egress_check(b, m, err);
     err_set(err, ERR_DENIED, 0,
             "the policy says network host, which the setting allow_net_host forbids");
     err->said = SAID_ALLOW_NET_HOST;
@@ -334,12 +335,17 @@ static int add_tools(struct broker *b, struct boundary *to, const struct exec_me
     return to->looks ? 0 : add_cache(b, to, m, err);
 }
 
+static bool reaches_out(const struct boundary *to)
+{
+    return to->spec.net == CARREL_NET_HOST || to->spec.net == CARREL_NET_ALLOW;
+}
+
 static int add_ca(const struct broker *b, struct boundary *to, struct err *err)
 {
     if (!*b->settings.package_ca)
         return 0;
     scoped_fd int fd = open(b->settings.package_ca, O_PATH | O_CLOEXEC);
-    if (fd < 0 && to->spec.net != CARREL_NET_HOST)
+    if (fd < 0 && !reaches_out(to))
         return 0; /* nobody is talked to from there */
     if (fd < 0)
         return err_set(err, ERR_IO, errno,
@@ -360,7 +366,7 @@ static int add_variables(const struct broker *b, struct boundary *to, const char
                      : to->has_tools && access(HOST_CA, R_OK) == 0 ? HOST_CA
                                                                    : "";
     /* Told that there is no network, uv takes what the cache has, however old its lists are. */
-    bool closed = to->has_tools && to->spec.net != CARREL_NET_HOST;
+    bool closed = to->has_tools && !reaches_out(to);
     /* Where they stay: what an environment stands on must not go with a sandbox or a plan. */
     bool fetches = to->cache && !closed && !s->package_offline;
 
@@ -429,6 +435,7 @@ static int make(struct broker *b, const struct exec_message *m, struct boundary 
         .workspace = arena_copy(&ret->arena, path, strlen(path)),
         .level = CARREL_LEVEL_NS,
         .net = (enum carrel_net)boundary->net,
+        .net_rules = boundary->net_rules,
         .user = (enum carrel_user)boundary->user,
         .env = boundary->env,
         .tmp_bytes = boundary->tmp_bytes,

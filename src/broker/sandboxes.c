@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "broker/chores.h"
+#include "broker/egress.h"
 #include "broker/log.h"
 #include "broker/templates.h"
 #include "sys/message.h"
@@ -106,14 +107,38 @@ static void live(void *owner)
     files_sandbox_lives(owner);
 }
 
-static const struct session_calls calls = {
-    .started = task_started, .ended = task_ended, .gone = task_gone, .live = live, .over = over};
+static void network(void *owner, const int *fds, size_t count)
+{
+    struct desk *d = owner;
+
+    d->own_listeners = count - 1; /* one is of datagrams */
+    egress_add(d, fds, count);
+}
+
+/* A name that was refused is told of before the command that asked for it has ended. */
+static void ending(void *owner)
+{
+    const struct desk *d = owner;
+
+    if (d->network.n > 0)
+        egress_hear(d->broker);
+}
+
+static const struct session_calls calls = {.started = task_started,
+                                           .ended = task_ended,
+                                           .gone = task_gone,
+                                           .live = live,
+                                           .network = network,
+                                           .ending = ending,
+                                           .over = over};
 
 static void free_desk(struct desk *d)
 {
     if (d->session)
         session_free(d->session);
+    egress_drop(d);
     buf_clear(&d->boundary);
+    buf_clear(&d->network);
     free(d);
 }
 
@@ -146,6 +171,20 @@ static const char *name_of(const struct desk *d, char name[NAME_ROOM])
     return name;
 }
 
+void desk_deny(struct desk *d, const struct carrel_denial *denial)
+{
+    char name[NAME_ROOM];
+
+    if (d->over || !d->session)
+        return;
+    session_deny(d->session, denial);
+    if (d->broker->resumed)
+        channel_send_plain(d->broker, EVENT_DENIED, 0,
+                           &(struct plain_message){
+                               .texts = {name_of(d, name), denial->what, denial->rule, denial->fix},
+                               .number = denial->count});
+}
+
 void desk_tell(const struct desk *d, uint32_t kind, uint64_t tag)
 {
     char memory[24];
@@ -160,7 +199,7 @@ void desk_tell(const struct desk *d, uint32_t kind, uint64_t tag)
 }
 
 static struct desk *new_desk(struct broker *b, const struct exec_message *m, struct buf *boundary,
-                             struct err *err)
+                             struct buf *network_of, struct err *err)
 {
     struct desk *d = calloc(1, sizeof(*d));
 
@@ -183,12 +222,14 @@ static struct desk *new_desk(struct broker *b, const struct exec_message *m, str
     snprintf(d->plan, sizeof(d->plan), "%s", m->plan);
     snprintf(d->shown, sizeof(d->shown), "%s", protocol_shown(&m->boundary));
     snprintf(d->template, sizeof(d->template), "%s", m->boundary.template);
+    d->boundary = *boundary;
+    *boundary = (struct buf){.max = boundary->max};
+    d->network = *network_of;
+    *network_of = (struct buf){.max = network_of->max};
     if (start(d, m, err) < 0) {
         free_desk(d);
         return NULL;
     }
-    d->boundary = *boundary;
-    *boundary = (struct buf){.max = boundary->max};
     struct desk **slot = &b->desks[broker_slot(d->workspace)];
     d->next = *slot;
     *slot = d;
@@ -266,29 +307,85 @@ void desk_refuse_deferred(struct desk *d, const char *workspace, const char *why
     }
 }
 
-static void pack_boundary(struct buf *b, const struct exec_message *m)
+/* In two parts: what a sandbox is made with, and what can be another while it lives. */
+static int pack_boundary(struct buf *boundary, struct buf *network_of, const struct exec_message *m,
+                         struct err *err)
 {
-    buf_init(b, MESSAGE_MAX_BYTES);
-    protocol_pack_exec(b, 0, &(struct exec_message){.bucket = m->bucket, .boundary = m->boundary});
+    struct exec_message fixed = {.bucket = m->bucket, .boundary = m->boundary};
+
+    fixed.boundary.net_rules = NULL;
+    fixed.boundary.net_connections = fixed.boundary.net_bytes_per_hour = 0;
+    protocol_pack_exec(boundary, 0, &fixed);
+    if (m->boundary.net == CARREL_NET_ALLOW)
+        egress_pack_network(network_of, &m->boundary);
+    return buf_done(boundary) < 0 || buf_done(network_of) < 0
+               ? err_set(err, ERR_LIMIT, ENOMEM, "keep the policy")
+               : 0;
 }
 
-int desk_find_or_start(struct broker *b, uint32_t kind, const struct exec_message *m, uint64_t tag,
-                       struct desk **ret, struct err *err)
+static bool is_same(const struct buf *a, const struct buf *b)
+{
+    return a->n == b->n && (a->n == 0 || memcmp(a->p, b->p, a->n) == 0);
+}
+
+/* Whether the sandbox is as the boundary says, or has become so: rules of the network that lead to
+ * the same ports are changed while it lives. What is not allowed any more ends in any case. */
+static bool is_within(struct desk *d, const struct exec_message *m, const struct buf *boundary,
+                      struct buf *network_of)
+{
+    bool same = is_same(&d->boundary, boundary);
+    struct err err;
+
+    if (is_same(&d->network, network_of))
+        return same;
+    if (egress_check(d->broker, &m->boundary, &err) < 0)
+        return false;
+    bool whole = egress_change(d, &m->boundary) && same;
+    buf_clear(&d->network);
+    if (!whole) { /* like nothing that can be asked for, also not what it was */
+        buf_init(&d->network, MESSAGE_MAX_BYTES);
+        buf_str(&d->network, "changed");
+        return false;
+    }
+    d->network = *network_of;
+    *network_of = (struct buf){.max = network_of->max};
+    return true;
+}
+
+/* Whatever of the workspace's is awake; what cannot be changed ends with its next command. */
+void desk_change_network(struct broker *b, const struct exec_message *m)
+{
+    for (struct desk *d = b->desks[broker_slot(m->workspace)]; d; d = d->next) {
+        scoped_buf struct buf boundary;
+        scoped_buf struct buf network_of;
+        struct err err;
+        buf_init(&boundary, MESSAGE_MAX_BYTES);
+        buf_init(&network_of, MESSAGE_MAX_BYTES);
+        if (strcmp(d->workspace, m->workspace) == 0 && !d->ending && !d->over &&
+            pack_boundary(&boundary, &network_of, m, &err) == 0)
+            (void)is_within(d, m, &boundary, &network_of);
+    }
+}
+
+static int find_or_start(struct broker *b, uint32_t kind, const struct exec_message *m,
+                         uint64_t tag, struct desk **ret, struct err *err)
 {
     struct desk *d = desk_find_plan(b, m->workspace, m->plan);
     scoped_buf struct buf boundary;
-    int locked = lock_defer(b, kind, m, tag, err);
+    scoped_buf struct buf network_of;
 
-    pack_boundary(&boundary, m);
+    buf_init(&boundary, MESSAGE_MAX_BYTES);
+    buf_init(&network_of, MESSAGE_MAX_BYTES);
+    int locked = lock_defer(b, kind, m, tag, err);
     if (locked != 0)
         return locked;
-    if (buf_done(&boundary) < 0)
-        return err_set(err, ERR_LIMIT, ENOMEM, "keep the policy");
+    if (pack_boundary(&boundary, &network_of, m, err) < 0)
+        return -1;
     if (*m->plan && (plan_is_worked_on(b, m->plan) || chore_has_plan(b, m->plan)))
         return err_set(err, ERR_CONFLICT, 0, "the plan is being closed");
     if (d && (d->ending || d->over))
         return defer(d, kind, m, tag, err);
-    if (d && (d->boundary.n != boundary.n || memcmp(d->boundary.p, boundary.p, boundary.n) != 0)) {
+    if (d && !is_within(d, m, &boundary, &network_of)) {
         /* No command ever runs in a boundary that is not the one that was asked for. */
         if (session_execs(d->session) > 0)
             return err_set(err, ERR_CONFLICT, 0,
@@ -300,11 +397,27 @@ int desk_find_or_start(struct broker *b, uint32_t kind, const struct exec_messag
     if (boundary_check_room(b, kind, m, d == NULL, err) < 0)
         return -1;
     if (!d)
-        d = new_desk(b, m, &boundary, err);
+        d = new_desk(b, m, &boundary, &network_of, err);
     if (!d)
         return -1;
     *ret = d;
     return 0;
+}
+
+int desk_find_or_start(struct broker *b, uint32_t kind, const struct exec_message *m, uint64_t tag,
+                       struct desk **ret, struct err *err)
+{
+    struct exec_message expanded = *m;
+    struct arena arena;
+
+    if (m->boundary.net != CARREL_NET_ALLOW)
+        return find_or_start(b, kind, m, tag, ret, err);
+    arena_init(&arena, 8 << 20);
+    int r = egress_expand(b, &expanded.boundary, &arena, err);
+    if (r == 0)
+        r = find_or_start(b, kind, &expanded, tag, ret, err);
+    arena_clear(&arena);
+    return r;
 }
 
 void desk_end(struct desk *d, const char *why)
@@ -438,6 +551,7 @@ static void clear_away(struct desk *d)
     files_server_end(d);
     session_free(d->session);
     d->session = NULL;
+    egress_drop(d);
     record_end(d);
 }
 

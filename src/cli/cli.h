@@ -12,7 +12,9 @@
 enum {
     CLI_FAILED = 125,
     CLI_MAX_MOUNTS = 64,
-    CLI_MAX_ENV = 1024
+    CLI_MAX_ENV = 1024,
+    CLI_MAX_RULES = 256, /* of the network; and private hosts */
+    CLI_MAX_PRIVATE = 16,
 };
 
 /* The options of `carrel run`, checked. Everything points into argv or `arena`. */
@@ -21,6 +23,10 @@ struct run_options {
     struct carrel_mount mounts[CLI_MAX_MOUNTS];
     const char *env[CLI_MAX_ENV + 1];
     size_t env_count;
+    const char *net_rules[CLI_MAX_RULES + 1]; /* of --allow and --deny, sets as written */
+    size_t net_rule_count;
+    const char *net_private[CLI_MAX_PRIVATE + 1];
+    size_t net_private_count;
     const char *shell_argv[4];
     const char *shell_line;
     const char *policy_path;
@@ -33,6 +39,7 @@ struct run_options {
     bool help;
     bool no_tty;
     char init_path[4096];
+    char egress_path[4096];
     struct arena arena;
 };
 

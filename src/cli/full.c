@@ -6,8 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/programs.h"
 #include "cli/cli.h"
 #include "cli/plan.h"
+#include "policy/network_sets.h"
 #include "policy/policy.h"
 #include "json/result.h"
 
@@ -39,13 +41,33 @@ static int explain_it(const struct run_options *options)
     return status;
 }
 
+/* Sets of names lie where Carrel was installed, or in its sources. */
+static const char *find_sets(char *path, size_t size)
+{
+    const char *own =
+        getenv("CARREL_NETWORKS"); /* one thread here; NOLINT(concurrency-mt-unsafe) */
+
+    return own && *own ? own : program_share("networks", path, size);
+}
+
+static int expand_sets(struct run_options *options, struct err *err)
+{
+    char path[4096];
+    const char *dir = find_sets(path, sizeof(path));
+
+    return network_sets_expand(options->spec.net_rules, dir, NULL, &options->arena,
+                               &options->spec.net_rules, err);
+}
+
 static int load_policy(struct run_options *options, struct err *err)
 {
+    char path[4096];
     struct policy *policy = arena_alloc(&options->arena, sizeof(*policy));
 
     if (!policy)
         return err_set(err, ERR_LIMIT, 0, "out of memory");
-    if (policy_load(policy, &options->arena, options->policy_path, err) < 0)
+    if (policy_load(policy, &options->arena, options->policy_path, err) < 0 ||
+        policy_expand_sets(policy, &options->arena, find_sets(path, sizeof(path)), err) < 0)
         return -1;
     return policy_apply(policy, &options->arena, &options->spec, err);
 }
@@ -105,7 +127,8 @@ int cli_run_full(struct run_options *options, char **argv)
     struct err err = {0};
 
     (void)argv;
-    if (options->policy_path && load_policy(options, &err) < 0)
+    if ((options->net_rule_count && expand_sets(options, &err) < 0) ||
+        (options->policy_path && load_policy(options, &err) < 0))
         return fail(&err);
     int status = cli_open_files(options);
     if (status != 0)

@@ -50,6 +50,7 @@ static const struct {
     {"tree", NULL, "carrel-client", "draw a directory and everything below it"},
     {"env", NULL, "carrel-client", "set up Python and Node in a workspace"},
     {"port", NULL, "carrel-client", "get the address of a server that listens in a workspace"},
+    {"net", NULL, "carrel-client", "show what a workspace reaches by name: log, try"},
     {"plan", NULL, "carrel-client",
      "review changes before they are made: run, show, approve, apply, undo, ..."},
     {"template", NULL, "carrel-client", "prepare bases for workspaces: build, list, show, rm"},

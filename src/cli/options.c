@@ -6,6 +6,7 @@
 
 #include "base/near.h"
 #include "cli/cli.h"
+#include "policy/network.h"
 #include "policy/units.h"
 
 typedef int take_fn(struct run_options *, char *, struct err *);
@@ -59,6 +60,61 @@ static int take_net(struct run_options *o, char *value, struct err *err)
     else
         return bad(err, "--net", value, "choose none or host");
     return 0;
+}
+
+static int add_rule(struct run_options *o, const char *rule, struct err *err)
+{
+    struct network_rule parsed;
+    bool is_set = rule[rule[0] == '!'] == '@';
+
+    if (!rule[0] || o->net_rule_count == CLI_MAX_RULES)
+        return err_set(err, ERR_LIMIT, 0, "more than %d rules of the network", CLI_MAX_RULES);
+    if (!is_set && network_parse_rule(rule, &parsed, err) < 0)
+        return -1;
+    o->net_rules[o->net_rule_count++] = rule;
+    return 0;
+}
+
+static int take_allow(struct run_options *o, char *value, struct err *err)
+{
+    if (!*value || *value == '!')
+        return bad(err, "--allow", value, "name a host such as api.example.com; --deny denies one");
+    return add_rule(o, value, err) < 0 ? err_wrap(err, "--allow") : 0;
+}
+
+static int take_deny(struct run_options *o, char *value, struct err *err)
+{
+    const char *rule = arena_printf(&o->arena, "!%s", value);
+
+    if (!*value || *value == '!')
+        return bad(err, "--deny", value, "name a host such as upload.example.com");
+    if (!rule)
+        return err_set(err, ERR_LIMIT, 0, "out of memory");
+    return add_rule(o, rule, err) < 0 ? err_wrap(err, "--deny") : 0;
+}
+
+static int take_private(struct run_options *o, char *value, struct err *err)
+{
+    struct network_rule parsed;
+
+    if (*value == '!' || network_parse_rule(value, &parsed, err) < 0)
+        return bad(err, "--allow-private", value, "write HOST or HOST:PORT, a name");
+    if (o->net_private_count == CLI_MAX_PRIVATE)
+        return err_set(err, ERR_LIMIT, 0, "more than %d --allow-private", CLI_MAX_PRIVATE);
+    o->net_private[o->net_private_count++] = value;
+    return 0;
+}
+
+static int take_nameserver(struct run_options *o, char *value, struct err *err)
+{
+    size_t n = strlen(value);
+
+    if (n == 0 || strspn(value, "0123456789abcdefABCDEF.:[]") != n)
+        return bad(err, "--nameserver", value,
+                   "write an address, or ADDRESS:PORT, such as 192.0.2.53:53");
+    o->spec.nameservers =
+        o->spec.nameservers ? arena_printf(&o->arena, "%s,%s", o->spec.nameservers, value) : value;
+    return o->spec.nameservers ? 0 : err_set(err, ERR_LIMIT, 0, "out of memory");
 }
 
 static int take_user(struct run_options *o, char *value, struct err *err)
@@ -261,6 +317,15 @@ static const struct option_rule {
     {"--net", "none|host",
      "choose the network\nnone: a loopback of its own (default); host: the host's network",
      take_net, 0},
+    {"--allow", "HOST[:PORT]",
+     "reach that name and nothing else: TCP to 80 and 443, or PORT\n*.HOST for the names below it; "
+     "@python, @node, @debian, @github",
+     take_allow, 0},
+    {"--deny", "HOST[:PORT]", "never reach that name, whatever else is allowed", take_deny, 0},
+    {"--allow-private", "HOST[:PORT]", "reach it also where its address is a private one",
+     take_private, 0},
+    {"--nameserver", "ADDRESS[:PORT]", "ask this server for addresses, not the host's",
+     take_nameserver, 0},
     {"--ro", "SRC[:DST]", "show SRC read-only at DST", take_ro, 0},
     {"--rw", "SRC[:DST]", "show SRC read-write at DST", take_rw, 0},
     {"--layer", "SRC:DST:DIR",
@@ -368,6 +433,28 @@ static int take_command(struct run_options *o, int argc, char **argv, int first,
     return 0;
 }
 
+/* Rules that allow are what asks for the network by name; those that deny narrow a policy's. */
+static int check_network(struct run_options *o, struct err *err)
+{
+    bool allows = false;
+
+    for (size_t i = 0; i < o->net_rule_count; i++)
+        allows = allows || o->net_rules[i][0] != '!';
+    if (!allows && !o->policy_path && (o->net_rule_count || o->net_private_count))
+        return err_set(err, ERR_INVALID, 0, "%s goes with --allow HOST",
+                       o->net_rule_count ? "--deny" : "--allow-private");
+    if (o->net_rule_count && o->spec.net != CARREL_NET_DEFAULT)
+        return err_set(err, ERR_INVALID, 0, "%s goes without --net: it is a network of its own",
+                       allows ? "--allow" : "--deny");
+    if (allows)
+        o->spec.net = CARREL_NET_ALLOW;
+    if (o->net_rule_count)
+        o->spec.net_rules = o->net_rules;
+    if (o->net_private_count)
+        o->spec.net_private = o->net_private;
+    return 0;
+}
+
 static int check_together(const struct run_options *o, struct err *err)
 {
     if (o->spec.create && !o->spec.workspace)
@@ -407,7 +494,7 @@ int run_options_parse(struct run_options *ret, int argc, char **argv, struct err
     ret->spec.env = ret->env;
     if (take_command(ret, argc, argv, at, err) < 0)
         return -1;
-    return check_together(ret, err);
+    return check_network(ret, err) < 0 ? -1 : check_together(ret, err);
 }
 
 void run_options_clear(struct run_options *options)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* carrel run: options -> spec -> libcarrel -> exit status. What needs JSON (--json, --policy,
- * --explain, --plan) goes to carrel-full, so that a plain run starts fast. */
+ * --explain, --plan) or the network by name (--allow) goes to carrel-full, so that a plain run
+ * starts fast. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -138,6 +139,9 @@ int cli_open_files(struct run_options *options)
         options->spec.tty = true;
     options->spec.init_path =
         program_find("carrel-init", options->init_path, sizeof(options->init_path));
+    if (options->spec.net_rules || options->policy_path)
+        options->spec.egress_path =
+            program_find("carrel-egress", options->egress_path, sizeof(options->egress_path));
     return 0;
 }
 
@@ -168,7 +172,8 @@ int cli_run(int argc, char **argv)
         status = cli_fail(err_text(&err, text, sizeof(text)));
     else if (options.help)
         status = run_options_help(help);
-    else if (options.json || options.explain || options.policy_path || options.plan)
+    else if (options.json || options.explain || options.policy_path || options.plan ||
+             options.net_rule_count)
         status = cli_run_full(&options, argv);
     else
         status = run_plainly(&options);

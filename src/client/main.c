@@ -22,7 +22,7 @@ static const struct {
     {"stat", client_stat},   {"grep", client_grep},     {"glob", client_glob},
     {"watch", client_watch}, {"tree", client_tree},     {"doctor", client_doctor},
     {"port", client_port},   {"plan", client_plan},     {"template", client_template},
-    {"env", client_env},     {"mcp", client_mcp},
+    {"env", client_env},     {"mcp", client_mcp},       {"net", client_net},
 };
 
 /* Descriptors 0 to 2 exist from here on, so that none of ours can land there. */

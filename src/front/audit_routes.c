@@ -293,23 +293,28 @@ static bool take_time(struct call *call, const char *name, char ret[AUDIT_TIME])
     return false;
 }
 
+static bool take_span(struct call *call, struct filter *f)
+{
+    return take_time(call, "from", f->from) && take_time(call, "to", f->to) &&
+           call_number(call, "until", INT64_MAX, 0, &f->until);
+}
+
 static bool take_filter(struct call *call, struct filter *f)
 {
     return call_text(call, "workspace", &f->workspace) &&
            call_text(call, "operation", &f->operation) && call_text(call, "actor", &f->actor) &&
-           call_text(call, "result", &f->result) && take_time(call, "from", f->from) &&
-           take_time(call, "to", f->to) && call_number(call, "until", INT64_MAX, 0, &f->until);
+           call_text(call, "result", &f->result) && take_span(call, f);
 }
 
-void records_list(struct call *call)
+/* What its filter says, from a place on: a page, or all that comes. */
+static void read_records(struct call *call, struct reading *r)
 {
-    struct reading *r = begin(call);
     uint64_t after;
     uint64_t follow;
     struct err err;
 
-    if (!r || !call_number(call, "after", INT64_MAX, 0, &after) || !call_limit(call, &r->limit) ||
-        !call_number(call, "follow", 1, 0, &follow) || !take_filter(call, &r->filter))
+    if (!call_number(call, "after", INT64_MAX, 0, &after) || !call_limit(call, &r->limit) ||
+        !call_number(call, "follow", 1, 0, &follow))
         return;
     uint64_t before = r->filter.from[0] ? audit_seq_before("audit", r->filter.from) : 0;
     after = before > after ? before : after;
@@ -329,6 +334,25 @@ void records_list(struct call *call)
     r->look.ring = look;
     ignore(timer_set(call->front->events, &r->look, now_ms() + LOOK_MS));
     call_stream(call, 200, "application/x-ndjson", "Cache-Control: no-store\r\n", pull, r);
+}
+
+void records_list(struct call *call)
+{
+    struct reading *r = begin(call);
+
+    if (r && take_filter(call, &r->filter))
+        read_records(call, r);
+}
+
+void records_net(struct call *call)
+{
+    struct reading *r = begin(call);
+
+    if (!r || !take_span(call, &r->filter))
+        return;
+    r->filter.workspace = call->workspace.id;
+    r->filter.operation = "net.*";
+    read_records(call, r);
 }
 
 void records_raw(struct call *call)

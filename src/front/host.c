@@ -256,6 +256,12 @@ void metrics_get(struct call *call)
     put_counters(&b, &front->count);
     put_file_counters(&b, &front->count);
     put_plan_counters(&b, &front->count);
+    put_one(&b, "carrel_net_connections_total", "counter", "Connections by name that have ended.",
+            (double)front->count.net_connections);
+    put_one(&b, "carrel_net_bytes_total", "counter", "Bytes that they have carried, both ways.",
+            (double)front->count.net_bytes);
+    put_one(&b, "carrel_net_refused_total", "counter", "Names and connections that were refused.",
+            (double)front->count.net_refused);
     put(&b, "carrel_sandboxes", "gauge", "Sandboxes by state.");
     buf_printf(&b, "carrel_sandboxes{state=\"live\"} %zu\n", front->awake_count);
     put_one(&b, "carrel_execs", "gauge", "Commands that run.", (double)front->job_count);

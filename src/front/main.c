@@ -24,6 +24,7 @@
 #include "front/exec/routes.h"
 #include "front/files/routes.h"
 #include "front/mcp/routes.h"
+#include "front/network/routes.h"
 #include "front/openai/routes.h"
 #include "front/plans/routes.h"
 #include "front/ports/routes.h"
@@ -42,8 +43,8 @@ enum {
 /* All that can be asked over HTTP: the table of each room, on top of its routes.c. No two rows have
  * the same method and path. */
 static const struct route *const all_routes[] = {
-    front_routes, workspace_routes, exec_routes,    file_routes, port_routes,
-    plan_routes,  mcp_routes,       sandbox_routes, NULL,
+    front_routes, workspace_routes, exec_routes,    file_routes,    port_routes,
+    plan_routes,  mcp_routes,       sandbox_routes, network_routes, NULL,
 };
 
 static volatile sig_atomic_t told_to_stop;

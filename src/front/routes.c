@@ -10,6 +10,8 @@ const struct route front_routes[] = {
     {HTTP_GET, "/v1/host", SCOPE_ADMIN, 0, 0, host_get, "", NOT_IN_PLAN},
     {HTTP_GET, "/v1/audit", READERS, 0, 0, records_list,
      "after limit workspace operation actor result from to until follow", NOT_IN_PLAN},
+    {HTTP_GET, "/v1/workspaces/{ws}/net", READERS, 0, 0, records_net,
+     "after limit from to until follow", IN_PLAN},
     {HTTP_GET, "/v1/audit/raw", SCOPE_ADMIN, 0, 0, records_raw, "after", NOT_IN_PLAN},
     {HTTP_GET, "/v1/audit/heads", SCOPE_ADMIN, 0, 0, records_heads, "", NOT_IN_PLAN},
     {HTTP_GET, "/v1/audit/keys", SCOPE_ADMIN, 0, 0, records_keys, "", NOT_IN_PLAN},

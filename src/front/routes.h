@@ -14,6 +14,8 @@ void version_get(struct call *call);
 void metrics_get(struct call *call);
 void host_get(struct call *call);
 void records_list(struct call *call);
+/* Connections of a workspace, and names that were refused it. */
+void records_net(struct call *call);
 void records_raw(struct call *call);
 void records_heads(struct call *call);
 void records_keys(struct call *call);

@@ -75,7 +75,7 @@ static int accept_one(struct listener *l)
     struct http_server *server = l->server;
     struct sockaddr_storage from = {.ss_family = AF_UNSPEC};
     socklen_t size = sizeof(from);
-    char peer[NETWORK_NAME + 8] = "@";
+    char peer[NETWORK_PEER + 8] = "@";
     scoped_fd int fd =
         accept4(l->fd, (struct sockaddr *)&from, &size, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
@@ -90,7 +90,7 @@ static int accept_one(struct listener *l)
     if (l->is_unix)
         (void)snprintf(peer, sizeof(peer), "@uid:%lld", (long long)uid);
     else
-        network_name(&from, peer + 1);
+        network_peer(&from, peer + 1);
     server->stats.accepted++;
     return connection_start(server, &fd,
                             &(struct arrival){.uid = uid, .peer = peer, .is_trusted = is_trusted});

@@ -41,6 +41,7 @@ int stage_build_root(struct box *box, struct err *err);
 int stage_enter_root(struct box *box, struct err *err);
 int stage_left_root(struct box *box, struct err *err);
 int stage_verify_mounts(struct box *box, struct err *err);
+int stage_network(struct box *box, struct err *err);
 int stage_limits(struct box *box, struct err *err);
 int stage_close_files(struct box *box, struct err *err);
 int stage_lock_capabilities(struct box *box, struct err *err);

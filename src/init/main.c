@@ -60,6 +60,7 @@ static const struct stage root_stages[] = {
     {"root", stage_build_root},                /* needs the host's paths and CAP_SYS_ADMIN */
     {"enter-root", stage_enter_root},          /* from here on the host's paths are gone */
     {"verify-mounts", stage_verify_mounts},    /* nobody moved what we mounted */
+    {"network", stage_network},                /* needs CAP_NET_ADMIN, CAP_NET_BIND_SERVICE */
     {"rlimits", stage_limits},                 /* before ids: lowering needs no privilege */
     {"close-fds", stage_close_files},          /* no host directory survives as a descriptor */
     {"ids", stage_drop_ids},                   /* groups, gid, uid: needs CAP_SETGID, CAP_SETUID */

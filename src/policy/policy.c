@@ -12,6 +12,8 @@
 
 #include "base/fd.h"
 #include "base/near.h"
+#include "policy/network_policy.h"
+#include "policy/network_sets.h"
 #include "policy/reader.h"
 #include "policy/units.h"
 
@@ -82,6 +84,8 @@ static int read_network(struct reader *r, const json_t *value)
 {
     const char *text = json_string_value(value);
 
+    if (json_is_object(value))
+        return network_policy_read(r, value);
     if (text && strcmp(text, "none") == 0)
         r->policy->net = CARREL_NET_NONE;
     else if (text && strcmp(text, "host") == 0)
@@ -299,7 +303,7 @@ static int read_writes(struct reader *r, const json_t *value)
 
 static const struct key policy_keys[] = {
     {"level", "\"ns\" or \"dir\"", read_level},
-    {"network", "\"none\" or \"host\"", read_network},
+    {"network", "\"none\", \"host\" or an object such as {\"allow\": [\"HOST\"]}", read_network},
     {"user", "\"user\" or \"root\"", read_user},
     {"tmp", "\"sandbox\" or \"exec\"", read_tmp},
     {"mounts", "a list of at most 64 objects with source, target and writable", read_mounts},
@@ -358,6 +362,20 @@ int policy_load(struct policy *ret, struct arena *arena, const char *path, struc
     return 0;
 }
 
+int policy_expand_sets(struct policy *policy, struct arena *arena, const char *dir, struct err *err)
+{
+    const char *const *rules;
+    size_t n = 0;
+
+    policy->net_rules[policy->net_rule_count] = NULL;
+    if (network_sets_expand(policy->net_rules, dir, NULL, arena, &rules, err) < 0)
+        return err_wrap(err, "policy: \"network\"");
+    for (; rules[n]; n++)
+        policy->net_rules[n] = rules[n];
+    policy->net_rule_count = n;
+    return 0;
+}
+
 static int narrow(uint64_t *asked, uint64_t allowed, const char *flag, enum units_kind kind,
                   struct err *err)
 {
@@ -375,7 +393,8 @@ static int narrow(uint64_t *asked, uint64_t allowed, const char *flag, enum unit
 }
 
 /* Level and network: the policy's is the widest; one that is silent allows the default only. */
-static int narrow_reach(const struct policy *policy, struct carrel_spec *spec, struct err *err)
+static int narrow_reach(const struct policy *policy, struct arena *arena, struct carrel_spec *spec,
+                        struct err *err)
 {
     if (spec->level == CARREL_LEVEL_DIR && policy->level != CARREL_LEVEL_DIR)
         return err_set(
@@ -395,6 +414,8 @@ static int narrow_reach(const struct policy *policy, struct carrel_spec *spec, s
         spec->level = policy->level;
     if (spec->user == CARREL_USER_DEFAULT)
         spec->user = policy->user;
+    if (network_policy_apply(policy, arena, spec, err) < 0)
+        return -1;
     if (spec->net == CARREL_NET_DEFAULT)
         spec->net = policy->net; /* "none" at level dir is refused later: it could not be kept */
     return 0;
@@ -422,7 +443,7 @@ int policy_apply(const struct policy *policy, struct arena *arena, struct carrel
     bool asked_tmp = spec->tmp_bytes != 0;
     size_t own = 0;
 
-    if (narrow_reach(policy, spec, err) < 0 ||
+    if (narrow_reach(policy, arena, spec, err) < 0 ||
         narrow(&spec->timeout_ms, policy->timeout_ms, "--timeout", UNITS_DURATION, err) < 0 ||
         narrow(&spec->tmp_bytes, policy->tmp_bytes ? policy->tmp_bytes : CARREL_DEFAULT_TMP_BYTES,
                "--tmp-size", UNITS_SIZE, err) < 0 ||

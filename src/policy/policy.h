@@ -10,6 +10,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "carrel.h"
+#include "policy/network.h"
 #include "policy/plan_policy.h"
 
 enum {
@@ -26,6 +27,10 @@ enum policy_writes {
 struct policy {
     enum carrel_level level;
     enum carrel_net net;
+    const char *net_rules[NETWORK_MOST + 1]; /* of CARREL_NET_ALLOW; with "@set" as written */
+    size_t net_rule_count;
+    uint64_t net_connections; /* 0: not set */
+    uint64_t net_bytes_per_hour;
     enum carrel_user user;
     struct carrel_mount mounts[POLICY_MAX_MOUNTS];
     size_t mount_count;
@@ -45,6 +50,10 @@ int policy_parse(struct policy *ret, struct arena *arena, const char *bytes, siz
                  struct err *err);
 /* Reads the file and parses it. */
 int policy_load(struct policy *ret, struct arena *arena, const char *path, struct err *err);
+/* Replaces every "@set" by the rules of the file of that name in `dir`; to be called once before
+ * the policy is applied, if it has rules of the network. */
+int policy_expand_sets(struct policy *policy, struct arena *arena, const char *dir,
+                       struct err *err);
 /* Puts the policy under the spec: fills what was not asked for, refuses what goes beyond. `env` and
  * `mounts` of the spec are replaced by joined lists in `arena`. */
 int policy_apply(const struct policy *policy, struct arena *arena, struct carrel_spec *spec,

@@ -31,5 +31,7 @@ int reader_size(const json_t *value, uint64_t *ret);
 /* A whole number from 1 to `most`. */
 int reader_count(const json_t *value, uint64_t most, uint64_t *ret);
 
+/* The key "network", as an object (network_policy.c). */
+int network_policy_read(struct reader *r, const json_t *value);
 /* The key "plan" (plan_policy.c). */
 int plan_policy_read(struct reader *r, const json_t *value);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/pack.h"
+#include "protocol/egress.h"
 
 enum {
     MOST_ARGS = 32768,
@@ -13,6 +14,7 @@ enum {
     MOST_SHARED = 3 * 3,
     LONGEST_PATH = 4095,
     LARGEST_TERMINAL = 65535,
+    LONGEST_RULE = 512,
 };
 
 #define LARGEST (1ULL << 60)
@@ -105,6 +107,9 @@ static void put_boundary(struct buf *b, const struct boundary_message *m)
 {
     pack_u64(b, m->level);
     pack_u64(b, m->net);
+    pack_list(b, m->net_rules);
+    pack_u64(b, m->net_connections);
+    pack_u64(b, m->net_bytes_per_hour);
     pack_u64(b, m->user);
     put_limits(b, &m->limits);
     pack_u64(b, m->tmp_bytes);
@@ -180,10 +185,25 @@ const char *protocol_shown(const struct boundary_message *m)
     return "";
 }
 
+/* Whether they are rules is the broker's to see. */
+static const char *const *get_rules(struct unpack *u, struct arena *arena)
+{
+    const char **list = unpack_list(u, arena, EGRESS_RULES);
+
+    for (size_t i = 0; list && list[i]; i++) {
+        if (strlen(list[i]) > LONGEST_RULE)
+            u->failed = true;
+    }
+    return list;
+}
+
 static void get_boundary(struct unpack *u, struct arena *arena, struct boundary_message *ret)
 {
     ret->level = unpack_upto(u, CARREL_LEVEL_NS);
-    ret->net = unpack_upto(u, CARREL_NET_HOST);
+    ret->net = unpack_upto(u, CARREL_NET_ALLOW);
+    ret->net_rules = get_rules(u, arena);
+    ret->net_connections = unpack_upto(u, LARGEST);
+    ret->net_bytes_per_hour = unpack_upto(u, LARGEST);
     ret->user = unpack_upto(u, CARREL_USER_ROOT);
     ret->limits = get_limits(u);
     ret->tmp_bytes = unpack_upto(u, LARGEST);

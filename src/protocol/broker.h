@@ -74,6 +74,11 @@ enum request_kind {
     /* workspace, why: all that has its tree ends, shown to another, too, and what waits to have it
      * is refused, as it was asked for under another policy. ANSWER_OK when nothing has it. */
     REQUEST_TREE_QUIET,
+    /* struct exec_message, of which the boundary counts: its rules of the network are those of the
+     * workspace's sandboxes that are awake from now on, where all else is as it was and they lead
+     * to the same ports. ANSWER_NAMES: those rules, with what the sets stand for; nothing is woken.
+     * ANSWER_ERROR: they are no rules, or go beyond what the settings allow. */
+    REQUEST_NETWORK,
     REQUEST_COUNT_,
 };
 
@@ -117,7 +122,11 @@ enum answer_kind {
     EVENT_GONE,          /* exec: nothing of it is left */
     EVENT_SANDBOX_LIVE,  /* as ANSWER_SANDBOX */
     EVENT_SANDBOX_ENDED, /* workspace, why */
-    EVENT_PING,          /* number: to be answered by REQUEST_PONG; one that does not is killed */
+    /* As a sandbox is named in ANSWER_SANDBOX, what, rule, fix; number: how often. Of the commands
+     * that run in it now, whose results will have it too. */
+    EVENT_DENIED,
+    EVENT_CONNECTION, /* workspace; number: bytes that one has carried, which has ended */
+    EVENT_PING,       /* number: to be answered by REQUEST_PONG; one that does not is killed */
     ANSWER_COUNT_,
 };
 
@@ -178,6 +187,9 @@ struct plan_message {
 struct boundary_message {
     uint64_t level; /* enum carrel_level and so on */
     uint64_t net;
+    const char *const *net_rules; /* lines of policy/network.h, or "@set" */
+    uint64_t net_connections;
+    uint64_t net_bytes_per_hour;
     uint64_t user;
     struct carrel_limits limits; /* disk_image as 0 or 1 */
     uint64_t tmp_bytes;

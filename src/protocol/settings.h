@@ -46,6 +46,11 @@ struct settings {
     uint64_t queue;             /* how many execs may wait when there is no room */
     char mount_roots[4096];     /* colon separated; policies mount from below these only */
     bool allow_net_host;
+    bool allow_net;             /* policies may name hosts that are reached */
+    char network_limit[4096];   /* rules that bound theirs, with blanks or commas; "": any */
+    char network_private[1024]; /* hosts whose addresses may be private */
+    char nameservers[256];      /* that carrel-egress asks; "": the host's */
+    char networks[1024];        /* a directory of sets of names; "": where Carrel was installed */
     char ports[8];              /* "off", "key", "token": how ports may be reached at most */
     uint64_t pool;              /* sandboxes prepared ahead */
     uint64_t front_watchdog_ms; /* a front that answers nothing is replaced after it; 0: never */

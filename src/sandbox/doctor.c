@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/programs.h"
 #include "sandbox/denial/denial.h"
 #include "sandbox/host.h"
 #include "sandbox/identity.h"
@@ -140,6 +141,25 @@ static void probe_net_host(const struct host *host, struct finding *f)
         "--net host, without metadata addresses and Carrel's own port");
 }
 
+/* What asks for names outside takes the host's name servers; without any, none resolves. */
+static void probe_net_names(const struct host *host, struct finding *f)
+{
+    char path[4096];
+    char text[8192];
+
+    (void)host;
+    bool there = program_find("carrel-egress", path, sizeof(path)) != NULL;
+    bool asks = path_read_small("/etc/resolv.conf", text, sizeof(text)) > 0 &&
+                strstr(text, "nameserver") != NULL;
+    say(f, there && asks,
+        there ? "a nameserver in /etc/resolv.conf, or --nameserver ADDRESS"
+              : "reinstall Carrel: carrel-egress is missing; until then --allow is refused",
+        "%s",
+        there && asks ? "--allow HOST"
+        : there       ? "no name server to ask"
+                      : "refused");
+}
+
 static void probe_landlock(const struct host *host, struct finding *f)
 {
     say(f, host->landlock_abi >= CARREL_LANDLOCK_ABI_SCOPES,
@@ -250,6 +270,7 @@ static const struct {
     {"time_namespace", "time namespace", HELPFUL, probe_time_namespace},
     {"denials", "denials", HELPFUL, probe_denials},
     {"net_host", "the host's network", HELPFUL, probe_net_host},
+    {"net_names", "the network by name", HELPFUL, probe_net_names},
     {"limit_memory", "limit on memory", HELPFUL, probe_limit_memory},
     {"limit_pids", "limit on processes", HELPFUL, probe_limit_pids},
     {"limit_cpu", "limit on processors", HELPFUL, probe_limit_cpu},

@@ -293,12 +293,26 @@ static json_t *explain_environment(const struct run *run)
     return env;
 }
 
+static json_t *explain_names(const struct run *run)
+{
+    json_t *names = json_array();
+
+    for (size_t i = 0; run->spec->net_rules[i]; i++)
+        json_array_append_new(names, as_text(run->spec->net_rules[i]));
+    return names;
+}
+
 static json_t *explain_all(const struct run *run)
 {
     bool ns = run->level == CARREL_LEVEL_NS;
     json_t *all = json_pack("{s:s, s:o, s:s}", "level", ns ? "ns" : "dir", "workspace",
                             as_text(run->workspace_path), "network",
-                            run->net == CARREL_NET_HOST ? "host" : "none");
+                            run->net == CARREL_NET_HOST    ? "host"
+                            : run->net == CARREL_NET_ALLOW ? "names"
+                                                           : "none");
+
+    if (run->net == CARREL_NET_ALLOW)
+        json_object_set_new(all, "names", explain_names(run));
 
     if (ns) {
         json_object_set_new(all, "namespaces", explain_namespaces(run));
@@ -429,6 +443,8 @@ static void text_all(struct buf *b, json_t *all)
         if (value)
             buf_printf(b, "%-12s %s\n", simple[i], value);
     }
+    if (json_object_get(all, "names"))
+        text_list(b, "names        ", json_object_get(all, "names"), ", ");
     text_list(b, "command      ", json_object_get(all, "command"), " ");
     json_t *filter = json_object_get(all, "filter");
     if (filter) {

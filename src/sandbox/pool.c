@@ -270,13 +270,19 @@ static void *keep(void *argument)
 /* Everything that is decided when the frame is made. */
 _Static_assert(sizeof(struct carrel_limits) == 7 * sizeof(uint64_t), "a new limit goes in here");
 
+/* What a frame has to know of the network. */
+static bool has_own_network(const struct carrel_spec *spec)
+{
+    return spec->net != CARREL_NET_HOST;
+}
+
 static bool suits(const struct carrel_spec *a, const struct carrel_spec *b)
 {
     const struct carrel_limits *x = &a->limits;
     const struct carrel_limits *y = &b->limits;
 
     /* A pool keeps the mounts of what was used for a while; a layer has to be gone with its run. */
-    return !a->plan && !b->plan && a->net == b->net && a->user == b->user &&
+    return !a->plan && !b->plan && has_own_network(a) == has_own_network(b) && a->user == b->user &&
            a->tmp_bytes == b->tmp_bytes && x->memory_bytes == y->memory_bytes &&
            x->pids == y->pids && x->cpu_milli == y->cpu_milli && x->io_bytes == 0 &&
            y->io_bytes == 0 && x->disk_bytes == y->disk_bytes && x->disk_files == y->disk_files &&

@@ -13,6 +13,7 @@
 #include "base/fd.h"
 #include "base/names.h"
 #include "base/weak.h"
+#include "protocol/egress.h"
 #include "sandbox/etc_linked.h"
 #include "sandbox/limits/limits.h"
 #include "sandbox/overlay.h"
@@ -292,14 +293,15 @@ static int copy_localtime(struct run *run, struct err *err)
     return 0;
 }
 
-/* With the host's network its resolver is needed too; without, names are only local, and an address
- * to which no network has a way has the kernel refuse, and count, every look at others. */
+/* With the host's network its resolver is needed too. Otherwise it is the address where pid 1 opens
+ * a name server, if names may be reached; if not, no way leads there, and the kernel refuses, and
+ * counts, every look at a name that is not local. */
 static const char *resolver(struct run *run)
 {
     char text[8192];
 
     if (run->net != CARREL_NET_HOST || path_read_small("/etc/resolv.conf", text, sizeof(text)) <= 0)
-        return "# no network\nnameserver 192.0.2.53\n";
+        return "nameserver " EGRESS_NAMESERVER "\n";
     return arena_copy(&run->arena, text, strlen(text));
 }
 

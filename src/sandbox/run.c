@@ -8,6 +8,7 @@
 
 #include "base/fd.h"
 #include "sandbox/limits/limits.h"
+#include "sandbox/netnames.h"
 #include "sandbox/overlay.h"
 #include "sandbox/pool.h"
 #include "sandbox/start.h"
@@ -22,6 +23,7 @@ static int check_dir_level(const struct carrel_spec *spec, struct err *err)
         const char *what;
     } cannot[] = {
         {spec->net == CARREL_NET_NONE, "--net none"},
+        {spec->net == CARREL_NET_ALLOW, "--allow"},
         {spec->mount_count > 0, "--ro, --rw and --layer"},
         {spec->user == CARREL_USER_ROOT, "--user root"},
         {spec->tmp_bytes != 0, "--tmp-size"},
@@ -53,7 +55,7 @@ static int decide(struct run *run, struct err *err)
             err, ERR_INVALID, 0,
             "a workspace in an image cannot be planned for: what a plan holds has to lie "
             "on the workspace's own file system; give --disk a size without 'image:'");
-    return limits_check(spec, run->level, err);
+    return netnames_check(run, err) < 0 ? -1 : limits_check(spec, run->level, err);
 }
 
 /* As root the inner user has a uid of a leased range outside; otherwise it is the caller. */

@@ -68,7 +68,8 @@ static inline bool op_has_tree(const struct op *op)
 enum {
     SETUP_MAX_OPS = 512,
     SETUP_MAX_FILTER = 1024,
-    SETUP_MAX_ARGS = 65536
+    SETUP_MAX_ARGS = 65536,
+    SETUP_MAX_PORTS = 32,
 };
 
 enum setup_flags {
@@ -92,6 +93,8 @@ struct setup {
     const char *hostname;
     uint32_t frame_count; /* so many of the operations come first and make the frame */
     uint32_t op_count;
+    uint32_t port_count; /* of the root: TCP ports that lead to names; 0: no network by name */
+    uint32_t ports[SETUP_MAX_PORTS];
     uint32_t limit_mask; /* bit n: limits[n] is set */
 
     struct {

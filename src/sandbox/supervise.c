@@ -27,6 +27,7 @@
 #include "base/weak.h"
 #include "sandbox/denial/denial.h"
 #include "sandbox/limits/limits.h"
+#include "sandbox/netnames.h"
 #include "sandbox/run.h"
 #include "sandbox/start.h"
 #include "sandbox/stream.h"
@@ -62,6 +63,7 @@ struct watch {
     uint64_t deadline_ms; /* 0: none */
     uint64_t oom_before;
     struct denials denials;
+    struct netnames netnames;
     struct limit_watch limits;
     bool out_of_memory; /* of its own limit */
     bool has_terminal;  /* one is all it may send */
@@ -290,14 +292,22 @@ static void take_failure(struct watch *w, const struct reply *reply)
         w->failure.code = ERR_IO;
 }
 
-static void fail(struct watch *w, int r, const char *doing)
+static void fail_as(struct watch *w, const struct err *err)
 {
     if (!w->failed) {
         w->failed = true;
         w->failed_status = STATUS_CARREL_FAILED;
-        err_set(&w->failure, ERR_IO, -r, "%s", doing);
+        w->failure = *err;
     }
     kill_for(w, CARREL_ENDED_SIGNAL);
+}
+
+static void fail(struct watch *w, int r, const char *doing)
+{
+    struct err err;
+
+    err_set(&err, ERR_IO, -r, "%s", doing);
+    fail_as(w, &err);
 }
 
 /* What pid 1 says cannot be read. That it has gone is no failure of ours. */
@@ -339,6 +349,14 @@ static void leave(struct watch *w, const struct reply *reply)
     w->usage.ru_stime.tv_usec = (suseconds_t)reply->cpu_system_us;
     w->usage.ru_maxrss = (long)(reply->peak_rss_bytes / 1024);
     w->usage.ru_oublock = (long)(reply->written_bytes / 512);
+}
+
+static void take_network(struct watch *w, const int *fds, size_t count)
+{
+    struct err err = {0};
+
+    if (netnames_serve(&w->netnames, w->run, fds, count, &err) < 0)
+        fail_as(w, &err);
 }
 
 /* One reply of pid 1. Anything but a whole, expected message ends the sandbox. */
@@ -384,6 +402,9 @@ static void take_reply(struct watch *w)
             denials_listen(&w->denials, fds[0]);
             head.fd_count = 0;
         }
+        break;
+    case REPLY_NETWORK:
+        take_network(w, fds, head.fd_count);
         break;
     case REPLY_STARTED:
         w->started = true;
@@ -436,7 +457,7 @@ static void reap(struct watch *w)
 }
 
 struct poll_set {
-    struct pollfd fds[5 + 2 * STREAMS];
+    struct pollfd fds[6 + 2 * STREAMS];
     nfds_t n;
 };
 
@@ -463,6 +484,7 @@ static void fill_poll_set(struct watch *w, struct poll_set *set)
         add_poll(set, w->live.pidfd, POLLIN);
         add_poll(set, denials_fd(&w->denials), POLLIN);
         add_poll(set, limits_watch_fd(&w->limits), POLLIN);
+        add_poll(set, w->netnames.socket, POLLIN);
     }
     if (w->run->spec->signal_fd > 0)
         add_poll(set, w->run->spec->signal_fd, POLLIN);
@@ -561,11 +583,15 @@ static bool past(const struct watch *w, uint64_t grace_ms)
 static void look_after(struct watch *w, const struct poll_set *set)
 {
     enum carrel_reason reason;
+    struct err err = {0};
     bool memory = ready(set, limits_watch_fd(&w->limits), POLLIN);
 
     int r = ready(set, denials_fd(&w->denials), POLLIN) ? denials_attend(&w->denials) : 0;
     if (r < 0)
         fail(w, r, "answer a system call of the sandbox");
+    if (ready(set, w->netnames.socket, POLLIN) &&
+        netnames_hear(&w->netnames, &w->denials, &err) < 0)
+        fail_as(w, &err);
     if ((memory || limits_watch_due_ms(&w->limits) == 0) &&
         limits_watch_check(&w->limits, memory, &reason))
         kill_for(w, reason);
@@ -689,6 +715,7 @@ static int conclude(struct watch *w, struct carrel_result *ret, struct err *err)
                 i == OUT ? "output" : "error");
     }
     ret->truncated = w->budget.exceeded;
+    netnames_end(&w->netnames, &w->denials);
     denials_add_refusals(&w->denials, w->refusals);
     denials_take(&w->denials, ret);
     hand_over(&w->streams[OUT], &ret->out, &ret->out_size);
@@ -729,6 +756,7 @@ static void watch_clear(struct watch *w)
         stream_clear(&w->streams[i]);
     live_clear(&w->live);
     limits_watch_clear(&w->limits);
+    netnames_clear(&w->netnames);
     denials_clear(&w->denials);
 }
 
@@ -741,7 +769,8 @@ static int start_and_watch(struct watch *w, struct carrel_result *ret, struct er
     clock_gettime(CLOCK_MONOTONIC, &began);
     if (timeout_ms && __builtin_add_overflow(now_ms(), timeout_ms, &w->deadline_ms))
         w->deadline_ms = UINT64_MAX;
-    if (open_streams(w, err) < 0 || live_start(&w->live, w->run, err) < 0)
+    if (open_streams(w, err) < 0 || live_start(&w->live, w->run, err) < 0 ||
+        netnames_start(&w->netnames, w->run, err) < 0)
         return -1;
     w->oom_before = limits_oom_kills(); /* while pid 1 builds */
     w->may_leave = may_leave(w->run);
@@ -768,6 +797,7 @@ static void watch_init(struct watch *w, struct run *run, struct live *early)
     w->run = run;
     w->stdin_pipe = -1;
     denials_init(&w->denials, run_view_of(run));
+    netnames_init(&w->netnames);
     limits_watch_init(&w->limits, run_view_of(run), denials_add_limit, &w->denials);
     w->live = *early;
     live_init(early);

@@ -93,6 +93,18 @@ static void walk_ops(struct wire *w, struct setup *s, uint32_t first, uint32_t *
         walk_op(w, &s->ops[first + i]);
 }
 
+static void walk_ports(struct wire *w, struct setup *s)
+{
+    walk_u32(w, &s->port_count);
+    if (s->port_count > SETUP_MAX_PORTS)
+        w->failed = true;
+    for (uint32_t i = 0; !w->failed && i < s->port_count; i++) {
+        walk_u32(w, &s->ports[i]);
+        if (s->ports[i] == 0 || s->ports[i] > UINT16_MAX)
+            w->failed = true;
+    }
+}
+
 static void walk_frame(struct wire *w, struct setup *s)
 {
     walk_u32(w, &s->flags);
@@ -150,6 +162,7 @@ size_t wire_encode_root(const struct setup *setup, char *bytes, size_t size)
     uint32_t count = setup->op_count - setup->frame_count;
 
     walk_ops(&w, (struct setup *)(uintptr_t)setup, setup->frame_count, &count);
+    walk_ports(&w, (struct setup *)(uintptr_t)setup);
     return w.failed ? 0 : (size_t)(w.at - bytes);
 }
 
@@ -179,6 +192,7 @@ int wire_decode_root(struct setup *setup, char *bytes, size_t size)
     uint32_t count = 0;
 
     walk_ops(&w, setup, setup->frame_count, &count);
+    walk_ports(&w, setup);
     setup->op_count = w.failed ? setup->frame_count : setup->frame_count + count;
     return w.failed || w.at != w.end ? -EINVAL : 0;
 }

@@ -12,7 +12,7 @@
 enum message_kind {
     MESSAGE_FRAME = 1, /* all of the setup but the root's operations; + its mount trees, where the
                           engine opened them, and as root the uid lease */
-    MESSAGE_ROOT,      /* the root's operations; + their mount trees */
+    MESSAGE_ROOT,      /* the root's operations and ports; + the mount trees of the operations */
     MESSAGE_COMMAND,   /* + stdin, stdout, stderr (none with a terminal) */
     MESSAGE_SIGNAL,    /* uint32: forwarded to the command's process group */
     MESSAGE_KEEPER,    /* + a socket: start a keeper that serves commands on it, one at a time */
@@ -30,7 +30,8 @@ enum reply_kind {
     REPLY_LISTENER, /* + the listener of the system call filter */
     REPLY_READY, /* the frame stands, and waits for its root; of a keeper: it waits for a command */
     REPLY_EMPTY, /* of a keeper: nothing its command has started is left */
-    REPLY_HIDDEN, /* + a directory of the root that is covered from now on */
+    REPLY_HIDDEN,  /* + a directory of the root that is covered from now on */
+    REPLY_NETWORK, /* + its name server's sockets, UDP and TCP, then one listening at each port */
 };
 
 /* Exit statuses with a meaning of their own. */

@@ -23,7 +23,8 @@
 #define NET_ALL         3ULL /* ABI 4: bind and connect */
 
 enum {
-    RULE_PORT = 2 /* LANDLOCK_RULE_NET_PORT */
+    RULE_PORT = 2, /* LANDLOCK_RULE_NET_PORT */
+    NET_BIND = 1,  /* LANDLOCK_ACCESS_NET_BIND_TCP */
 };
 
 static int allow_place(int rules, const struct landlock_place *place, uint64_t handled)
@@ -62,7 +63,7 @@ int landlock_confine(const struct landlock_place *places, size_t count, const ui
     if (abi < 0)
         return -ENOSYS;
     attr.handled_access_fs |= (abi >= 2 ? ACCESS_REFER : 0) | (abi >= 3 ? ACCESS_TRUNCATE : 0);
-    attr.handled_access_net = NET_ALL;
+    attr.handled_access_net = port_count == LANDLOCK_ANY_PORT ? NET_BIND : NET_ALL;
     attr.scoped = CARREL_LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET | CARREL_LANDLOCK_SCOPE_SIGNAL;
     size_t size = abi >= CARREL_LANDLOCK_ABI_SCOPES ? sizeof(attr) : abi >= 4 ? 16 : 8;
     scoped_fd int rules = (int)syscall(SYS_landlock_create_ruleset, &attr, size, 0);
@@ -70,7 +71,7 @@ int landlock_confine(const struct landlock_place *places, size_t count, const ui
         return -errno;
     for (size_t i = 0; r == 0 && i < count; i++)
         r = allow_place(rules, &places[i], attr.handled_access_fs);
-    for (size_t i = 0; r == 0 && abi >= 4 && i < port_count; i++)
+    for (size_t i = 0; r == 0 && abi >= 4 && ports && i < port_count; i++)
         r = allow_port(rules, ports[i]);
     if (r < 0)
         return r;

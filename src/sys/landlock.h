@@ -6,6 +6,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+enum {
+    LANDLOCK_ANY_PORT = 65536 /* for port_count: to all of them; listening stays refused */
+};
+
 struct landlock_place {
     const char *path;
     bool writes;   /* else to be read only */

@@ -377,6 +377,7 @@ class TheDaemon(DaemonTest):
         self.sandboxes()
         self.environments()
         self.ports()
+        self.network()
         self.plans()
         self.templates()
         self.mcp()
@@ -607,6 +608,21 @@ class TheDaemon(DaemonTest):
         self.ask("POST", f"{top}/python", 409, {"version": "2.7"}, ids=ids)
         self.ask("POST", f"{top}/python", 422, {"version": "2.7", "clear": True}, ids=ids)
         self.ask("GET", top, 200, ids=ids)
+
+    def network(self):
+        policy = {"network": {"allow": ["*.example.org", {"host": "db.example.net", "port": 5432, "tls": "opaque"},
+                                        {"host": "browser.example.com", "ech": "refuse"}, "@python"],
+                              "deny": ["up.example.org"], "bytes_per_hour": "1G", "connections": 64}}
+        self.ask("POST", "/v1/workspaces", 201, {"id": "named", "policy": policy})
+        ids = {"ws": "named"}
+        ended = self.ask("POST", "/v1/workspaces/{ws}/exec", 200, {"command": "getent hosts refused.example.net", "stream": "ndjson"}, ids=ids)
+        self.assertIn(b'"type":"denial"', ended.bytes)
+        for wrong in ({"host": "a.example.org", "methods": ["GET"]}, {"port": 80}, 7):
+            self.ask("POST", "/v1/workspaces", 400, {"policy": {"network": {"allow": [wrong]}}})
+        self.assertIn("net.refuse", {row["operation"] for row in self.ask("GET", "/v1/workspaces/{ws}/net", 200, ids=ids).json["records"]})
+        self.ask("GET", "/v1/workspaces/{ws}/net/try", 200, query="?url=https://a.example.org/", ids=ids)
+        self.ask("GET", "/v1/workspaces/{ws}/net/try", 200, query="?url=https://b.example.com/", ids=ids)
+        self.ask("GET", "/v1/workspaces/{ws}/net/try", 400, query="?url=ftp://b.example.com/", ids=ids)
 
     def ports(self):
         one = "/v1/workspaces/{ws}/ports/{port}"

@@ -22,6 +22,10 @@ static void check_parsed(const struct policy *p)
         const char *equals = strchr(p->env[i], '=');
         MUST(equals && equals != p->env[i]);
     }
+    MUST(p->net_rule_count <= NETWORK_MOST);
+    MUST(p->net_rule_count == 0 || p->net == CARREL_NET_ALLOW);
+    for (size_t i = 0; i < p->net_rule_count; i++)
+        MUST(p->net_rules[i][0]);
     MUST(p->plan.allow.count <= PLAN_POLICY_PATTERNS && p->plan.ending_count <= PLAN_POLICY_TYPES);
     MUST(p->plan.protect.count <= PLAN_POLICY_PATTERNS);
     MUST(p->plan.has_allow || p->plan.allow.count == 0);
@@ -60,6 +64,7 @@ static void check_applied(const struct policy *p, const struct carrel_spec *aske
     MUST(got->level != CARREL_LEVEL_DIR || p->level == CARREL_LEVEL_DIR);
     MUST(got->net != CARREL_NET_HOST || p->net == CARREL_NET_HOST);
     MUST(got->net == CARREL_NET_NONE || p->net != CARREL_NET_NONE);
+    MUST(got->net != CARREL_NET_ALLOW || p->net == CARREL_NET_ALLOW);
     MUST(got->user != CARREL_USER_ROOT || p->user == CARREL_USER_ROOT);
     check_limit(got->timeout_ms, asked->timeout_ms, p->timeout_ms);
     check_limit(got->tmp_bytes, asked->tmp_bytes, p->tmp_bytes);

@@ -25,7 +25,7 @@ static void try_exec(char *bytes, size_t n, struct arena *arena, struct buf *b)
         return;
     MUST(protocol_id_is_valid(m.workspace) && protocol_id_is_valid(m.bucket));
     MUST(!strchr(m.workspace, '/') && !strchr(m.bucket, '/') && m.workspace[0] != '.');
-    MUST(m.argv[0] && m.boundary.level <= CARREL_LEVEL_NS && m.boundary.net <= CARREL_NET_HOST);
+    MUST(m.argv[0] && m.boundary.level <= CARREL_LEVEL_NS && m.boundary.net <= CARREL_NET_ALLOW);
     for (const char *const *three = m.boundary.shared; *three; three += 3) {
         bool is_tree = protocol_id_is_valid(three[0]);
         MUST(is_tree || (strncmp(three[0], "skills/", 7) == 0 &&

@@ -41,6 +41,7 @@ DECIDED = {
     **{f"POST {FILES}-{what}": WORKERS for what in "edit move copy mkdir chmod symlink write repair upload unpack".split()},
     **{f"POST {FILES}-{what}": READERS for what in "glob grep inventory read".split()}, f"GET {FILES}-watch": READERS,
     "GET /v1/workspaces/{ws}/env": READERS, "POST /v1/workspaces/{ws}/env/python": WORKERS, "POST /v1/workspaces/{ws}/env/node": WORKERS,
+    "GET /v1/workspaces/{ws}/net": READERS, "GET /v1/workspaces/{ws}/net/try": READERS,
     "GET /v1/workspaces/{ws}/ports": READERS, "POST /v1/workspaces/{ws}/ports/{port}": WORKERS,
     "DELETE /v1/workspaces/{ws}/ports/{port}": WORKERS,
     "GET /v1/plans": VIEWERS, "GET /v1/workspaces/{ws}/plans": VIEWERS, f"GET {PLAN}": VIEWERS, f"GET {PLAN}/diff": VIEWERS,

@@ -55,6 +55,8 @@ ROUTES = [
     ("POST", "/v1/workspaces/{ws}/env/python", {}),
     ("POST", "/v1/workspaces/{ws}/env/node", {}),
     ("GET", "/v1/workspaces/{ws}/ports", None),
+    ("GET", "/v1/workspaces/{ws}/net", None),
+    ("GET", "/v1/workspaces/{ws}/net/try?url=https://example.org/", None),
     ("POST", "/v1/workspaces/{ws}/ports/8000", {}),
     ("DELETE", "/v1/workspaces/{ws}/ports/8000", None),
     ("POST", "/v1/workspaces/{ws}/plans", {"deletions": ["secret"]}),

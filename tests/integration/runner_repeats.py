@@ -31,7 +31,7 @@ def unlucky(name, *, timeout=60, last="exit 1"):
 class RunnerRepeats(unittest.TestCase):
     def setUp(self):
         shutil.rmtree(TREE, ignore_errors=True)
-        for folder in ("tests/integration", "packaging/templates", "build"):
+        for folder in ("tests/integration", "packaging/templates", "packaging/networks", "build"):
             os.makedirs(f"{TREE}/{folder}")
         for file in ("run", "keeper.py", "flaky.py"):
             shutil.copy(f"{SRC}/tests/{file}", f"{TREE}/tests/{file}")

@@ -75,11 +75,11 @@ TEST(a_client_is_an_address_or_the_network_that_is_its_own)
                                            {"2001:db8:1:2:3:4:5:6", "2001:db8:1:2::"},
                                            {"::1", "::"},
                                            {"no address", ""}};
-    char name[NETWORK_NAME];
+    char name[NETWORK_PEER];
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         struct sockaddr_storage peer = peer_of(names[i][0]);
-        network_name(&peer, name);
+        network_peer(&peer, name);
         CHECK(strcmp(name, names[i][1]) == 0);
     }
     return 0;

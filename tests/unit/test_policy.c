@@ -6,9 +6,11 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "policy/network_sets.h"
 #include "policy/policy.h"
 
 /* Room for one test; the policy's strings live in the arena. */
@@ -577,6 +579,145 @@ TEST(reach_is_narrowed_never_widened)
 }
 
 /* Level dir cannot keep it, so the engine must get to see that it was asked for, and refuse. */
+TEST(names_of_the_network_become_rules)
+{
+    scoped_desk;
+    static const char *const rules[] = {"api.example.com", "*.example.org:8443", "@python",
+                                        "db.example.net:5432 tls=opaque", "!upload.example.org"};
+
+    CHECK(parse(&d, "{\"network\":{\"allow\":[\"api.example.com\",\"*.example.org:8443\","
+                    "\"@python\",{\"host\":\"db.example.net\",\"port\":5432,"
+                    "\"tls\":\"opaque\"}],\"deny\":[\"upload.example.org\"],"
+                    "\"connections\":64,\"bytes_per_hour\":\"1G\"}}") == 0);
+    CHECK(d.policy.net == CARREL_NET_ALLOW && d.policy.net_rule_count == 5);
+    for (size_t i = 0; i < 5; i++)
+        CHECK(strcmp(d.policy.net_rules[i], rules[i]) == 0);
+    CHECK(d.policy.net_connections == 64 && d.policy.net_bytes_per_hour == 1UL << 30);
+    return 0;
+}
+
+TEST(what_is_no_name_or_cannot_be_kept_is_refused)
+{
+    static const char *const wrong[] = {"\"*\"",
+                                        "\"127.0.0.1\"",
+                                        "\"0x7f.1\"",
+                                        "\"2130706433\"",
+                                        "\"[::1]\"",
+                                        "\"a b\"",
+                                        "\"ex\\u0000.org\"",
+                                        "\"user@example.org\"",
+                                        "\"example.org:0\"",
+                                        "\"example.org:65536\"",
+                                        "\"!example.org\"",
+                                        "\"@../etc\"",
+                                        "\"@\"",
+                                        "7",
+                                        "{\"port\":80}",
+                                        "{\"host\":\"example.org\",\"methods\":[\"GET\"]}",
+                                        "{\"host\":\"example.org\",\"paths\":[\"/v1\"]}",
+                                        "{\"host\":\"example.org\",\"secret\":{}}",
+                                        "{\"host\":\"example.org\",\"udp\":true}",
+                                        "{\"host\":\"example.org\",\"tls\":\"none\"}",
+                                        "{\"host\":\"example.org tls=opaque\"}"};
+    char text[256];
+
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        scoped_desk;
+        snprintf(text, sizeof(text), "{\"network\":{\"allow\":[%s]}}", wrong[i]);
+        if (parse(&d, text) == 0)
+            fprintf(stderr, "taken: %s\n", wrong[i]);
+        CHECK(parse(&d, text) < 0 && d.err.msg[0]);
+    }
+    return 0;
+}
+
+TEST(names_are_narrowed_never_widened)
+{
+    static const struct {
+        const char *asked[3];
+        const char *policy;
+        int result;
+        const char *joined; /* with bars between them */
+    } rows[] = {
+        {{NULL},
+         "{\"allow\":[\"*.example.org\"],\"deny\":[\"a.example.org\"]}",
+         0,
+         "*.example.org|!a.example.org|"},
+        {{"b.example.org"},
+         "{\"allow\":[\"*.example.org\"],\"deny\":[\"a.example.org\"]}",
+         0,
+         "b.example.org|!a.example.org|"},
+        {{"!b.example.org"}, "{\"allow\":[\"*.example.org\"]}", 0, "!b.example.org|*.example.org|"},
+        {{"other.example.com"}, "{\"allow\":[\"*.example.org\"]}", -1, ""},
+        {{"b.example.org:22"}, "{\"allow\":[\"*.example.org\"]}", -1, ""},
+        {{"b.example.org"}, "\"none\"", -1, ""},
+        {{"b.example.org"}, "\"host\"", 0, "b.example.org|"},
+        {{"!b.example.org"}, "\"host\"", -1, ""},
+    };
+
+    char policy[128];
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        scoped_desk;
+        char joined[256] = "";
+        snprintf(policy, sizeof(policy), "{\"network\":%s}", rows[i].policy);
+        if (rows[i].asked[0])
+            d.spec.net_rules = rows[i].asked;
+        if (rows[i].asked[0] && rows[i].asked[0][0] != '!')
+            d.spec.net = CARREL_NET_ALLOW;
+        CHECK(apply(&d, policy) == rows[i].result);
+        for (size_t j = 0; rows[i].result == 0 && d.spec.net_rules[j]; j++)
+            snprintf(joined + strlen(joined), sizeof(joined) - strlen(joined), "%s|",
+                     d.spec.net_rules[j]);
+        CHECK(strcmp(joined, rows[i].joined) == 0);
+        CHECK(rows[i].result < 0 || d.spec.net == CARREL_NET_ALLOW);
+    }
+    return 0;
+}
+
+static int write_text(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "we");
+
+    return file && fputs(text, file) >= 0 && fclose(file) == 0 ? 0 : -1;
+}
+
+TEST(a_set_is_what_its_file_says)
+{
+    static const char *const asked[] = {"@mine", "!@not", "z.example.org", NULL};
+    static const char *const got[] = {"a.example.org",           "b.example.org:8080",
+                                      "mirror.example.net:3141", "!c.example.org",
+                                      "z.example.org",           NULL};
+    const char *const *rules;
+    struct arena arena = {.max = 4 << 20};
+    struct err err = {0};
+    const struct network_mirror mirrors[] = {{"pip", "http://user@mirror.example.net:3141/simple/"},
+                                             {NULL, NULL}};
+
+    CHECK(mkdir("sets", 0700) == 0);
+    CHECK(write_text("sets/mine", "# a set\n a.example.org # one\n\nb.example.org:8080\n"
+                                  "mirrors pip\n") == 0);
+    CHECK(write_text("sets/not", "c.example.org\n") == 0);
+    CHECK(write_text("sets/bad", "10.0.0.1\n") == 0);
+    CHECK(unsetenv("HOME") == 0 && unsetenv("PIP_INDEX_URL") == 0);
+    CHECK(network_sets_expand(asked, "sets", mirrors, &arena, &rules, &err) == 0);
+    size_t n = 0;
+    for (; got[n]; n++) {
+        bool found = false;
+        for (size_t i = 0; rules[i]; i++)
+            found = found || strcmp(rules[i], got[n]) == 0;
+        CHECK(found); /* this host may have a mirror of its own */
+    }
+    CHECK(network_sets_expand((const char *const[]){"@bad", NULL}, "sets", NULL, &arena, &rules,
+                              &err) < 0);
+    CHECK(strstr(err.msg, "sets/bad"));
+    CHECK(network_sets_expand((const char *const[]){"@none", NULL}, "sets", NULL, &arena, &rules,
+                              &err) < 0);
+    CHECK(strstr(err.msg, "@none"));
+    arena_clear(&arena);
+    return 0;
+}
+
 TEST(a_network_the_policy_forbids_is_not_forgotten_at_level_dir)
 {
     scoped_desk;

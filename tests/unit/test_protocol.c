@@ -14,6 +14,7 @@ static const char *const argv[] = {"sh", "-c", "echo", NULL};
 static const char *const env[] = {"A=1", "B=", NULL};
 static const char *const shared[] = {"skills/u1", "/srv/skills/u1", "ro", "w2", "/.ticket", "rw",
                                      NULL};
+static const char *const rules[] = {"a.example.org", "!b.example.org", NULL};
 static const char *const mounts[] = {"/srv/a", "/a", "ro", "/srv/b", "/b", "rw", NULL};
 
 static struct exec_message example(void)
@@ -26,7 +27,10 @@ static struct exec_message example(void)
         .actor = "key:ab",
         .request = "r1",
         .boundary = {.level = CARREL_LEVEL_NS,
-                     .net = CARREL_NET_HOST,
+                     .net = CARREL_NET_ALLOW,
+                     .net_rules = rules,
+                     .net_connections = 7,
+                     .net_bytes_per_hour = 1 << 20,
                      .user = CARREL_USER_ROOT,
                      .limits = {.memory_bytes = 1 << 30, .disk_image = true},
                      .tmp_bytes = 7,
@@ -98,6 +102,9 @@ TEST(an_exec_arrives_as_it_was)
     CHECK(strcmp(ret.boundary.shared[4], "/.ticket") == 0);
     CHECK(strcmp(ret.boundary.shared[5], "rw") == 0 && !ret.boundary.shared[6]);
     CHECK(strcmp(protocol_shown(&ret.boundary), "w2") == 0);
+    CHECK(ret.boundary.net == CARREL_NET_ALLOW && ret.boundary.net_connections == 7);
+    CHECK(strcmp(ret.boundary.net_rules[1], "!b.example.org") == 0 && !ret.boundary.net_rules[2]);
+    CHECK(ret.boundary.net_bytes_per_hour == 1 << 20);
     CHECK(strcmp(ret.boundary.template, TEMPLATE_ID) == 0);
     CHECK(ret.tty && ret.input && ret.rows == 24 && ret.columns == 80);
     CHECK(ret.limits.pids == 3 && ret.timeout_ms == 5 && strcmp(ret.cwd, "/x") == 0);
@@ -179,7 +186,7 @@ TEST(an_exec_that_is_not_sane_is_refused)
     REFUSED(env = no_name);
     REFUSED(env = no_sign);
     REFUSED(boundary.level = 9);
-    REFUSED(boundary.net = 3);
+    REFUSED(boundary.net = CARREL_NET_ALLOW + 1);
     REFUSED(boundary.user = 3);
     REFUSED(boundary.mounts = two);
     REFUSED(boundary.mounts = mode);

@@ -128,6 +128,28 @@ TEST(a_setup_comes_back_as_it_was_sent)
     return 0;
 }
 
+TEST(a_root_with_ports_that_are_none_is_refused)
+{
+    static const struct {
+        uint32_t count;
+        uint32_t last;
+    } wrong[] = {{1, 0}, {1, 65536}, {SETUP_MAX_PORTS + 1, 80}};
+    static struct setup sent;
+    static struct setup got;
+
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        fill_setup(&sent);
+        sent.op_count = sent.frame_count;
+        sent.port_count = wrong[i].count;
+        sent.ports[0] = wrong[i].last;
+        CHECK(wire_encode_root(&sent, room, sizeof(room)) == 0);
+        uint32_t forged[] = {0, wrong[i].count, wrong[i].last};
+        fill_setup(&got);
+        CHECK(wire_decode_root(&got, (char *)forged, sizeof(forged)) == -EINVAL);
+    }
+    return 0;
+}
+
 TEST(a_root_is_added_to_its_frame)
 {
     static struct setup sent;
@@ -135,6 +157,9 @@ TEST(a_root_is_added_to_its_frame)
 
     fill_setup(&sent);
     sent.frame_count = 1;
+    sent.port_count = 2;
+    sent.ports[0] = 443;
+    sent.ports[1] = 65535;
     size_t n = wire_encode_root(&sent, room, sizeof(room));
     CHECK(n > 0);
     fill_setup(&got);
@@ -142,6 +167,7 @@ TEST(a_root_is_added_to_its_frame)
     CHECK(wire_decode_root(&got, room, n) == 0);
     CHECK(got.op_count == 4 && got.frame_count == 2);
     CHECK(same_op(&got.ops[2], &sent.ops[1]) && same_op(&got.ops[3], &sent.ops[2]));
+    CHECK(got.port_count == 2 && got.ports[0] == 443 && got.ports[1] == 65535);
     got.frame_count = SETUP_MAX_OPS - 1; /* no room for two more */
     CHECK(wire_decode_root(&got, room, n) == -EINVAL);
     CHECK(got.op_count == SETUP_MAX_OPS - 1);

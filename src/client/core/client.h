@@ -19,6 +19,7 @@ int client_logs(char **argv);
 int client_kill(char **argv);
 int client_key(char **argv);
 int client_port(char **argv);
+int client_net(char **argv);
 int client_plan(char **argv);
 int client_template(char **argv);
 int client_env(char **argv);

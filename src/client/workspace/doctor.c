@@ -80,7 +80,9 @@ static bool look_at_workspace(struct doctor *d)
     const char *state = client_text(ws, "state");
     const char *owner = client_text(ws, "owner");
     const json_t *policy = json_object_get(ws, "policy");
-    const char *net = client_text(policy, "network");
+    const char *net = json_is_object(json_object_get(policy, "network"))
+                          ? "by name"
+                          : client_text(policy, "network");
     char *limits = json_dumps(json_object_get(policy, "limits"), JSON_COMPACT);
     snprintf(text, sizeof(text), "of %.64s, %.16s%s", owner ? owner : "?", state ? state : "?",
              state && strcmp(state, "asleep") == 0 ? ": the next command or file call wakes it"

@@ -82,6 +82,9 @@ bool boundary_apply(struct call *call, struct carrel_spec *spec, struct sandbox_
     wish->output_bytes = spec->output_bytes;
     m->boundary = (struct boundary_message){.level = CARREL_LEVEL_NS,
                                             .net = policy->net,
+                                            .net_rules = spec->net_rules,
+                                            .net_connections = policy->net_connections,
+                                            .net_bytes_per_hour = policy->net_bytes_per_hour,
                                             .user = policy->user,
                                             .limits = policy->limits,
                                             .tmp_bytes = policy->tmp_bytes,

@@ -47,6 +47,9 @@ struct counters {
     uint64_t output_bytes;
     uint64_t stalls; /* times a command had to wait for a reader */
     uint64_t denials;
+    uint64_t net_connections; /* by name, that have ended */
+    uint64_t net_bytes;
+    uint64_t net_refused;
     uint64_t file_calls[FILES_OP_COUNT_][6]; /* answered, by hundred of the status */
     uint64_t file_bytes_in;
     uint64_t file_bytes_out;

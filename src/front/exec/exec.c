@@ -240,10 +240,48 @@ void job_free(struct job *job)
     quota_use_end(&job->quota);
     spool_close(&job->spool);
     json_decref(job->result_json);
+    json_decref(job->denied);
     free(job->result.denials);
     if (job->row_command)
         drop_row(job);
     free(job);
+}
+
+static bool runs_in(const struct job *job, const char *sandbox)
+{
+    if (job->state != JOB_RUNNING)
+        return false;
+    return *job->plan ? strncmp(sandbox, "plan:", 5) == 0 && strcmp(sandbox + 5, job->plan) == 0
+                      : strcmp(sandbox, job->workspace) == 0;
+}
+
+static void deny(struct job *job, json_t *event)
+{
+    struct follower *next;
+
+    if (!job->denied)
+        job->denied = json_array();
+    if (json_array_size(job->denied) >= CARREL_MAX_DENIALS ||
+        json_array_append(job->denied, event) < 0)
+        return;
+    for (struct follower *f = job->followers; f; f = next) {
+        next = f->next;
+        f->output(f);
+    }
+}
+
+void jobs_denied(struct front *front, const char *sandbox, json_t *event)
+{
+    struct job *next;
+
+    for (size_t i = 0; event && i < FRONT_SLOTS; i++) {
+        for (struct job *job = front->jobs[i]; job; job = next) {
+            next = job->next;
+            if (runs_in(job, sandbox))
+                deny(job, event);
+        }
+    }
+    json_decref(event);
 }
 
 /* Made when the first byte comes: most commands that print nothing need none. */

@@ -80,6 +80,7 @@ struct job {
     int64_t row_started_ms;
     struct carrel_result result; /* once ended; no output in it */
     json_t *result_json;         /* likewise */
+    json_t *denied;              /* the first events of what it was denied, as it came; or NULL */
     int64_t ended_ms;
 };
 
@@ -106,6 +107,8 @@ void job_answered(struct job *job, struct answer *answer);
 void job_fail(struct job *job, const struct err *err);
 /* EVENT_ENDED, _SETTLED and _GONE; job_gone may free it. */
 void job_end(struct job *job, const struct ended_message *ended);
+/* EVENT_DENIED, of all that run in this sandbox; takes the event for their followers. */
+void jobs_denied(struct front *front, const char *sandbox, json_t *event);
 void job_settle(struct job *job, int unrecorded);
 void job_gone(struct job *job);
 /* A command of a plan has been asked for: its end, which closes the plan unless that is kept open,

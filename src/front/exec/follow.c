@@ -34,6 +34,7 @@ struct following {
     json_t *result; /* of one that ended before */
     bool started;   /* the "start" event is out */
     bool ended;     /* the "end" event is out */
+    size_t denied;  /* so many "denial" events are out */
     struct buf out; /* what is being sent */
     size_t out_at;
 
@@ -180,6 +181,16 @@ static void put_end(struct following *f)
     put_event(f, "end", end_of(f), object);
 }
 
+/* One that is not out yet, of a command that runs. */
+static bool put_denial(struct following *f)
+{
+    if (!f->job || f->call->manner || f->request.only >= 0 ||
+        f->denied >= json_array_size(f->job->denied))
+        return false;
+    put_event(f, "denial", f->reader.at, json_incref(json_array_get(f->job->denied, f->denied++)));
+    return true;
+}
+
 /* Puts the next event into f->out. 0; -EAGAIN: there is none now; other -errno. */
 static int next_event(struct following *f)
 {
@@ -207,6 +218,8 @@ static int next_event(struct following *f)
         f->ended = true;
         return 0;
     }
+    if (put_denial(f))
+        return 0;
     uint64_t at = f->reader.at;
     ssize_t n = read_piece(f, bytes, PIECE, &stream);
     if (n < 0)

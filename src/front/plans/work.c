@@ -8,9 +8,9 @@
 #include <string.h>
 
 #include "base/answers.h"
-#include "front/core/call.h"
 #include "base/clock.h"
 #include "base/text.h"
+#include "front/core/call.h"
 #include "policy/policy.h"
 
 #define ARENA_BYTES (16UL << 20)

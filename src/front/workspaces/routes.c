@@ -21,6 +21,7 @@
 #include "front/core/call.h"
 #include "front/core/live.h"
 #include "front/core/quota.h"
+#include "front/network/routes.h"
 #include "front/plans/planned.h"
 #include "front/workspaces/env.h"
 #include "front/workspaces/find_links.h"
@@ -536,6 +537,14 @@ static void answer_updated(struct call *call)
     call_json(call, 200, workspace_json(call, w));
 }
 
+/* Rules of the network hold for what lives, too; where they could not be told, its next command
+ * finds that the policy is another. */
+static void is_told(struct call *call, struct answer *answer)
+{
+    (void)answer;
+    answer_updated(call);
+}
+
 static void is_entered(struct call *call, const struct err *failed)
 {
     if (failed)
@@ -557,7 +566,7 @@ static void finish_update(struct call *call, struct answer *answer)
         planned_enter(call, false, is_entered);
     else if (planned_workspace(&call->workspace) && doing->is_redrawn)
         planned_enter(call, true, is_entered);
-    else
+    else if (!doing->is_redrawn || !network_tell(call, is_told))
         answer_updated(call);
 }
 

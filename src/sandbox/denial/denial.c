@@ -148,13 +148,20 @@ void denials_add_limit(void *denials, const char *what, const char *rule, const 
     denials_add(denials, what, rule, fix, source);
 }
 
+void denials_tell(struct denials *d, const struct carrel_denial *one)
+{
+    pthread_mutex_lock(&d->lock);
+    record_locked(d, one, one->count);
+    pthread_mutex_unlock(&d->lock);
+}
+
 /* --- what the kernel counts --- */
 
 uint64_t refusals_of(const struct run_view *run, pid_t pid)
 {
     char net[32];
 
-    if (run->net != CARREL_NET_NONE || run->level != CARREL_LEVEL_NS)
+    if (run->net == CARREL_NET_HOST || run->level != CARREL_LEVEL_NS)
         return 0;
     snprintf(net, sizeof(net), "/proc/%d/net", (int)pid);
     return network_refusals(net);
@@ -166,7 +173,7 @@ void denials_add_refusals(struct denials *d, uint64_t n)
 
     if (n == 0)
         return;
-    denied_refusal(&one);
+    denied_refusal(d->run.net, &one);
     pthread_mutex_lock(&d->lock);
     for (size_t i = 0; i < d->count; i++) {
         if (d->list[i].source == CARREL_SOURCE_INFERRED && strcmp(d->list[i].rule, one.rule) == 0)

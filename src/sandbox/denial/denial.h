@@ -3,8 +3,8 @@
  * come from the kernel: the filter (filter.h) hands them to a listener, and they wait until this
  * module answers. Read-only places and full file systems are inferred from the command's error
  * output. All of it is untrusted: a bounded number of kinds is kept, in printable characters, with
- * texts for the fix that the command has no part in. Nothing here blocks or fails; without memory a
- * denial is counted as dropped. */
+ * texts for the fix that the command has no part in, but for a name that was checked. Nothing here
+ * blocks or fails; without memory a denial is counted as dropped. */
 #pragma once
 
 #include <pthread.h>
@@ -68,7 +68,9 @@ int denials_serve(struct denials *d);
 /* One denial; the same one again is counted. */
 void denials_add(struct denials *d, const char *what, const char *rule, const char *fix,
                  enum carrel_source source);
-/* The same, as limits are told of (limits.h); `denials` is a struct denials. */
+/* One that is written already (denied.h), as often as its count says. */
+void denials_tell(struct denials *d, const struct carrel_denial *one);
+/* The same as denials_add, as limits are told of (limits.h); `denials` is a struct denials. */
 void denials_add_limit(void *denials, const char *what, const char *rule, const char *fix,
                        enum carrel_source source);
 /* What the kernel refused because it leads out of a network of the sandbox's own: it counts that

@@ -13,8 +13,13 @@ struct run_view;
 
 /* "network none": denials of it that the kernel told are not inferred a second time. */
 #define DENIED_BY_NETWORK "network none"
+#define DENIED_BY_NAMES   "network by name"
 #define DENIED_BY_NETWORK_FIX                                                                      \
     "--net host gives it the host's network (in a policy: \"network\": \"host\")"
+
+#define DENIED_BY_NAMES_FIX                                                                        \
+    "only names are reached, not addresses: connect to a name, and --allow HOST it (in a "         \
+    "policy: \"network\": {\"allow\": [\"HOST\"]})"
 
 /* What to answer to a call that the filter asks about: the error, or 0 to let it go on, which only
  * calls that the kernel itself refuses are. Anything not known is EPERM. */
@@ -22,7 +27,11 @@ int denied_call_answer(const struct seccomp_data *call);
 /* Fills all of *ret but `count`. */
 void denied_call(const struct seccomp_data *call, struct carrel_denial *ret);
 /* What the kernel refused for want of a network, whatever it was. */
-void denied_refusal(struct carrel_denial *ret);
+void denied_refusal(enum carrel_net net, struct carrel_denial *ret);
+/* What carrel-egress refused: a name (port 0) or a connection, by which rule or "", why, and what
+ * to do about it, "" for what follows from these. */
+void denied_name(const char *host, unsigned port, const char *rule, const char *why,
+                 const char *fix, struct carrel_denial *ret);
 /* Set-id bits that were left out of a file's mode. */
 void denied_bits(uint32_t mode, struct carrel_denial *ret);
 /* A connection that was refused with the host's network. */

@@ -14,7 +14,12 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
+#include "policy/network.h"
 #include "sandbox/denial/denied.h"
+
+enum {
+    LONGEST_TOLD = 90 /* a name that fits into the fix, twice */
+};
 
 #define DIR_LEVEL "--level dir, which isolates nothing"
 
@@ -171,12 +176,61 @@ static struct place read_place(const void *address, size_t n)
     return place;
 }
 
-void denied_refusal(struct carrel_denial *ret)
+void denied_refusal(enum carrel_net net, struct carrel_denial *ret)
 {
     memset(ret, 0, sizeof(*ret));
     ret->source = CARREL_SOURCE_KERNEL;
     snprintf(ret->what, sizeof(ret->what), "use the network");
-    tell(ret, DENIED_BY_NETWORK, DENIED_BY_NETWORK_FIX);
+    if (net == CARREL_NET_ALLOW) {
+        snprintf(ret->what, sizeof(ret->what), "connect to an address");
+        tell(ret, DENIED_BY_NAMES, DENIED_BY_NAMES_FIX);
+    } else {
+        tell(ret, DENIED_BY_NETWORK, DENIED_BY_NETWORK_FIX);
+    }
+}
+
+/* The host goes into a line that somebody may paste: only what is a name. */
+static void tell_allow(const char *host, uint16_t port, struct carrel_denial *ret)
+{
+    char name[NETWORK_NAME];
+    char at[8] = "";
+
+    if (!network_name(host, strlen(host), name) || strlen(name) > LONGEST_TOLD) {
+        snprintf(ret->fix, sizeof(ret->fix), "--allow HOST for a name that may be reached");
+        return;
+    }
+    if (port != 0 && port != 80 && port != 443)
+        snprintf(at, sizeof(at), ":%u", port);
+    snprintf(ret->fix, sizeof(ret->fix),
+             "--allow %s%s (in a policy: \"network\": {\"allow\": [\"%s%s\"]})", name, at, name,
+             at);
+}
+
+#define LOOK_THERE "a rule allows the name: look whether its server runs and answers"
+
+void denied_name(const char *host, unsigned port, const char *rule, const char *why,
+                 const char *fix, struct carrel_denial *ret)
+{
+    char text[sizeof(ret->what)];
+
+    memset(ret, 0, sizeof(*ret));
+    ret->source = CARREL_SOURCE_KERNEL;
+    ret->count = 1;
+    if (port == 0)
+        snprintf(text, sizeof(text), "look up %.160s", host);
+    else
+        snprintf(text, sizeof(text), "connect %.160s:%u", host, port);
+    denied_append(ret->what, sizeof(ret->what), text, strlen(text));
+    snprintf(text, sizeof(text), "%s: %s%s%s", DENIED_BY_NAMES, why, *rule ? ", rule " : "", rule);
+    denied_append(ret->rule, sizeof(ret->rule), text, strlen(text));
+    if (rule[0] == '!')
+        snprintf(ret->fix, sizeof(ret->fix),
+                 "take out what denies it: --deny, or \"deny\" of \"network\" in the policy");
+    else if (*rule) /* it is allowed: something else is the matter */
+        denied_append(ret->fix, sizeof(ret->fix), *fix ? fix : LOOK_THERE,
+                      strlen(*fix ? fix : LOOK_THERE));
+    else
+        tell_allow(host, (uint16_t)port, ret);
 }
 
 void denied_connection(enum outbound why, const void *address, size_t n, struct carrel_denial *ret)

@@ -265,7 +265,7 @@ static bool tell_network(const struct run_view *run, struct str line, size_t at,
     (void)line;
     (void)at;
     if (run->net != CARREL_NET_NONE)
-        return false;
+        return false; /* with names, carrel-egress tells of each */
     snprintf(ret->rule, sizeof(ret->rule), DENIED_BY_NETWORK);
     tell(ret, "use the network", nothing, DENIED_BY_NETWORK_FIX);
     return true;

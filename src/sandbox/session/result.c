@@ -59,7 +59,7 @@ static void add_refusals(struct exec *exec, const struct carrel_result *result)
 {
     struct session *session = exec->session;
 
-    if (session->run->net != CARREL_NET_NONE || session->live.pid <= 0)
+    if (session->run->net == CARREL_NET_HOST || session->live.pid <= 0)
         return;
     if (result->exit_code == 0 || exec->mark.blind)
         session->uncounted_ms = now_ms() + COUNT_AFTER_MS;
@@ -169,6 +169,8 @@ void exec_tell_end(struct exec *exec, const struct reply *reply)
     tell_usage(exec, reply, &result.usage);
     tell_reason(exec, reply, &result);
     add_refusals(exec, &result);
+    if (session->calls.ending)
+        session->calls.ending(session->owner);
     take_denials(session, &exec->mark, &result);
     session->calls.ended(exec->owner, exec, &result);
     carrel_result_clear(&result);

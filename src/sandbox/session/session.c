@@ -359,6 +359,9 @@ static void hear_first_process(struct session *session)
         denials_listen(&session->denials, fds[0]);
         fd_count = 0;
         session_stands(session); /* the filter is the last of its stages */
+    } else if (reply.kind == REPLY_NETWORK && session->calls.network &&
+               session->state < SESSION_ENDING && fd_count == session->run->setup.port_count + 2) {
+        session->calls.network(session->owner, fds, fd_count);
     } else if (reply.kind == REPLY_HIDDEN && fd_count == 1 && session->hidden < 0) {
         session->hidden = fds[0];
         fd_count = 0;
@@ -610,6 +613,12 @@ int session_fd(const struct session *session)
 size_t session_execs(const struct session *session)
 {
     return session->exec_count;
+}
+
+void session_deny(struct session *session, const struct carrel_denial *denial)
+{
+    if (session->exec_count > 0 && session->state < SESSION_OVER)
+        denials_tell(&session->denials, denial);
 }
 
 int session_pid(const struct session *session)

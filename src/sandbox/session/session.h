@@ -53,6 +53,12 @@ struct session_calls {
     void (*gone)(void *owner, struct exec *exec);
     /* Its root stands; perhaps told twice. May be NULL. */
     void (*live)(void *session_owner);
+    /* The sockets of its network by name, once, where there is one: those of its name server, and
+     * one for each port. Borrowed. */
+    void (*network)(void *session_owner, const int *fds, size_t count);
+    /* A command has ended: what is known by now of denials elsewhere is to be told (session_deny),
+     * before the result is. May be NULL. */
+    void (*ending)(void *session_owner);
     /* The sandbox is over, after `ended` and `gone` of all its execs: call session_free, later. */
     void (*over)(void *session_owner, const struct err *why);
 };
@@ -101,6 +107,8 @@ double session_cpu_ms(const struct session *session);
 bool session_disk_left(const struct session *session, uint64_t *ret_bytes, uint64_t *ret_counts);
 /* Has it counted soon. */
 void session_count_disk(struct session *session);
+/* A denial that the owner knows of: of all commands that run now. */
+void session_deny(struct session *session, const struct carrel_denial *denial);
 /* Pid 1, as the host sees it. */
 int session_pid(const struct session *session);
 

@@ -33,20 +33,20 @@ static bool copy_mounts(struct session *session, const struct carrel_spec *spec)
     return mounts != NULL;
 }
 
-static bool copy_env(struct session *session, const struct carrel_spec *spec)
+static bool copy_list(struct session *session, const char *const *from, const char *const **ret)
 {
     size_t n = 0;
 
-    while (spec->env && spec->env[n])
+    while (from && from[n])
         n++;
-    const char **env = arena_alloc(&session->arena, (n + 1) * sizeof(*env));
-    for (size_t i = 0; env && i < n; i++) {
-        env[i] = copy(session, spec->env[i]);
-        if (!env[i])
+    const char **list = arena_alloc(&session->arena, (n + 1) * sizeof(*list));
+    for (size_t i = 0; list && i < n; i++) {
+        list[i] = copy(session, from[i]);
+        if (!list[i])
             return false;
     }
-    session->spec.env = env;
-    return env != NULL;
+    *ret = list;
+    return list != NULL;
 }
 
 int session_copy_spec(struct session *session, const struct carrel_spec *spec, struct err *err)
@@ -60,6 +60,8 @@ int session_copy_spec(struct session *session, const struct carrel_spec *spec, s
     own->tty = own->capture = false;
     own->signal_fd = 0;
     own->stdin_fd = -1;
+    own->net_private = NULL; /* carrel-egress is the owner's */
+    own->nameservers = own->egress_path = NULL;
     own->workspace = copy(session, spec->workspace);
     own->at = copy(session, spec->at);
     own->cwd = copy(session, spec->cwd);
@@ -67,7 +69,9 @@ int session_copy_spec(struct session *session, const struct carrel_spec *spec, s
     own->plan = copy(session, spec->plan);
     if ((spec->workspace && !own->workspace) || (spec->at && !own->at) ||
         (spec->cwd && !own->cwd) || (spec->init_path && !own->init_path) ||
-        (spec->plan && !own->plan) || !copy_mounts(session, spec) || !copy_env(session, spec))
+        (spec->plan && !own->plan) || !copy_mounts(session, spec) ||
+        !copy_list(session, spec->env, &own->env) ||
+        !copy_list(session, spec->net_rules, &own->net_rules))
         return err_set(err, ERR_LIMIT, 0, "out of memory, or too many mounts");
     return 0;
 }

@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "egress/egress.h"
+
+enum {
+    HOUR_MS = 3600000,
+    ACCEPT_TURN = 64,
+    PAUSE_MS = 100, /* when nothing can be accepted */
+};
+
+/* --- bytes --- */
+
+bool box_has_bytes(struct box *box, size_t *ret_left)
+{
+    uint64_t now = now_ms();
+
+    *ret_left = SIZE_MAX;
+    if (box->bytes_per_hour == 0)
+        return true;
+    if (now - box->hour_ms >= HOUR_MS) {
+        box->hour_ms = now;
+        box->hour_bytes = 0;
+    }
+    if (box->hour_bytes >= box->bytes_per_hour)
+        return false;
+    *ret_left = (size_t)(box->bytes_per_hour - box->hour_bytes);
+    return true;
+}
+
+void box_spend(struct box *box, size_t n)
+{
+    box->hour_bytes += n;
+}
+
+/* --- listening sockets --- */
+
+static void called(struct watch *watch, uint32_t what);
+
+static int listen_again(struct port *port)
+{
+    port->watch.ready = called;
+    return events_watch(port->box->egress->events, &port->watch, port->fd, EPOLLIN);
+}
+
+static void pause_over(struct timer *timer)
+{
+    struct port *port = (struct port *)(void *)((char *)timer - offsetof(struct port, timer));
+
+    if (listen_again(port) < 0)
+        (void)timer_set(port->box->egress->events, timer, now_ms() + PAUSE_MS);
+}
+
+static void called(struct watch *watch, uint32_t what)
+{
+    struct port *port = (struct port *)(void *)watch;
+    struct events *events = port->box->egress->events;
+
+    (void)what;
+    for (int i = 0; i < ACCEPT_TURN; i++) {
+        int fd = accept4(port->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd >= 0) {
+            port->take(port, &fd);
+            continue;
+        }
+        if (errno == EINTR || errno == ECONNABORTED)
+            continue;
+        if (errno == EAGAIN)
+            return;
+        events_forget(events, watch); /* no descriptor, or no memory */
+        port->timer.ring = pause_over;
+        (void)timer_set(events, &port->timer, now_ms() + PAUSE_MS);
+        return;
+    }
+}
+
+int port_listen(struct port *port, void (*take)(struct port *port, int *fd))
+{
+    port->take = take;
+    return listen_again(port);
+}
+
+static void take_connection(struct port *port, int *fd)
+{
+    connection_accept(port->box, fd, port->port);
+}
+
+void port_close(struct port *port)
+{
+    events_forget(port->box->egress->events, &port->watch);
+    timer_stop(port->box->egress->events, &port->timer);
+    scope_close(&port->fd);
+}
+
+/* Of an IPv4 or IPv6 socket of that type that listens, if it is of streams; 0: it is another. It
+ * does not block any more, for nobody who has it. */
+static uint16_t port_of(int fd, int type)
+{
+    struct sockaddr_in at = {.sin_family = AF_UNSPEC};
+    struct sockaddr_storage address = {.ss_family = AF_UNSPEC};
+    socklen_t n = sizeof(address);
+    socklen_t size = sizeof(int);
+    int is = 0;
+    int listens = 0;
+
+    if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &is, &size) < 0 || is != type ||
+        getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) < 0 ||
+        listens != (type == SOCK_STREAM) || getsockname(fd, (struct sockaddr *)&address, &n) < 0 ||
+        (address.ss_family != AF_INET && address.ss_family != AF_INET6) ||
+        fcntl(fd, F_SETFL, O_RDWR | O_NONBLOCK) < 0)
+        return 0;
+    memcpy(&at, &address, sizeof(at)); /* the port is at the same place in both */
+    return ntohs(at.sin_port);
+}
+
+static void port_init(struct box *box, struct port *port, int *fd, uint16_t number)
+{
+    *port = (struct port){.watch = {.fd = -1}, .box = box, .fd = take_fd(fd), .port = number};
+}
+
+/* --- sandboxes --- */
+
+static struct box **find(struct egress *e, uint64_t id)
+{
+    struct box **at = &e->boxes;
+
+    while (*at && (*at)->id != id)
+        at = &(*at)->next;
+    return at;
+}
+
+/* All or none. 0 or -1. */
+static int set_rules(struct box *box, const char *const *lines, struct err *err)
+{
+    size_t count = 0;
+
+    while (lines[count])
+        count++;
+    struct network_rule *rules = calloc(count + 1, sizeof(*rules));
+    if (!rules)
+        return err_set(err, ERR_LIMIT, ENOMEM, "take the rules");
+    for (size_t i = 0; i < count; i++) {
+        if (network_parse_rule(lines[i], &rules[i], err) < 0) {
+            free(rules);
+            return -1;
+        }
+    }
+    free(box->rules);
+    box->rules = rules;
+    box->rule_count = count;
+    return 0;
+}
+
+static int take_sockets(struct box *box, int *fds, size_t count, struct err *err)
+{
+    if (count < 2 || count > 2 + EGRESS_PORTS || !port_of(fds[0], SOCK_DGRAM) ||
+        !port_of(fds[1], SOCK_STREAM))
+        return err_set(err, ERR_INVALID, 0, "not the sockets of a sandbox");
+    for (size_t i = 2; i < count; i++) {
+        uint16_t port = port_of(fds[i], SOCK_STREAM);
+        if (port == 0)
+            return err_set(err, ERR_INVALID, 0, "not a socket that listens");
+        port_init(box, &box->ports[box->port_count++], &fds[i], port);
+    }
+    port_init(box, &box->udp, &fds[0], 0);
+    port_init(box, &box->tcp, &fds[1], 0);
+    return 0;
+}
+
+static int begin(struct box *box, struct err *err)
+{
+    if (questions_open(box, err) < 0)
+        return -1;
+    for (size_t i = 0; i < box->port_count; i++) {
+        int r = port_listen(&box->ports[i], take_connection);
+        if (r < 0)
+            return err_set(err, ERR_IO, -r, "listen");
+    }
+    return 0;
+}
+
+static void free_box(struct box *box)
+{
+    connections_end(box, "the sandbox has ended");
+    questions_close(box);
+    for (size_t i = 0; i < box->port_count; i++)
+        port_close(&box->ports[i]);
+    names_clear(&box->names);
+    free(box->refusals);
+    free(box->rules);
+    free(box);
+}
+
+static int add(struct egress *e, const struct egress_order *order, int *fds, size_t count,
+               struct err *err)
+{
+    if (*find(e, order->id))
+        return err_set(err, ERR_CONFLICT, 0, "a sandbox that is there already");
+    struct box *box = calloc(1, sizeof(*box));
+    if (!box)
+        return err_set(err, ERR_LIMIT, ENOMEM, "serve a sandbox");
+    box->egress = e;
+    box->id = order->id;
+    box->most = order->connections == 0                 ? CONNECTIONS_DEFAULT
+                : order->connections < CONNECTIONS_MOST ? (size_t)order->connections
+                                                        : CONNECTIONS_MOST;
+    box->bytes_per_hour = order->bytes_per_hour;
+    box->hour_ms = now_ms();
+    int none = -1;
+    port_init(box, &box->udp, &none, 0);
+    port_init(box, &box->tcp, &none, 0);
+    if (set_rules(box, order->rules, err) < 0 || take_sockets(box, fds, count, err) < 0 ||
+        begin(box, err) < 0) {
+        free_box(box);
+        return -1;
+    }
+    box->next = e->boxes;
+    e->boxes = box;
+    return 0;
+}
+
+static int change(struct egress *e, const struct egress_order *order, int *fds, size_t count,
+                  struct err *err)
+{
+    struct box *box = *find(e, order->id);
+
+    (void)fds;
+    if (!box || count > 0)
+        return err_set(err, ERR_NOT_FOUND, 0, "rules for a sandbox that is not there");
+    if (set_rules(box, order->rules, err) < 0)
+        return -1;
+    connections_check(box);
+    return 0;
+}
+
+static int drop(struct egress *e, const struct egress_order *order, int *fds, size_t count,
+                struct err *err)
+{
+    struct box **at = find(e, order->id);
+    struct box *box = *at;
+
+    (void)fds;
+    if (!box || count > 0)
+        return err_set(err, ERR_NOT_FOUND, 0, "the end of a sandbox that is not there");
+    *at = box->next;
+    connections_end(box, "the sandbox has ended");
+    news_flush(box);
+    free_box(box);
+    news_tell(e, &(struct egress_news){.kind = EGRESS_DROPPED, .id = order->id});
+    return 0;
+}
+
+void boxes_hear(struct egress *e, const struct egress_order *order, int *fds, size_t count)
+{
+    static int (*const orders[EGRESS_ORDER_COUNT_])(
+        struct egress * e, const struct egress_order *order, int *fds, size_t count,
+        struct err *err) = {[EGRESS_ADD] = add, [EGRESS_CHANGE] = change, [EGRESS_DROP] = drop};
+    struct err err;
+    char text[512];
+
+    if (orders[order->kind](e, order, fds, count, &err) < 0)
+        warn("order_failed", err_text(&err, text, sizeof(text)));
+}
