@@ -19,23 +19,23 @@ enum {
     TORN_PAUSE_MS = 4 /* a writer at work needs microseconds */
 };
 
-struct place {
+struct record_place {
     uint32_t segment;
     uint64_t line;
 };
 
-struct walk {
+struct record_walk {
     struct audit_check *check;
     struct audit_report *report;
-    struct place here;
-    struct place before;  /* the line before it */
-    bool is_first;        /* nothing has been read yet */
-    bool is_trusting;     /* and what it should follow is not here */
-    bool has_expected;    /* the hash kept elsewhere was met */
-    size_t anchor;        /* the next signed head to come by */
-    bool is_stopped;      /* the last line is of a daemon that ended in order */
-    struct place suspect; /* the first line that no signed head vouches for */
-    bool is_suspect_next; /* ... is the next one */
+    struct record_place here;
+    struct record_place before;  /* the line before it */
+    bool is_first;               /* nothing has been read yet */
+    bool is_trusting;            /* and what it should follow is not here */
+    bool has_expected;           /* the hash kept elsewhere was met */
+    size_t anchor;               /* the next signed head to come by */
+    bool is_stopped;             /* the last line is of a daemon that ended in order */
+    struct record_place suspect; /* the first line that no signed head vouches for */
+    bool is_suspect_next;        /* ... is the next one */
     /* A line that is not what was signed, until the next one says whether only it was changed. */
     bool is_contradicted;
     struct audit_anchor contradiction;
@@ -44,12 +44,12 @@ struct walk {
     bool is_put_away;
     /* A line whose `prev` was wrong, until the line after it says which of the two was changed. */
     bool is_in_doubt;
-    struct place doubted;
-    struct place doubted_before;
+    struct record_place doubted;
+    struct record_place doubted_before;
 };
 
-__attribute__((format(printf, 3, 4))) static void problem(struct walk *walk, struct place where,
-                                                          const char *format, ...)
+__attribute__((format(printf, 3, 4))) static void
+problem(struct record_walk *walk, struct record_place where, const char *format, ...)
 {
     va_list args;
 
@@ -67,7 +67,7 @@ __attribute__((format(printf, 3, 4))) static void problem(struct walk *walk, str
 
 /* The chain is whole up to here and yet not what was signed: it was hashed anew after a change.
  * Where the change is nobody can say; the last head that agrees says where it is not. */
-static void judge_contradiction(struct walk *walk)
+static void judge_contradiction(struct record_walk *walk)
 {
     uint64_t good = walk->report->anchored_seq;
 
@@ -79,7 +79,7 @@ static void judge_contradiction(struct walk *walk)
 }
 
 /* The last line is taken in, and has the hash in chain.head. */
-static void hold_against_anchors(struct walk *walk)
+static void hold_against_anchors(struct record_walk *walk)
 {
     const struct audit_anchors *anchors = walk->check->anchors;
     const struct audit_chain *chain = &walk->check->chain;
@@ -103,7 +103,7 @@ static void hold_against_anchors(struct walk *walk)
 }
 
 /* The first line of all says what hash the one before it had: a head may say otherwise. */
-static void hold_beginning(struct walk *walk)
+static void hold_beginning(struct record_walk *walk)
 {
     const struct audit_anchors *anchors = walk->check->anchors;
 
@@ -117,7 +117,7 @@ static void hold_beginning(struct walk *walk)
         }
 }
 
-static void find_cut(struct walk *walk)
+static void find_cut(struct record_walk *walk)
 {
     const struct audit_anchors *anchors = walk->check->anchors;
 
@@ -139,7 +139,7 @@ static void find_cut(struct walk *walk)
 
 /* A changed line no longer has the hash that the next one holds. So does a next one whose hash was
  * changed, but then the line after that does not fit either. */
-static void judge_doubt(struct walk *walk, const struct audit_line *next)
+static void judge_doubt(struct record_walk *walk, const struct audit_line *next)
 {
     bool is_earlier = !next || memcmp(next->prev, walk->check->chain.head, AUDIT_HEX - 1) == 0;
 
@@ -149,7 +149,7 @@ static void judge_doubt(struct walk *walk, const struct audit_line *next)
                        : "changed: neither the line before nor the one after fits it");
 }
 
-static void judge_line(struct walk *walk, const char *bytes, size_t n)
+static void judge_line(struct record_walk *walk, const char *bytes, size_t n)
 {
     struct audit_chain *chain = &walk->check->chain;
     struct audit_line line;
@@ -197,7 +197,7 @@ static void judge_line(struct walk *walk, const char *bytes, size_t n)
 
 /* Records are missing at the beginning. That is in order when a later one, of the chain itself,
  * says so; where it says up to the very one, also with which hash. */
-static void look_for_checkpoint(struct walk *walk, const char *bytes, size_t n)
+static void look_for_checkpoint(struct record_walk *walk, const char *bytes, size_t n)
 {
     struct audit_checkpoint said;
 
@@ -210,7 +210,7 @@ static void look_for_checkpoint(struct walk *walk, const char *bytes, size_t n)
 
 /* The record itself shows of some others that they were signed: the daemon says at its start what
  * was, signs its last one, and puts nothing away without a head behind it. */
-static void note_due(struct walk *walk, const char *bytes, size_t n)
+static void note_due(struct record_walk *walk, const char *bytes, size_t n)
 {
     struct audit_report *report = walk->report;
     struct audit_checkpoint away;
@@ -234,7 +234,7 @@ static void note_due(struct walk *walk, const char *bytes, size_t n)
 }
 
 /* Takes one line into account; -1 when there is no memory. */
-static int take_line(struct walk *walk, const char *bytes, size_t n, struct err *err)
+static int take_line(struct record_walk *walk, const char *bytes, size_t n, struct err *err)
 {
     struct audit_chain *chain = &walk->check->chain;
     const char *expected = walk->check->expected_head;
@@ -263,7 +263,7 @@ static int take_line(struct walk *walk, const char *bytes, size_t n, struct err 
     return 0;
 }
 
-static int walk_lines(struct walk *walk, struct audit_lines *lines, struct err *err)
+static int walk_lines(struct record_walk *walk, struct audit_lines *lines, struct err *err)
 {
     const char *line;
     size_t n;
@@ -287,7 +287,7 @@ static int walk_lines(struct walk *walk, struct audit_lines *lines, struct err *
 }
 
 /* The writer may be in the middle of the last line: is its end still on the way? */
-static int walk_torn(struct walk *walk, struct audit_lines *lines, struct err *err)
+static int walk_torn(struct record_walk *walk, struct audit_lines *lines, struct err *err)
 {
     for (int i = 0; i < TORN_LOOKS && lines->torn && !walk->report->problem[0]; i++) {
         (void)poll(NULL, 0, TORN_PAUSE_MS);
@@ -297,12 +297,12 @@ static int walk_torn(struct walk *walk, struct audit_lines *lines, struct err *e
     return 0;
 }
 
-static int walk_segment(struct walk *walk, uint32_t number, bool is_newest, struct err *err)
+static int walk_segment(struct record_walk *walk, uint32_t number, bool is_newest, struct err *err)
 {
     struct audit_check *check = walk->check;
     struct audit_lines lines;
 
-    walk->here = (struct place){number, 0};
+    walk->here = (struct record_place){number, 0};
     scoped_fd int fd = audit_segment_open(check->dir, number);
     if (fd < 0)
         return err_set(err, ERR_IO, errno, "open segment %u of the audit record", number);
@@ -321,7 +321,7 @@ static int walk_segment(struct walk *walk, uint32_t number, bool is_newest, stru
     return rc;
 }
 
-static void find_expected(struct walk *walk)
+static void find_expected(struct record_walk *walk)
 {
     if (walk->check->expected_head && !walk->has_expected && !walk->report->problem[0])
         problem(walk, walk->here,
@@ -329,13 +329,13 @@ static void find_expected(struct walk *walk)
 }
 
 /* What can be said only when all lines were seen. */
-static void conclude(struct walk *walk)
+static void conclude(struct record_walk *walk)
 {
     if (walk->is_in_doubt)
         judge_doubt(walk, NULL);
     if (walk->missing.through && !walk->is_put_away && !walk->check->may_begin_late &&
         !walk->report->problem[0])
-        problem(walk, (struct place){walk->here.segment ? 1 : 0, 1},
+        problem(walk, (struct record_place){walk->here.segment ? 1 : 0, 1},
                 "the file is missing: the record begins with %ju, and nothing in it says that what "
                 "was before was put away",
                 (uintmax_t)walk->missing.through + 1);
@@ -347,9 +347,9 @@ static void conclude(struct walk *walk)
     memcpy(walk->report->head, walk->check->chain.head, sizeof(walk->report->head));
 }
 
-static void begin(struct walk *walk, struct audit_check *check, struct audit_report *ret)
+static void begin(struct record_walk *walk, struct audit_check *check, struct audit_report *ret)
 {
-    *walk = (struct walk){
+    *walk = (struct record_walk){
         .check = check, .report = ret, .is_first = true, .here = {1, 0}, .suspect = {1, 1}};
     *ret = (struct audit_report){0};
     audit_chain_init(&check->chain);
@@ -361,7 +361,7 @@ static void begin(struct walk *walk, struct audit_check *check, struct audit_rep
 int audit_check_run(struct audit_check *check, struct audit_report *ret, struct err *err)
 {
     const struct audit_segments *segments = check->segments;
-    struct walk walk;
+    struct record_walk walk;
 
     begin(&walk, check, ret);
     walk.is_trusting = check->from > 0 || (segments->count && segments->numbers[0] != 1);
@@ -370,7 +370,7 @@ int audit_check_run(struct audit_check *check, struct audit_report *ret, struct 
             if (walk.is_in_doubt)
                 judge_doubt(&walk, NULL);
             else
-                problem(&walk, (struct place){segments->numbers[i - 1] + 1, 1},
+                problem(&walk, (struct record_place){segments->numbers[i - 1] + 1, 1},
                         "the file is missing");
         } else if (walk_segment(&walk, segments->numbers[i], i + 1 == segments->count, err) < 0) {
             return -1;
@@ -433,7 +433,7 @@ int audit_verify(const char *dir, const char *expected_head, struct audit_report
 struct audit_stream {
     struct audit_check check;
     struct audit_report report;
-    struct walk walk;
+    struct record_walk walk;
 };
 
 int audit_stream_open(struct audit_stream **ret, const struct audit_wanted *wanted, struct err *err)
@@ -445,15 +445,15 @@ int audit_stream_open(struct audit_stream **ret, const struct audit_wanted *want
     stream->check =
         (struct audit_check){.dir = -1, .expected_head = wanted->hash, .anchors = wanted->anchors};
     begin(&stream->walk, &stream->check, &stream->report);
-    stream->walk.here = (struct place){0, 0};
-    stream->walk.suspect = (struct place){0, 1};
+    stream->walk.here = (struct record_place){0, 0};
+    stream->walk.suspect = (struct record_place){0, 1};
     *ret = stream;
     return 0;
 }
 
 int audit_stream_line(struct audit_stream *stream, const char *line, size_t n, struct err *err)
 {
-    struct walk *walk = &stream->walk;
+    struct record_walk *walk = &stream->walk;
     struct audit_line first;
 
     if (stream->report.problem[0])

@@ -1,5 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "broker/broker.h"
+#include "broker/channel.h"
+#include "broker/execs.h"
+#include "broker/front_process.h"
+#include "broker/listen.h"
+#include "broker/plans.h"
+#include "broker/record.h"
+#include "broker/record_export.h"
+#include "broker/record_heads.h"
+#include "broker/sandboxes.h"
+#include "broker/state.h"
+#include "broker/watchdog.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -65,15 +76,15 @@ static void stop(struct watch *watch, uint32_t what)
     stopper->broker->stopping = true;
 }
 
-/* What is to be done before the loop waits. Whoever hears that a record is on disk may end a desk,
- * and who waited for that may add records. */
+/* What is to be done before the loop waits. Whoever hears that a record is on disk may end a
+ * sandbox, and who waited for that may add records. */
 static void tidy(struct broker *b)
 {
     do {
-        desk_sweep(b);
+        sandbox_sweep(b);
         record_commit(b);
     } while (b->sweep);
-    anchor_look(b);
+    heads_look(b);
 }
 
 static int turn(struct broker *b, struct err *err)
@@ -82,7 +93,7 @@ static int turn(struct broker *b, struct err *err)
     int r = events_turn(b->events);
     if (r < 0)
         return err_set(err, ERR_IO, -r, "wait for events");
-    desk_sweep(b);
+    sandbox_sweep(b);
     return 0;
 }
 
@@ -98,7 +109,7 @@ static bool front_is_gone(const struct broker *b)
 
 static bool all_is_told(const struct broker *b)
 {
-    return b->desk_count == 0 && tasks_are_told(b) && plans_are_over(b);
+    return b->sandbox_count == 0 && broker_execs_are_told(b) && plans_are_over(b);
 }
 
 /* Before it waits: what is on disk by then may have been the last thing to wait for. */
@@ -143,16 +154,16 @@ static int end_everything(struct broker *b, struct err *err)
     uint64_t began = now_ms();
 
     listen_notify("STOPPING=1");
-    desk_end_all(b, "daemon stopped");
+    sandbox_end_all(b, "daemon stopped");
     plans_end_all(b);
-    desk_sweep(b);
+    sandbox_sweep(b);
     int r = turn_until(b, all_is_told, began + TELL_MS, err);
     if (r == 0 && !all_is_told(b))
         log_warning("ends_not_told", "then", "the next start does it", NULL);
     if (r == 0)
         r = end_front(b, began + STOP_MS, err);
-    bool all = r == 0 && b->desk_count == 0;
-    if (b->desk_count > 0)
+    bool all = r == 0 && b->sandbox_count == 0;
+    if (b->sandbox_count > 0)
         log_warning("sandboxes_left", "then", "they end with this process", NULL);
     chores_close(b);
     (void)record_note(b,
@@ -167,10 +178,10 @@ static int end_everything(struct broker *b, struct err *err)
     plan_jobs_close(b);
     uint64_t last = b->audit ? audit_synced(b->audit) : 0;
     record_close(b);
-    anchor_stop(b, last);
+    heads_stop(b, last);
     export_stop(b);
     egress_stop(b);
-    tasks_clear(b);
+    broker_execs_clear(b);
     listen_close(b);
     state_close(b, all);
     return r;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "broker/chores.h"
+#include "broker/channel.h"
 
 #include <errno.h>
 #include <fcntl.h>

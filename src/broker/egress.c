@@ -8,6 +8,10 @@
  *                     ^---- carrel-egress has died -----'
  */
 #include "broker/egress.h"
+#include "broker/channel.h"
+#include "broker/listen.h"
+#include "broker/record.h"
+#include "broker/sandboxes.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -45,7 +49,7 @@ enum due {
 
 struct outlet {
     struct outlet *next;
-    struct desk *desk; /* NULL: its sandbox has ended */
+    struct sandbox *sandbox; /* NULL: its sandbox has ended */
     uint64_t id;
     unsigned due;
     char workspace[PROTOCOL_ID + 1];
@@ -135,7 +139,7 @@ static int check_rules(const struct broker *b, const char *const *texts, struct 
     return 0;
 }
 
-int egress_check(const struct broker *b, const struct boundary_message *m, struct err *err)
+int egress_check(const struct broker *b, const struct spec_message *m, struct err *err)
 {
     size_t limits = 0;
 
@@ -155,7 +159,7 @@ int egress_check(const struct broker *b, const struct boundary_message *m, struc
     return r;
 }
 
-int egress_expand(const struct broker *b, struct boundary_message *m, struct arena *arena,
+int egress_expand(const struct broker *b, struct spec_message *m, struct arena *arena,
                   struct err *err)
 {
     const struct network_mirror mirrors[] = {
@@ -179,12 +183,12 @@ void egress_request(struct broker *b, uint64_t tag, const struct exec_message *m
     arena_init(&arena, 8 << 20);
     buf_init(&names, MESSAGE_MAX_BYTES);
     pack_u64(&names, tag);
-    int r = egress_expand(b, &expanded.boundary, &arena, &err);
+    int r = egress_expand(b, &expanded.spec, &arena, &err);
     if (r == 0)
-        r = egress_check(b, &expanded.boundary, &err);
+        r = egress_check(b, &expanded.spec, &err);
     if (r == 0) {
-        desk_change_network(b, &expanded);
-        pack_list(&names, expanded.boundary.net_rules);
+        sandbox_change_network(b, &expanded);
+        pack_list(&names, expanded.spec.net_rules);
         r = buf_done(&names) < 0 ? err_set(&err, ERR_LIMIT, ENOMEM, "tell the rules") : 0;
     }
     arena_clear(&arena);
@@ -222,7 +226,7 @@ static bool leads_to_same_ports(const char *const *was, const char *const *is)
 /* --- what it is told --- */
 
 static int pack(struct buf *b, enum egress_order_kind kind, const struct outlet *o,
-                const struct boundary_message *m)
+                const struct spec_message *m)
 {
     static const char *const nothing[] = {NULL};
     const struct egress_order order = {.kind = kind,
@@ -370,11 +374,11 @@ static void deny(const struct outlet *o, const struct egress_news *news)
 {
     struct carrel_denial denial;
 
-    if (!o->desk)
+    if (!o->sandbox)
         return;
     denied_name(news->host, (unsigned)news->port, news->rule, news->why, news->fix, &denial);
     denial.count = news->count > UINT32_MAX ? UINT32_MAX : (unsigned)news->count;
-    desk_deny(o->desk, &denial);
+    sandbox_deny(o->sandbox, &denial);
 }
 
 static struct outlet *find(const struct broker *b, uint64_t id)
@@ -394,7 +398,7 @@ static void begin(struct broker *b)
     b->egress_ready = true;
     for (struct outlet *o = b->outlets; o; o = next) {
         next = o->next;
-        if (!o->desk)
+        if (!o->sandbox)
             free_outlet(b, o);
         else
             o->due = DUE_ADD;
@@ -433,7 +437,7 @@ static void heard(struct helper *h, const char *bytes, size_t n)
                 &(struct plain_message){.texts = {o->workspace}, .number = news.up + news.down});
         break;
     case EGRESS_DROPPED:
-        if (!o->desk)
+        if (!o->sandbox)
             free_outlet(b, o);
         break;
     case EGRESS_READY:
@@ -519,11 +523,11 @@ void egress_hear(struct broker *b)
 
 /* --- sandboxes --- */
 
-static struct outlet *outlet_of(const struct desk *d)
+static struct outlet *outlet_of(const struct sandbox *d)
 {
     struct outlet *o = d->broker->outlets;
 
-    while (o && o->desk != d)
+    while (o && o->sandbox != d)
         o = o->next;
     return o;
 }
@@ -539,36 +543,36 @@ static bool copy_fds(struct outlet *o, const int *fds, size_t count)
     return o->fd_count == count;
 }
 
-static bool read_network(struct desk *d, struct arena *arena, struct boundary_message *ret)
+static bool read_network(struct sandbox *d, struct arena *arena, struct spec_message *ret)
 {
     struct unpack u = {.at = d->network.p, .end = d->network.p + d->network.n};
 
     /* The text is pointed into, and stays as it is. */
-    *ret = (struct boundary_message){.net = CARREL_NET_ALLOW};
+    *ret = (struct spec_message){.net = CARREL_NET_ALLOW};
     ret->net_rules = unpack_list(&u, arena, EGRESS_RULES);
     ret->net_connections = unpack_u64(&u);
     ret->net_bytes_per_hour = unpack_u64(&u);
     return unpack_done(&u) && ret->net_rules;
 }
 
-void egress_pack_network(struct buf *b, const struct boundary_message *m)
+void egress_pack_network(struct buf *b, const struct spec_message *m)
 {
     pack_list(b, m->net_rules);
     pack_u64(b, m->net_connections);
     pack_u64(b, m->net_bytes_per_hour);
 }
 
-void egress_add(struct desk *d, const int *fds, size_t count)
+void egress_add(struct sandbox *d, const int *fds, size_t count)
 {
     struct broker *b = d->broker;
     struct outlet *o = outlet_of(d) ? NULL : calloc(1, sizeof(*o));
-    struct boundary_message m;
+    struct spec_message m;
     struct arena arena;
 
     if (!o)
         return;
     arena_init(&arena, 1 << 18);
-    o->desk = d;
+    o->sandbox = d;
     o->id = ++b->outlets_begun;
     o->due = DUE_ADD;
     snprintf(o->workspace, sizeof(o->workspace), "%s", d->workspace);
@@ -588,9 +592,9 @@ void egress_add(struct desk *d, const int *fds, size_t count)
 }
 
 /* Whether it was made for rules like these. */
-static bool is_like(struct desk *d, const struct boundary_message *m)
+static bool is_like(struct sandbox *d, const struct spec_message *m)
 {
-    struct boundary_message was;
+    struct spec_message was;
     struct arena arena;
 
     arena_init(&arena, 1 << 18);
@@ -602,7 +606,7 @@ static bool is_like(struct desk *d, const struct boundary_message *m)
     return like;
 }
 
-bool egress_change(struct desk *d, const struct boundary_message *m)
+bool egress_change(struct sandbox *d, const struct spec_message *m)
 {
     struct outlet *o = outlet_of(d);
     bool like = is_like(d, m);
@@ -618,14 +622,14 @@ bool egress_change(struct desk *d, const struct boundary_message *m)
     return like;
 }
 
-void egress_drop(struct desk *d)
+void egress_drop(struct sandbox *d)
 {
     struct broker *b = d->broker;
     struct outlet *o = outlet_of(d);
 
     if (!o)
         return;
-    o->desk = NULL;
+    o->sandbox = NULL;
     if (!b->egress_ready || o->due & DUE_ADD) {
         free_outlet(b, o);
         return;

@@ -12,20 +12,20 @@
 /* At the start: those about names. */
 int egress_check_settings(const struct broker *broker, struct err *err);
 /* Whether the rules are rules, and within what the settings allow. */
-int egress_check(const struct broker *broker, const struct boundary_message *m, struct err *err);
+int egress_check(const struct broker *broker, const struct spec_message *m, struct err *err);
 /* In place of sets the rules that they stand for; what comes of it is in `arena`. */
-int egress_expand(const struct broker *broker, struct boundary_message *m, struct arena *arena,
+int egress_expand(const struct broker *broker, struct spec_message *m, struct arena *arena,
                   struct err *err);
 /* REQUEST_NETWORK. */
 void egress_request(struct broker *broker, uint64_t tag, const struct exec_message *m);
-/* What a desk keeps of it. */
-void egress_pack_network(struct buf *b, const struct boundary_message *m);
+/* What a sandbox keeps of it. */
+void egress_pack_network(struct buf *b, const struct spec_message *m);
 /* The sockets that the sandbox's pid 1 has made; borrowed. */
-void egress_add(struct desk *desk, const int *fds, size_t count);
+void egress_add(struct sandbox *sandbox, const int *fds, size_t count);
 /* Other rules for a sandbox that lives, from now on; false: for all that they allow another one is
  * needed. */
-bool egress_change(struct desk *desk, const struct boundary_message *m);
-void egress_drop(struct desk *desk);
+bool egress_change(struct sandbox *sandbox, const struct spec_message *m);
+void egress_drop(struct sandbox *sandbox);
 /* What was refused by now is told. */
 void egress_hear(struct broker *broker);
 void egress_stop(struct broker *broker);

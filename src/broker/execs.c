@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Commands, from the request to the moment when nothing of them is left.
  *
- *   task_request --> asked --task_started, recorded--> ANSWER_STARTED
- *                --task_ended--> EVENT_ENDED --recorded--> EVENT_SETTLED
- *                --task_gone--> EVENT_GONE --task_forget--> freed
+ *   broker_exec_request --> asked --broker_exec_started, recorded--> ANSWER_STARTED
+ *                --broker_exec_ended--> EVENT_ENDED --recorded--> EVENT_SETTLED
+ *                --broker_exec_gone--> EVENT_GONE --broker_exec_forget--> freed
  *
  * Recorded: the record is in its file, and on disk a moment later (setting audit_sync = grouped);
  * or it is on disk (strict, or where the disk lags behind). Only a power cut tells one from the
- * other. A task is not freed before its records are on disk: what did not get there is written
+ * other. A exec is not freed before its records are on disk: what did not get there is written
  * again.
  *
  * Of a quiet one without input both are told in one, ANSWER_RAN, if it is over soon: each message
@@ -28,7 +28,12 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "broker/broker.h"
+#include "broker/channel.h"
+#include "broker/execs.h"
 #include "broker/log.h"
+#include "broker/record.h"
+#include "broker/requests.h"
+#include "broker/sandboxes.h"
 #include "sys/message.h"
 
 enum {
@@ -49,9 +54,9 @@ static const char *const reasons[] = {
     [CARREL_ENDED_DISK] = "disk",
 };
 
-struct task *task_find(const struct broker *b, const char *id)
+struct broker_exec *broker_exec_find(const struct broker *b, const char *id)
 {
-    struct task *t = b->tasks[broker_slot(id)];
+    struct broker_exec *t = b->execs[broker_slot(id)];
 
     while (t && strcmp(t->id, id) != 0)
         t = t->next;
@@ -63,30 +68,30 @@ static bool is_grouped(const struct broker *b)
     return strcmp(b->settings.audit_sync, "grouped") == 0;
 }
 
-bool task_is_starting(const struct task *t)
+bool broker_exec_is_starting(const struct broker_exec *t)
 {
     bool waits = t->start_pending && !t->quiet && !t->ahead;
 
     return !t->unwanted && (!t->started || waits);
 }
 
-static void unlink_task(struct task *t)
+static void unlink_task(struct broker_exec *t)
 {
-    struct task **at = &t->broker->tasks[broker_slot(t->id)];
+    struct broker_exec **at = &t->broker->execs[broker_slot(t->id)];
 
     while (*at != t)
         at = &(*at)->next;
     *at = t->next;
 }
 
-static void has_ended(struct task *t)
+static void has_ended(struct broker_exec *t)
 {
     if (t->quiet && !t->ended)
-        t->broker->awaited_tasks--;
+        t->broker->awaited_execs--;
     t->ended = true;
 }
 
-static void free_task(struct task *t)
+static void free_task(struct broker_exec *t)
 {
     has_ended(t);
     unlink_task(t);
@@ -100,7 +105,7 @@ static void free_task(struct task *t)
     free(t);
 }
 
-static void free_if_done(struct task *t)
+static void free_if_done(struct broker_exec *t)
 {
     if (t->exec || t->start_pending || t->end_pending)
         return;
@@ -108,19 +113,19 @@ static void free_if_done(struct task *t)
         free_task(t);
 }
 
-bool tasks_are_told(const struct broker *b)
+bool broker_execs_are_told(const struct broker *b)
 {
     for (size_t i = 0; i < BROKER_SLOTS; i++) {
-        if (b->tasks[i])
+        if (b->execs[i])
             return false;
     }
     return true;
 }
 
-void tasks_clear(struct broker *b)
+void broker_execs_clear(struct broker *b)
 {
     for (size_t i = 0; i < BROKER_SLOTS; i++) {
-        for (struct task *t = b->tasks[i], *next; t; t = next) {
+        for (struct broker_exec *t = b->execs[i], *next; t; t = next) {
             next = t->next;
             free_task(t);
         }
@@ -128,7 +133,7 @@ void tasks_clear(struct broker *b)
 }
 
 /* Input and its backlog go together; a terminal's master is its output, too. */
-static size_t list_fds(const struct task *t, int fds[4])
+static size_t list_fds(const struct broker_exec *t, int fds[4])
 {
     size_t n = 0;
 
@@ -143,7 +148,8 @@ static size_t list_fds(const struct task *t, int fds[4])
     return n;
 }
 
-static void send_with_fds(struct task *t, uint32_t kind, uint64_t tag, struct plain_message *m)
+static void send_with_fds(struct broker_exec *t, uint32_t kind, uint64_t tag,
+                          struct plain_message *m)
 {
     scoped_buf struct buf message;
     int fds[4];
@@ -156,12 +162,12 @@ static void send_with_fds(struct task *t, uint32_t kind, uint64_t tag, struct pl
 }
 
 /* Once it runs, and that is recorded. */
-static void answer_start(struct task *t)
+static void answer_start(struct broker_exec *t)
 {
     struct broker *b = t->broker;
     uint64_t tag = t->soon_over ? 0 : t->tag;
 
-    if (task_is_starting(t))
+    if (broker_exec_is_starting(t))
         return;
     if (tag)
         t->tag = 0;
@@ -172,13 +178,13 @@ static void answer_start(struct task *t)
 
 static void is_not_over(struct timer *timer)
 {
-    struct task *t = container_of(timer, struct task, start_timer);
+    struct broker_exec *t = container_of(timer, struct broker_exec, start_timer);
 
     t->soon_over = false;
     answer_start(t);
 }
 
-static void answer_failure(struct task *t, const struct err *err)
+static void answer_failure(struct broker_exec *t, const struct err *err)
 {
     uint64_t tag = t->tag;
 
@@ -189,20 +195,20 @@ static void answer_failure(struct task *t, const struct err *err)
     request_try_resume(t->broker);
 }
 
-static void send_event(const struct task *t, uint32_t kind, int number)
+static void send_event(const struct broker_exec *t, uint32_t kind, int number)
 {
     struct plain_message m = {.texts = {t->id}, .number = (uint64_t)number};
 
     channel_send_plain(t->broker, kind, 0, &m);
 }
 
-static bool is_heard(const struct task *t)
+static bool is_heard(const struct broker_exec *t)
 {
     return t->broker->resumed && !t->unwanted;
 }
 
 /* With what has happened since; and with its start, if `tag` waits for that. */
-static void send_end(struct task *t, uint64_t tag)
+static void send_end(struct broker_exec *t, uint64_t tag)
 {
     size_t n = t->end.n;
     int fds[4];
@@ -218,9 +224,9 @@ static void send_end(struct task *t, uint64_t tag)
 }
 
 /* As soon as its start is told. */
-static void tell_end(struct task *t)
+static void tell_end(struct broker_exec *t)
 {
-    if (!t->ended || t->end_told || task_is_starting(t))
+    if (!t->ended || t->end_told || broker_exec_is_starting(t))
         return;
     scope_close(&t->backlog); /* nobody is left whose input it is */
     if (t->quiet && !t->settled)
@@ -232,7 +238,7 @@ static void tell_end(struct task *t)
     t->tag = 0;
 }
 
-static void settle_if_written(struct task *t)
+static void settle_if_written(struct broker_exec *t)
 {
     bool waits = (t->start_pending || t->end_pending) && !t->ahead;
     bool end_told = t->end_told;
@@ -247,7 +253,7 @@ static void settle_if_written(struct task *t)
         send_event(t, EVENT_GONE, 0);
 }
 
-static void start_not_written(struct task *t)
+static void start_not_written(struct broker_exec *t)
 {
     struct err err;
 
@@ -261,13 +267,13 @@ static void start_not_written(struct task *t)
     }
     if (t->exec) {
         exec_kill(t->exec, CARREL_ENDED_SIGNAL);
-        desk_rearm(t->desk);
+        sandbox_rearm(t->sandbox);
     }
 }
 
 static void start_written(struct broker *b, struct waiter *waiter, bool written)
 {
-    struct task *t = container_of(waiter, struct task, start_wait);
+    struct broker_exec *t = container_of(waiter, struct broker_exec, start_wait);
 
     (void)b;
     t->start_pending = false;
@@ -282,7 +288,7 @@ static void start_written(struct broker *b, struct waiter *waiter, bool written)
 /* Also when it could not be written: an end cannot be refused, and the journal tries again. */
 static void end_written(struct broker *b, struct waiter *waiter, bool written)
 {
-    struct task *t = container_of(waiter, struct task, end_wait);
+    struct broker_exec *t = container_of(waiter, struct broker_exec, end_wait);
 
     (void)b;
     (void)written;
@@ -315,7 +321,7 @@ static void describe_start(struct buf *details, const struct exec_message *m)
     buf_str(details, "}");
 }
 
-static int record_start(struct task *t, const struct exec_message *m, struct err *err)
+static int record_start(struct broker_exec *t, const struct exec_message *m, struct err *err)
 {
     scoped_buf struct buf details;
 
@@ -338,7 +344,7 @@ static int record_start(struct task *t, const struct exec_message *m, struct err
     return 0;
 }
 
-static void record_denial(struct task *t, const struct carrel_denial *d)
+static void record_denial(struct broker_exec *t, const struct carrel_denial *d)
 {
     scoped_buf struct buf details;
 
@@ -364,7 +370,7 @@ static void record_denial(struct task *t, const struct carrel_denial *d)
 }
 
 /* Returns whether end_written will be called. */
-static bool record_end(struct task *t, const struct carrel_result *r, const char *why)
+static bool record_end(struct broker_exec *t, const struct carrel_result *r, const char *why)
 {
     scoped_buf struct buf details;
 
@@ -397,9 +403,9 @@ static bool record_end(struct task *t, const struct carrel_result *r, const char
     return waits;
 }
 
-void task_started(void *owner, struct exec *exec, int fds[3])
+void broker_exec_started(void *owner, struct exec *exec, int fds[3])
 {
-    struct task *t = owner;
+    struct broker_exec *t = owner;
 
     (void)exec;
     memcpy(t->fds, fds, sizeof(t->fds));
@@ -410,15 +416,15 @@ void task_started(void *owner, struct exec *exec, int fds[3])
     answer_start(t);
 }
 
-void task_ended(void *owner, struct exec *exec, const struct carrel_result *result)
+void broker_exec_ended(void *owner, struct exec *exec, const struct carrel_result *result)
 {
-    struct task *t = owner;
-    struct desk *desk = t->desk;
+    struct broker_exec *t = owner;
+    struct sandbox *sandbox = t->sandbox;
     const char *why = reasons[result->reason];
     struct err never;
 
     (void)exec;
-    if (!t->started && session_never_stood(t->desk->session, &never)) {
+    if (!t->started && session_never_stood(t->sandbox->session, &never)) {
         if (never.code == ERR_NOT_FOUND)
             never.code = ERR_CONFLICT; /* something in the tree is; the workspace is there */
         answer_failure(t, &never);     /* a command that never was has no result */
@@ -435,9 +441,9 @@ void task_ended(void *owner, struct exec *exec, const struct carrel_result *resu
     protocol_pack_ended(&t->end, &m);
     (void)buf_room(&t->end, ENDED_FLAGS_BYTES); /* sending it needs no memory then */
     has_ended(t);
-    desk->running--;
-    t->is_last = desk->tmp_exec && desk->running == 0;
-    desk->busy_ms = now_ms();
+    sandbox->running--;
+    t->is_last = sandbox->tmp_exec && sandbox->running == 0;
+    sandbox->busy_ms = now_ms();
     t->started = true; /* or could not be: that is told by how it ended */
     timer_stop(t->broker->events, &t->start_timer);
     answer_start(t);
@@ -447,23 +453,23 @@ void task_ended(void *owner, struct exec *exec, const struct carrel_result *resu
     settle_if_written(t);
     /* Before the next one can be asked for: that waits for the end, and finds /tmp empty. */
     if (t->is_last)
-        desk_put_to_sleep(desk, "its commands have ended, and \"tmp\" is \"exec\"");
+        sandbox_put_to_sleep(sandbox, "its commands have ended, and \"tmp\" is \"exec\"");
 }
 
-void task_gone(void *owner, struct exec *exec)
+void broker_exec_gone(void *owner, struct exec *exec)
 {
-    struct task *t = owner;
+    struct broker_exec *t = owner;
 
     (void)exec;
     t->exec = NULL;
-    t->desk = NULL;
-    t->broker->task_count--;
+    t->sandbox = NULL;
+    t->broker->exec_count--;
     if (t->settled && !t->gone_told && is_heard(t))
         send_event(t, EVENT_GONE, 0);
     free_if_done(t);
 }
 
-void task_end_input(struct task *t, bool after_backlog)
+void broker_exec_end_input(struct broker_exec *t, bool after_backlog)
 {
     if (after_backlog) {
         t->input_ends = true;
@@ -474,13 +480,13 @@ void task_end_input(struct task *t, bool after_backlog)
         scope_close(&t->fds[0]);
 }
 
-void task_forget(struct task *t)
+void broker_exec_forget(struct broker_exec *t)
 {
     t->forgotten = true;
     free_if_done(t);
 }
 
-void task_tell(struct task *t, uint64_t resume_tag)
+void broker_exec_tell(struct broker_exec *t, uint64_t resume_tag)
 {
     struct plain_message m = {.texts = {t->workspace, t->id}, .number = EXEC_STATE_RUNNING};
 
@@ -493,9 +499,9 @@ void task_tell(struct task *t, uint64_t resume_tag)
         send_end(t, 0);
 }
 
-static struct task *new_task(struct broker *b, uint64_t tag, const struct exec_message *m)
+static struct broker_exec *new_task(struct broker *b, uint64_t tag, const struct exec_message *m)
 {
-    struct task *t = calloc(1, sizeof(*t));
+    struct broker_exec *t = calloc(1, sizeof(*t));
 
     if (!t)
         return NULL;
@@ -518,15 +524,15 @@ static struct task *new_task(struct broker *b, uint64_t tag, const struct exec_m
         t->fds[i] = -1;
     t->backlog = -1;
     t->tty = m->tty;
-    b->awaited_tasks += t->quiet;
-    struct task **slot = &b->tasks[broker_slot(t->id)];
+    b->awaited_execs += t->quiet;
+    struct broker_exec **slot = &b->execs[broker_slot(t->id)];
     t->next = *slot;
     *slot = t;
     return t;
 }
 
 /* Every start in the record has an end, also this one. */
-static void record_no_start(struct task *t)
+static void record_no_start(struct broker_exec *t)
 {
     char details[64];
 
@@ -542,7 +548,7 @@ static void record_no_start(struct task *t)
 }
 
 /* A file without a name: gone with the last who has it open. */
-static int make_backlog(struct task *t, struct err *err)
+static int make_backlog(struct broker_exec *t, struct err *err)
 {
     t->backlog = memfd_create("carrel-input", MFD_CLOEXEC | MFD_NOEXEC_SEAL);
     if (t->backlog < 0 && errno == EINVAL) /* before Linux 6.3 */
@@ -550,7 +556,8 @@ static int make_backlog(struct task *t, struct err *err)
     return t->backlog < 0 ? err_set(err, ERR_LIMIT, errno, "make room for the command's input") : 0;
 }
 
-static int start(struct task *t, struct desk *desk, const struct exec_message *m, struct err *err)
+static int start(struct broker_exec *t, struct sandbox *sandbox, const struct exec_message *m,
+                 struct err *err)
 {
     struct exec_request request = {.argv = (char *const *)(uintptr_t)m->argv,
                                    .env = m->env,
@@ -565,21 +572,21 @@ static int start(struct task *t, struct desk *desk, const struct exec_message *m
 
     if (((m->input || m->tty) && make_backlog(t, err) < 0) || record_start(t, m, err) < 0)
         return -1;
-    t->desk = desk;
-    if (exec_start(desk->session, &request, &t->exec, err) == 0) {
-        t->broker->task_count++;
-        desk->running++;
+    t->sandbox = sandbox;
+    if (exec_start(sandbox->session, &request, &t->exec, err) == 0) {
+        t->broker->exec_count++;
+        sandbox->running++;
         return 0;
     }
-    t->desk = NULL;
+    t->sandbox = NULL;
     t->exec = NULL;
     record_no_start(t);
     return -1;
 }
 
-void task_request(struct broker *b, uint64_t tag, const struct exec_message *m)
+void broker_exec_request(struct broker *b, uint64_t tag, const struct exec_message *m)
 {
-    struct desk *desk = NULL;
+    struct sandbox *sandbox = NULL;
     struct err err;
 
     if (b->stopping) {
@@ -587,19 +594,19 @@ void task_request(struct broker *b, uint64_t tag, const struct exec_message *m)
         channel_send_error(b, tag, &err);
         return;
     }
-    int r = desk_find_or_start(b, REQUEST_EXEC, m, tag, &desk, &err);
+    int r = sandbox_find_or_start(b, REQUEST_EXEC, m, tag, &sandbox, &err);
     if (r == 1)
         return;
-    struct task *t = r < 0 ? NULL : new_task(b, tag, m);
+    struct broker_exec *t = r < 0 ? NULL : new_task(b, tag, m);
     if (r == 0 && !t)
         err_set(&err, ERR_LIMIT, ENOMEM, "keep the command");
     if (!t) {
         channel_send_error(b, tag, &err);
         return;
     }
-    if (start(t, desk, m, &err) < 0) {
+    if (start(t, sandbox, m, &err) < 0) {
         answer_failure(t, &err);
         free_if_done(t);
     }
-    desk_rearm(desk);
+    sandbox_rearm(sandbox);
 }

@@ -24,7 +24,11 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "broker/broker.h"
+#include "broker/channel.h"
+#include "broker/files.h"
 #include "broker/log.h"
+#include "broker/quiet.h"
+#include "broker/sandboxes.h"
 #include "protocol/files_join.h"
 #include "sys/fds.h"
 #include "sys/message.h"
@@ -269,7 +273,7 @@ void files_close(struct broker *b)
     }
 }
 
-bool files_is_busy(struct desk *d)
+bool files_is_busy(struct sandbox *d)
 {
     struct files *f = d->files;
 
@@ -281,7 +285,7 @@ bool files_is_busy(struct desk *d)
     return busy;
 }
 
-bool files_under_way(const struct desk *d)
+bool files_under_way(const struct sandbox *d)
 {
     const struct files *f = d->files;
 
@@ -340,7 +344,7 @@ static int hear_join(const struct files *f)
                                                                                           : -EPIPE;
 }
 
-static void answer(struct desk *d, struct files_asker *a, const struct err *err)
+static void answer(struct sandbox *d, struct files_asker *a, const struct err *err)
 {
     struct broker *b = d->broker;
     scoped_buf struct buf message;
@@ -356,7 +360,7 @@ static void answer(struct desk *d, struct files_asker *a, const struct err *err)
     free(a);
 }
 
-static void answer_all(struct desk *d, const struct err *err)
+static void answer_all(struct sandbox *d, const struct err *err)
 {
     timer_stop(d->broker->events, &d->files_timer);
     while (d->files_askers) {
@@ -366,7 +370,7 @@ static void answer_all(struct desk *d, const struct err *err)
     }
 }
 
-void files_tell_disk(struct desk *d)
+void files_tell_disk(struct sandbox *d)
 {
     struct files_activity *told = d->files ? d->files->activity : NULL;
     uint64_t left;
@@ -380,7 +384,7 @@ void files_tell_disk(struct desk *d)
 
 static void asks_for_count(struct watch *watch, uint32_t what)
 {
-    struct desk *d = container_of(watch, struct desk, files_wake);
+    struct sandbox *d = container_of(watch, struct sandbox, files_wake);
     uint64_t times;
 
     (void)what;
@@ -388,12 +392,12 @@ static void asks_for_count(struct watch *watch, uint32_t what)
     if (d->over)
         return;
     session_count_disk(d->session);
-    desk_rearm(d);
+    sandbox_rearm(d);
 }
 
 static void died(struct watch *watch, uint32_t what)
 {
-    struct desk *d = container_of(watch, struct desk, files_watch);
+    struct sandbox *d = container_of(watch, struct sandbox, files_watch);
 
     (void)what;
     log_warning("files_died", "workspace", d->workspace, "then", "the next call starts another",
@@ -404,7 +408,7 @@ static void died(struct watch *watch, uint32_t what)
 
 static void joined(struct watch *watch, uint32_t what)
 {
-    struct desk *d = container_of(watch, struct desk, files_watch);
+    struct sandbox *d = container_of(watch, struct sandbox, files_watch);
     struct broker *b = d->broker;
     struct err err;
 
@@ -430,7 +434,7 @@ static void joined(struct watch *watch, uint32_t what)
 /* The sandbox is still being made, or the server hangs on its way into it. */
 static void waited_long(struct timer *timer)
 {
-    struct desk *d = container_of(timer, struct desk, files_timer);
+    struct sandbox *d = container_of(timer, struct sandbox, files_timer);
     struct err err;
 
     err_set(&err, ERR_LIMIT, ETIMEDOUT,
@@ -443,7 +447,7 @@ static void waited_long(struct timer *timer)
 }
 
 /* From the first that asks; later ones do not make it longer. */
-static void bound_the_wait(struct desk *d)
+static void bound_the_wait(struct sandbox *d)
 {
     uint64_t wait_ms = d->broker->settings.files_wait_ms;
 
@@ -464,7 +468,7 @@ static unsigned count_finishing(const struct broker *b, const char *workspace)
     return count;
 }
 
-static int begin(struct desk *d, const struct session_join *join, struct err *err)
+static int begin(struct sandbox *d, const struct session_join *join, struct err *err)
 {
     struct broker *b = d->broker;
     bool sweeps = count_finishing(b, d->workspace) == 0;
@@ -498,7 +502,7 @@ static int begin(struct desk *d, const struct session_join *join, struct err *er
     return -1;
 }
 
-void files_sandbox_lives(struct desk *d)
+void files_sandbox_lives(struct sandbox *d)
 {
     struct session_join join;
     struct err err;
@@ -511,13 +515,13 @@ void files_sandbox_lives(struct desk *d)
 
 /* Beside it another sandbox may come to stand: not where the two would have the same image or the
  * same layer mounted. */
-static bool may_finish(const struct desk *d)
+static bool may_finish(const struct sandbox *d)
 {
     return d->files_joined && !d->ending && !d->has_image && !*d->plan && !*d->template &&
            !d->cache && count_finishing(d->broker, d->workspace) < MOST_FINISH;
 }
 
-void files_server_end(struct desk *d)
+void files_server_end(struct sandbox *d)
 {
     struct err err;
 
@@ -540,7 +544,7 @@ void files_server_end(struct desk *d)
     answer_all(d, &err);
 }
 
-void files_put_off(struct desk *d)
+void files_put_off(struct sandbox *d)
 {
     struct files_asker **at = &d->files_askers;
 
@@ -548,7 +552,7 @@ void files_put_off(struct desk *d)
         struct files_asker *a = *at;
         struct err err;
         if (a->generation == d->broker->generation &&
-            desk_put_off(d, REQUEST_FILES, &a->request, a->tag, d->shown, &err) < 0) {
+            sandbox_put_off(d, REQUEST_FILES, &a->request, a->tag, d->shown, &err) < 0) {
             at = &a->next; /* it is told that it came too late */
             continue;
         }
@@ -562,7 +566,7 @@ void files_put_off(struct desk *d)
 
 void files_request(struct broker *b, uint64_t tag, const struct exec_message *m)
 {
-    struct desk *d = NULL;
+    struct sandbox *d = NULL;
     struct err err;
 
     if (b->stopping) {
@@ -570,7 +574,7 @@ void files_request(struct broker *b, uint64_t tag, const struct exec_message *m)
         channel_send_error(b, tag, &err);
         return;
     }
-    int r = desk_find_or_start(b, REQUEST_FILES, m, tag, &d, &err);
+    int r = sandbox_find_or_start(b, REQUEST_FILES, m, tag, &d, &err);
     if (r == 1)
         return;
     struct files_asker *a = r == 0 ? calloc(1, sizeof(*a)) : NULL;
@@ -590,5 +594,5 @@ void files_request(struct broker *b, uint64_t tag, const struct exec_message *m)
         answer_all(d, NULL);
     else
         files_sandbox_lives(d);
-    desk_rearm(d);
+    sandbox_rearm(d);
 }

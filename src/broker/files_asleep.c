@@ -19,7 +19,13 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "broker/broker.h"
+#include "broker/channel.h"
+#include "broker/files.h"
+#include "broker/files_asleep.h"
 #include "broker/log.h"
+#include "broker/sandboxes.h"
+#include "broker/tree_locks.h"
+#include "broker/trees.h"
 #include "protocol/files_asleep.h"
 #include "sys/fds.h"
 
@@ -28,8 +34,8 @@ enum {
     AGAIN_MS = 60000,    /* when their maker has ended */
 };
 
-struct onlooker {
-    struct onlooker *next;
+struct sleeping_reader {
+    struct sleeping_reader *next;
     struct broker *broker;
     char workspace[PROTOCOL_ID + 1];
     int socket;         /* as the front's; -1: it is being ended */
@@ -42,14 +48,14 @@ struct asleep {
     struct files_process maker; /* pid 0: there is none */
     struct watch gone;
     struct timer again;
-    struct onlooker *onlookers;
+    struct sleeping_reader *sleeping_readers;
     size_t count;
 };
 
-static void forget(struct onlooker *o)
+static void forget(struct sleeping_reader *o)
 {
     struct asleep *a = o->broker->asleep;
-    struct onlooker **at = &a->onlookers;
+    struct sleeping_reader **at = &a->sleeping_readers;
 
     while (*at != o)
         at = &(*at)->next;
@@ -64,12 +70,13 @@ static void forget(struct onlooker *o)
 static void has_ended(struct watch *watch, uint32_t what)
 {
     (void)what;
-    forget(container_of(watch, struct onlooker, watch));
+    forget(container_of(watch, struct sleeping_reader, watch));
 }
 
 void asleep_end(struct broker *b, const char *workspace)
 {
-    for (struct onlooker *o = b->asleep ? b->asleep->onlookers : NULL; o; o = o->next) {
+    for (struct sleeping_reader *o = b->asleep ? b->asleep->sleeping_readers : NULL; o;
+         o = o->next) {
         if (strcmp(o->workspace, workspace) != 0 || o->socket < 0)
             continue;
         (void)shutdown(o->socket, SHUT_RDWR); /* also the front's end of it */
@@ -80,7 +87,7 @@ void asleep_end(struct broker *b, const char *workspace)
 
 bool asleep_is_read(const struct broker *b, const char *workspace)
 {
-    const struct onlooker *o = b->asleep ? b->asleep->onlookers : NULL;
+    const struct sleeping_reader *o = b->asleep ? b->asleep->sleeping_readers : NULL;
 
     while (o && strcmp(o->workspace, workspace) != 0)
         o = o->next;
@@ -149,8 +156,8 @@ void asleep_close(struct broker *b)
     timer_stop(b->events, &a->again);
     if (a->maker.pid)
         end_maker(a);
-    while (a->onlookers)
-        forget(a->onlookers);
+    while (a->sleeping_readers)
+        forget(a->sleeping_readers);
     free(a);
     b->asleep = NULL;
 }
@@ -171,7 +178,7 @@ static int give_job(const struct asleep *a, const int fds[ASLEEP_FDS])
 }
 
 /* 0 or -errno. */
-static int begin(struct onlooker *o, int tree)
+static int begin(struct sleeping_reader *o, int tree)
 {
     int calls[2];
     int leash[2];
@@ -190,18 +197,19 @@ static int begin(struct onlooker *o, int tree)
     return r;
 }
 
-static struct onlooker *new_onlooker(struct broker *b, const char *workspace, int tree)
+static struct sleeping_reader *new_sleeping_reader(struct broker *b, const char *workspace,
+                                                   int tree)
 {
-    struct onlooker *o = calloc(1, sizeof(*o));
+    struct sleeping_reader *o = calloc(1, sizeof(*o));
 
     if (!o)
         return NULL;
-    *o = (struct onlooker){.next = b->asleep->onlookers,
-                           .broker = b,
-                           .socket = -1,
-                           .leash = -1,
-                           .watch = {.ready = has_ended, .fd = -1}};
-    b->asleep->onlookers = o;
+    *o = (struct sleeping_reader){.next = b->asleep->sleeping_readers,
+                                  .broker = b,
+                                  .socket = -1,
+                                  .leash = -1,
+                                  .watch = {.ready = has_ended, .fd = -1}};
+    b->asleep->sleeping_readers = o;
     b->asleep->count++;
     snprintf(o->workspace, sizeof(o->workspace), "%s", workspace);
     if (begin(o, tree) == 0)
@@ -214,17 +222,17 @@ void asleep_request(struct broker *b, uint64_t tag, const struct plain_message *
 {
     const char *workspace = m->texts[1];
     const struct asleep *a = b->asleep;
-    const struct onlooker *o = NULL;
+    const struct sleeping_reader *o = NULL;
     scoped_buf struct buf message;
     struct err err;
 
     buf_init(&message, 4096);
-    bool sleeps = !b->stopping && !desk_find_any(b, workspace) && !lock_is_held(b, workspace);
+    bool sleeps = !b->stopping && !sandbox_find_any(b, workspace) && !lock_is_held(b, workspace);
     if (sleeps && a && a->maker.pid && a->count < MOST_ONLOOKERS &&
         !tree_has_image(b, m->texts[0], workspace)) {
         scoped_fd int tree = tree_open(b, m->texts[0], workspace, &err);
         if (tree >= 0)
-            o = new_onlooker(b, workspace, tree);
+            o = new_sleeping_reader(b, workspace, tree);
     }
     if (!o) {
         err_set(&err, ERR_CONFLICT, 0, "the workspace has to be woken for that");

@@ -16,7 +16,11 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "broker/broker.h"
+#include "broker/channel.h"
+#include "broker/front_process.h"
 #include "broker/log.h"
+#include "broker/plans.h"
+#include "broker/record.h"
 #include "sys/process.h"
 
 enum {

@@ -6,7 +6,10 @@
 
 #include "base/clock.h"
 #include "broker/broker.h"
+#include "broker/files.h"
+#include "broker/idle.h"
 #include "broker/log.h"
+#include "broker/sandboxes.h"
 
 enum {
     LOOKS = 8, /* within the time that is waited */
@@ -37,7 +40,7 @@ static bool has_listener(int pid, const char *list, size_t own)
     return n > own;
 }
 
-static bool is_busy(struct desk *d)
+static bool is_busy(struct sandbox *d)
 {
     if (d->running > 0 || files_is_busy(d))
         return true;
@@ -54,7 +57,7 @@ static bool is_busy(struct desk *d)
 
 static void look(struct timer *timer)
 {
-    struct desk *d = container_of(timer, struct desk, idle_timer);
+    struct sandbox *d = container_of(timer, struct sandbox, idle_timer);
     uint64_t idle_ms = d->broker->settings.idle_ms;
 
     if (d->ending || d->over)
@@ -62,12 +65,12 @@ static void look(struct timer *timer)
     if (is_busy(d))
         d->busy_ms = now_ms();
     if (now_ms() - d->busy_ms >= idle_ms)
-        desk_put_to_sleep(d, "idle");
+        sandbox_put_to_sleep(d, "idle");
     else
         idle_watch(d);
 }
 
-void idle_watch(struct desk *d)
+void idle_watch(struct sandbox *d)
 {
     uint64_t idle_ms = d->broker->settings.idle_ms;
     uint64_t step = idle_ms / LOOKS;

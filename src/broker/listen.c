@@ -16,6 +16,7 @@
 
 #include "base/fd.h"
 #include "broker/broker.h"
+#include "broker/listen.h"
 #include "policy/units.h"
 
 #ifndef CARREL_VERSION

@@ -21,7 +21,17 @@
 #include "base/state_dir.h"
 #include "broker/broker.h"
 #include "broker/egress.h"
+#include "broker/files.h"
+#include "broker/files_asleep.h"
+#include "broker/front_process.h"
+#include "broker/listen.h"
 #include "broker/log.h"
+#include "broker/plans.h"
+#include "broker/record.h"
+#include "broker/record_export.h"
+#include "broker/record_heads.h"
+#include "broker/record_recover.h"
+#include "broker/state.h"
 #include "broker/templates.h"
 #include "policy/units.h"
 
@@ -324,7 +334,8 @@ static int record_start(struct broker *b, struct err *err)
 
     snprintf(details, sizeof(details),
              "{\"version\":\"%s\",\"previous\":\"%s\"" AUDIT_SIGNED "%ju}", CARREL_VERSION,
-             b->was_killed ? "was killed, with every sandbox" : "stopped", (uintmax_t)b->anchored);
+             b->was_killed ? "was killed, with every sandbox" : "stopped",
+             (uintmax_t)b->heads_through);
     struct audit_record record = {.actor = "broker",
                                   .workspace = "",
                                   .request = "",
@@ -332,11 +343,11 @@ static int record_start(struct broker *b, struct err *err)
                                   .result = "ok",
                                   .details = details};
     /* First what was left open: a start that dies in between leaves it to the next one. */
-    if ((b->was_killed && unfinished_record(b, err) < 0) || record_add(b, &record, NULL, err) < 0)
+    if ((b->was_killed && record_recover(b, err) < 0) || record_add(b, &record, NULL, err) < 0)
         return -1;
     b->began = true;
     record_write(b); /* in the file before anybody is answered: who looks finds this start */
-    anchor_first(b);
+    heads_first(b);
     return 0;
 }
 
@@ -380,7 +391,7 @@ static int serve(struct broker *b, const struct options *options, struct err *er
     int r = events_open(&b->events);
     if (r < 0)
         return err_set(err, ERR_IO, -r, "make a loop");
-    if (record_open(b, err) < 0 || anchor_start(b, err) < 0 || record_start(b, err) < 0)
+    if (record_open(b, err) < 0 || heads_start(b, err) < 0 || record_start(b, err) < 0)
         return -1;
     if (b->was_killed)
         log_warning("previous_was_killed", "then", "its sandboxes ended with it", NULL);

@@ -23,6 +23,7 @@
 #include "broker/chores.h"
 #include "broker/log.h"
 #include "broker/templates.h"
+#include "broker/trees.h"
 #include "sys/path.h"
 #include "sys/tree_remove.h"
 
@@ -284,7 +285,7 @@ static bool is_unused(const void *context, uint64_t number)
     if (number >= b->cache)
         return false;
     for (size_t i = 0; i < BROKER_SLOTS; i++) {
-        for (const struct desk *d = b->desks[i]; d; d = d->next) {
+        for (const struct sandbox *d = b->sandboxes[i]; d; d = d->next) {
             if (d->cache == number)
                 return false;
         }
@@ -295,7 +296,7 @@ static bool is_unused(const void *context, uint64_t number)
 static bool is_any_old_shown(const struct broker *b)
 {
     for (size_t i = 0; i < BROKER_SLOTS; i++) {
-        for (const struct desk *d = b->desks[i]; d; d = d->next) {
+        for (const struct sandbox *d = b->sandboxes[i]; d; d = d->next) {
             if (d->cache && d->cache < b->cache)
                 return true;
         }

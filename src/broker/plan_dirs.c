@@ -21,6 +21,7 @@
 #include "broker/chores.h"
 #include "broker/log.h"
 #include "broker/plans.h"
+#include "broker/trees.h"
 #include "sys/path.h"
 #include "sys/tree_remove.h"
 
@@ -105,7 +106,7 @@ static int hand_over(int fd, int plans, int tree, struct err *err)
     return 0;
 }
 
-int plan_open_dir(const struct broker *b, const struct plan_place *at, bool make, struct err *err)
+int plan_open_dir(const struct broker *b, const struct plan_id *at, bool make, struct err *err)
 {
     scoped_fd int plans = open_plans(b, at->bucket, at->workspace, make);
 
@@ -131,12 +132,12 @@ int plan_open_dir(const struct broker *b, const struct plan_place *at, bool make
 
 /* --- trees that are being changed --- */
 
-static void write_mark(const struct plan_place *at, char text[MARK_ROOM])
+static void write_mark(const struct plan_id *at, char text[MARK_ROOM])
 {
     snprintf(text, MARK_ROOM, "%s~%s", at->workspace, at->plan);
 }
 
-int plan_mark(const struct broker *b, const struct plan_place *at, struct err *err)
+int plan_mark(const struct broker *b, const struct plan_id *at, struct err *err)
 {
     const char *const names[] = {"applying"};
     scoped_fd int top = open_carrel(b, at->bucket);
@@ -152,7 +153,7 @@ int plan_mark(const struct broker *b, const struct plan_place *at, struct err *e
     return 0;
 }
 
-void plan_unmark(const struct broker *b, const struct plan_place *at)
+void plan_unmark(const struct broker *b, const struct plan_id *at)
 {
     const char *const names[] = {"applying"};
     scoped_fd int top = open_carrel(b, at->bucket);
@@ -166,7 +167,7 @@ void plan_unmark(const struct broker *b, const struct plan_place *at)
 
 static int recover_marked(struct broker *b, const char *bucket, const char *mark, struct err *err)
 {
-    struct plan_place at = {.plan = ""};
+    struct plan_id at = {.plan = ""};
     const char *sign = strchr(mark, '~');
     size_t n = sign ? (size_t)(sign - mark) : 0;
 
@@ -280,7 +281,7 @@ int plan_scan(const struct broker *b, const char *bucket, struct buf *names, str
 
 /* What it changes of an environment or a cache that it shares: beside the plans, so that it goes
  * when they go. The last one is the tree's owner's, as what is written into it is. */
-int layer_open(const struct broker *b, const struct plan_place *at, const char *name, int tree,
+int layer_open(const struct broker *b, const struct plan_id *at, const char *name, int tree,
                struct err *err)
 {
     const char *const names[] = {"workspaces", at->workspace, "env"};
@@ -309,7 +310,7 @@ static int remove_gone(const int *fds, const void *name, struct chore_report *re
     return r < 0 ? err_set(&report->err, ERR_IO, -r, "remove an environment's old layer") : 0;
 }
 
-void layer_drop(struct broker *b, const struct plan_place *at, const char *name)
+void layer_drop(struct broker *b, const struct plan_id *at, const char *name)
 {
     static const char gone[] = "gone";
     const char *const names[] = {"workspaces", at->workspace, "env"};

@@ -11,6 +11,11 @@
  * the plan's directory is gone: then the tree is left as it is. A front that asks what a plan has
  * come to (PLAN_RECOVER) waits for that, and has the workspace next. */
 #include "broker/plans.h"
+#include "broker/channel.h"
+#include "broker/record.h"
+#include "broker/sandboxes.h"
+#include "broker/tree_locks.h"
+#include "broker/trees.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -65,10 +70,10 @@ static const struct verb verbs[PLAN_VERB_COUNT_] = {
     [PLAN_VIEW] = {"view", 30 * MINUTE, .rights = PLAN_READS_LAYERS},
 };
 
-struct plan_job {
-    struct plan_job *next;
+struct plan_process {
+    struct plan_process *next;
     struct broker *broker;
-    struct plan_place at;
+    struct plan_id at;
     const struct verb *verb;
     uint64_t tag; /* 0: our own */
     uint64_t generation;
@@ -97,158 +102,160 @@ struct plan_job {
 
 /* --- the end --- */
 
-static void unlink_job(struct plan_job *job)
+static void unlink_job(struct plan_process *process)
 {
-    struct plan_job **at = &job->broker->plan_jobs;
+    struct plan_process **at = &process->broker->plan_processes;
 
-    while (*at != job)
+    while (*at != process)
         at = &(*at)->next;
-    *at = job->next;
-    job->broker->plan_job_count--;
+    *at = process->next;
+    process->broker->plan_process_count--;
 }
 
 /* Another plan of the workspace that is to be taken back has it next, then a front that asks what
  * became of one, and nobody in between. */
-static void let_go(struct plan_job *job)
+static void let_go(struct plan_process *process)
 {
-    struct broker *b = job->broker;
-    const struct plan_job *next = NULL;
+    struct broker *b = process->broker;
+    const struct plan_process *next = NULL;
 
-    for (const struct plan_job *other = b->plan_jobs; other; other = other->next) {
+    for (const struct plan_process *other = b->plan_processes; other; other = other->next) {
         if (other->verb == &verbs[PLAN_RECOVER] && (!next || !other->tag) &&
-            strcmp(other->at.workspace, job->at.workspace) == 0)
+            strcmp(other->at.workspace, process->at.workspace) == 0)
             next = other;
     }
     if (next)
-        lock_pass(b, job->at.workspace, job, next);
+        lock_pass(b, process->at.workspace, process, next);
     else
-        lock_release(b, job->at.workspace, job);
+        lock_release(b, process->at.workspace, process);
 }
 
-static void forget_child(struct plan_job *job)
+static void forget_child(struct plan_process *process)
 {
-    struct broker *b = job->broker;
+    struct broker *b = process->broker;
 
-    timer_stop(b->events, &job->tell);
-    events_forget(b->events, &job->gone);
-    events_forget(b->events, &job->steps);
-    plan_child_close(&job->child);
-    buf_clear(&job->line);
+    timer_stop(b->events, &process->tell);
+    events_forget(b->events, &process->gone);
+    events_forget(b->events, &process->steps);
+    plan_child_close(&process->child);
+    buf_clear(&process->line);
 }
 
-static void free_job(struct plan_job *job)
+static void free_job(struct plan_process *process)
 {
-    unlink_job(job);
-    timer_stop(job->broker->events, &job->timer);
-    forget_child(job);
-    if (job->verb->alone)
-        let_go(job);
-    free(job);
+    unlink_job(process);
+    timer_stop(process->broker->events, &process->timer);
+    forget_child(process);
+    if (process->verb->alone)
+        let_go(process);
+    free(process);
 }
 
-static bool is_heard(const struct plan_job *job)
+static bool is_heard(const struct plan_process *process)
 {
-    return job->tag && job->generation == job->broker->generation && job->broker->resumed;
+    return process->tag && process->generation == process->broker->generation &&
+           process->broker->resumed;
 }
 
-static void fail(struct plan_job *job, const struct err *err)
+static void fail(struct plan_process *process, const struct err *err)
 {
-    if (is_heard(job))
-        channel_send_error(job->broker, job->tag, err);
-    free_job(job);
+    if (is_heard(process))
+        channel_send_error(process->broker, process->tag, err);
+    free_job(process);
 }
 
 static void stay(struct timer *timer);
 
-/* A job's timer is set as long as there is the job: setting it anew needs no memory, so that one
- * that is to be taken back cannot be lost for the lack of it. */
-static void hold_place(struct plan_job *job)
+/* A process's timer is set as long as there is the process: setting it anew needs no memory, so
+ * that one that is to be taken back cannot be lost for the lack of it. */
+static void hold_place(struct plan_process *process)
 {
-    job->timer.ring = stay;
-    ignore(timer_set(job->broker->events, &job->timer, now_ms() + PLACE_MS) == 0);
+    process->timer.ring = stay;
+    ignore(timer_set(process->broker->events, &process->timer, now_ms() + PLACE_MS) == 0);
 }
 
 static void stay(struct timer *timer)
 {
-    hold_place(container_of(timer, struct plan_job, timer));
+    hold_place(container_of(timer, struct plan_process, timer));
 }
 
-static void look_again(struct plan_job *job, uint64_t after_ms);
+static void look_again(struct plan_process *process, uint64_t after_ms);
 
 /* --- what is taken back --- */
 
 /* What is tried again and ends as it did is not told again. */
-static bool is_news(struct plan_job *job, const char *result)
+static bool is_news(struct plan_process *process, const char *result)
 {
-    if (!job->tag && job->told && strcmp(job->told, result) == 0 && job->told_status == job->status)
+    if (!process->tag && process->told && strcmp(process->told, result) == 0 &&
+        process->told_status == process->status)
         return false;
-    job->told = result;
-    job->told_status = job->status;
+    process->told = result;
+    process->told_status = process->status;
     return true;
 }
 
 /* Whoever runs the daemon has to do something about it. */
-static void log_stuck(const struct plan_job *job, const char *error)
+static void log_stuck(const struct plan_process *process, const char *error)
 {
-    const struct broker *b = job->broker;
+    const struct broker *b = process->broker;
     char path[sizeof(b->settings.state) + 256];
 
-    plan_path(b, job->at.bucket, job->at.workspace, job->at.plan, path, sizeof(path));
-    log_error("recovery_failed", "workspace", job->at.workspace, "plan", job->at.plan, "error",
-              error, "directory", path, "then",
+    plan_path(b, process->at.bucket, process->at.workspace, process->at.plan, path, sizeof(path));
+    log_error("recovery_failed", "workspace", process->at.workspace, "plan", process->at.plan,
+              "error", error, "directory", path, "then",
               "the workspace cannot be used until the plan is recovered; the broker tries again. "
               "If you move the directory away, the workspace is left as it is",
               NULL);
 }
 
-static void try_later(struct plan_job *job)
+static void try_later(struct plan_process *process)
 {
     uint64_t after_ms = RETRY_MS;
 
-    for (unsigned i = 0; i < job->tries && after_ms < LONGEST_RETRY_MS; i++)
+    for (unsigned i = 0; i < process->tries && after_ms < LONGEST_RETRY_MS; i++)
         after_ms *= 2;
-    job->tries++;
-    job->runs = job->ended = false;
-    job->why = "";
-    forget_child(job);
-    look_again(job, after_ms < LONGEST_RETRY_MS ? after_ms : LONGEST_RETRY_MS);
+    process->tries++;
+    process->runs = process->ended = false;
+    process->why = "";
+    forget_child(process);
+    look_again(process, after_ms < LONGEST_RETRY_MS ? after_ms : LONGEST_RETRY_MS);
 }
 
 /* What an end that was not good has left: nobody else uses the tree before that is dealt with. The
- * job itself becomes that, as it has the workspace and all it needs. */
-static void recover_after(struct plan_job *job)
+ * process itself becomes that, as it has the workspace and all it needs. */
+static void recover_after(struct plan_process *process)
 {
-    if (!job->tag) {
-        if (job->news)
-            log_stuck(job, job->told);
-        try_later(job);
+    if (!process->tag) {
+        if (process->news)
+            log_stuck(process, process->told);
+        try_later(process);
         return;
     }
-    job->tag = 0;
-    job->verb = &verbs[PLAN_RECOVER];
-    job->request[0] = '\0';
-    job->asked_ms = now_ms();
-    job->told = NULL;
-    job->runs = job->ended = false;
-    job->why = "";
-    forget_child(job);
-    look_again(job, 0);
+    process->tag = 0;
+    process->verb = &verbs[PLAN_RECOVER];
+    process->request[0] = '\0';
+    process->asked_ms = now_ms();
+    process->told = NULL;
+    process->runs = process->ended = false;
+    process->why = "";
+    forget_child(process);
+    look_again(process, 0);
 }
 
 /* Of a recovery that did not even begin. */
-static void note_recovery(const struct plan_job *job, const char *result, const char *error)
+static void note_recovery(const struct plan_process *process, const char *result, const char *error)
 {
     scoped_buf struct buf details;
 
     buf_init(&details, PROTOCOL_DETAILS);
-    buf_printf(&details, "{\"plan\":\"%s\",\"error\":", job->at.plan);
+    buf_printf(&details, "{\"plan\":\"%s\",\"error\":", process->at.plan);
     record_put_text(&details, error, 1024);
     buf_str(&details, "}");
     if (buf_done(&details) < 0)
         return;
-    (void)record_note(job->broker,
+    (void)record_note(process->broker,
                       &(struct audit_record){.actor = "broker",
-                                             .workspace = job->at.workspace,
+                                             .workspace = process->at.workspace,
                                              .request = "",
                                              .operation = "plan.recover",
                                              .result = result,
@@ -256,100 +263,102 @@ static void note_recovery(const struct plan_job *job, const char *result, const 
                       NULL);
 }
 
-/* It has not got its job, and done nothing. */
-static void not_started(struct plan_job *job, const struct err *err)
+/* It has not got its process, and done nothing. */
+static void not_started(struct plan_process *process, const struct err *err)
 {
     char text[512];
 
-    if (job->tag) {
-        fail(job, err);
+    if (process->tag) {
+        fail(process, err);
         return;
     }
     err_text(err, text, sizeof(text));
     if (err->code == ERR_NOT_FOUND) { /* somebody has taken the plan, or the tree, away */
-        log_warning("recovery_given_up", "workspace", job->at.workspace, "plan", job->at.plan,
-                    "error", text, "then", "the workspace is left as it is", NULL);
-        note_recovery(job, "left", text);
-        plan_unmark(job->broker, &job->at);
-        free_job(job);
+        log_warning("recovery_given_up", "workspace", process->at.workspace, "plan",
+                    process->at.plan, "error", text, "then", "the workspace is left as it is",
+                    NULL);
+        note_recovery(process, "left", text);
+        plan_unmark(process->broker, &process->at);
+        free_job(process);
         return;
     }
-    job->status = -err->os_errno;
-    if (is_news(job, "not_started")) {
-        log_stuck(job, text);
-        note_recovery(job, "not_started", text);
+    process->status = -err->os_errno;
+    if (is_news(process, "not_started")) {
+        log_stuck(process, text);
+        note_recovery(process, "not_started", text);
     }
-    try_later(job);
+    try_later(process);
 }
 
 /* --- its end --- */
 
-static void tell_end(struct plan_job *job)
+static void tell_end(struct plan_process *process)
 {
-    struct broker *b = job->broker;
+    struct broker *b = process->broker;
     scoped_buf struct buf message;
-    struct plain_message m = {.texts = {job->at.plan, job->why},
-                              .number = job->answered | (uint64_t)job->status << PLAN_STATUS_SHIFT};
+    struct plain_message m = {.texts = {process->at.plan, process->why},
+                              .number = process->answered | (uint64_t)process->status
+                                                                << PLAN_STATUS_SHIFT};
 
     buf_init(&message, 4096); /* first: every way out clears it */
-    if (!is_heard(job))
+    if (!is_heard(process))
         return;
-    protocol_pack_plain(&message, job->tag, &m);
-    channel_send(b, ANSWER_PLAN_ENDED, &message, &job->child.answer, 1);
+    protocol_pack_plain(&message, process->tag, &m);
+    channel_send(b, ANSWER_PLAN_ENDED, &message, &process->child.answer, 1);
 }
 
 static void end_written(struct broker *b, struct waiter *waiter, bool written)
 {
-    struct plan_job *job = container_of(waiter, struct plan_job, end_wait);
+    struct plan_process *process = container_of(waiter, struct plan_process, end_wait);
 
     (void)written; /* it has ended all the same, and the journal tries again */
-    tell_end(job);
-    if (job->verb->alone && job->status != 0) {
-        recover_after(job);
+    tell_end(process);
+    if (process->verb->alone && process->status != 0) {
+        recover_after(process);
         return;
     }
-    if (job->verb->alone)
-        plan_unmark(b, &job->at);
-    free_job(job);
+    if (process->verb->alone)
+        plan_unmark(b, &process->at);
+    free_job(process);
 }
 
-static const char *result_of(const struct plan_job *job)
+static const char *result_of(const struct plan_process *process)
 {
-    if (*job->why)
-        return job->why;
-    return job->status == 0 ? "done" : job->status == PLAN_KILLED ? "killed" : "failed";
+    if (*process->why)
+        return process->why;
+    return process->status == 0 ? "done" : process->status == PLAN_KILLED ? "killed" : "failed";
 }
 
 /* Of what changed the tree. */
-static void record_end(struct plan_job *job)
+static void record_end(struct plan_process *process)
 {
     char operation[32];
     char details[160];
 
-    snprintf(operation, sizeof(operation), "plan.%s", job->verb->name);
+    snprintf(operation, sizeof(operation), "plan.%s", process->verb->name);
     snprintf(details, sizeof(details), "{\"plan\":\"%s\",\"steps\":%llu,\"status\":%d}",
-             job->at.plan, (unsigned long long)job->step_count, job->status);
-    struct audit_record record = {.actor = job->tag ? job->actor : "broker",
-                                  .workspace = job->at.workspace,
-                                  .request = job->request,
+             process->at.plan, (unsigned long long)process->step_count, process->status);
+    struct audit_record record = {.actor = process->tag ? process->actor : "broker",
+                                  .workspace = process->at.workspace,
+                                  .request = process->request,
                                   .operation = operation,
-                                  .result = result_of(job),
+                                  .result = result_of(process),
                                   .details = details};
-    job->end_wait.done = end_written;
-    if (record_note(job->broker, &record, &job->end_wait) < 0)
-        end_written(job->broker, &job->end_wait, false);
+    process->end_wait.done = end_written;
+    if (record_note(process->broker, &record, &process->end_wait) < 0)
+        end_written(process->broker, &process->end_wait, false);
 }
 
 /* --- its steps --- */
 
-static void record_step(struct plan_job *job, const char *line)
+static void record_step(struct plan_process *process, const char *line)
 {
     scoped_buf struct buf details;
 
     buf_init(&details, PROTOCOL_DETAILS);
-    if (++job->step_count > MOST_STEPS)
+    if (++process->step_count > MOST_STEPS)
         return;
-    buf_printf(&details, "{\"plan\":\"%s\",\"step\":", job->at.plan);
+    buf_printf(&details, "{\"plan\":\"%s\",\"step\":", process->at.plan);
     if (*line && protocol_details_are_sane(line))
         buf_str(&details, line);
     else
@@ -357,304 +366,309 @@ static void record_step(struct plan_job *job, const char *line)
     buf_str(&details, "}");
     if (buf_done(&details) < 0)
         return;
-    (void)record_note(job->broker,
-                      &(struct audit_record){.actor = job->tag ? job->actor : "broker",
-                                             .workspace = job->at.workspace,
-                                             .request = job->request,
+    (void)record_note(process->broker,
+                      &(struct audit_record){.actor = process->tag ? process->actor : "broker",
+                                             .workspace = process->at.workspace,
+                                             .request = process->request,
                                              .operation = "plan.step",
-                                             .result = job->verb->name,
+                                             .result = process->verb->name,
                                              .details = details.p},
                       NULL);
 }
 
-static void take_lines(struct plan_job *job)
+static void take_lines(struct plan_process *process)
 {
     size_t at = 0;
 
     for (;;) {
-        char *end = memchr(job->line.p + at, '\n', job->line.n - at);
+        char *end = memchr(process->line.p + at, '\n', process->line.n - at);
         if (!end)
             break;
         *end = '\0';
-        record_step(job, job->line.p + at);
-        at = (size_t)(end + 1 - job->line.p);
+        record_step(process, process->line.p + at);
+        at = (size_t)(end + 1 - process->line.p);
     }
-    memmove(job->line.p, job->line.p + at, job->line.n - at);
-    job->line.n -= at;
-    if (job->line.n > LONGEST_STEP)
-        job->line.n = 0; /* no line of ours */
+    memmove(process->line.p, process->line.p + at, process->line.n - at);
+    process->line.n -= at;
+    if (process->line.n > LONGEST_STEP)
+        process->line.n = 0; /* no line of ours */
 }
 
 /* False: there are no more now. */
-static bool read_steps(struct plan_job *job)
+static bool read_steps(struct plan_process *process)
 {
     char piece[16384];
-    ssize_t n = read(job->child.steps, piece, sizeof(piece));
+    ssize_t n = read(process->child.steps, piece, sizeof(piece));
 
     if (n <= 0) {
         if (n == 0 || (errno != EAGAIN && errno != EINTR))
-            events_forget(job->broker->events, &job->steps);
+            events_forget(process->broker->events, &process->steps);
         return false;
     }
-    buf_add(&job->line, piece, (size_t)n);
-    if (job->line.failed || !job->line.p)
+    buf_add(&process->line, piece, (size_t)n);
+    if (process->line.failed || !process->line.p)
         return false;
-    take_lines(job);
+    take_lines(process);
     return true;
 }
 
 static void tell_steps(struct timer *timer)
 {
-    struct plan_job *job = container_of(timer, struct plan_job, tell);
+    struct plan_process *process = container_of(timer, struct plan_process, tell);
 
-    if (is_heard(job) && job->step_count != job->steps_told)
+    if (is_heard(process) && process->step_count != process->steps_told)
         channel_send_plain(
-            job->broker, ANSWER_PLAN_STEPS, job->tag,
-            &(struct plain_message){.texts = {job->at.plan}, .number = job->step_count});
-    job->steps_told = job->step_count;
+            process->broker, ANSWER_PLAN_STEPS, process->tag,
+            &(struct plain_message){.texts = {process->at.plan}, .number = process->step_count});
+    process->steps_told = process->step_count;
 }
 
 static void steps_ready(struct watch *watch, uint32_t what)
 {
-    struct plan_job *job = container_of(watch, struct plan_job, steps);
+    struct plan_process *process = container_of(watch, struct plan_process, steps);
 
     (void)what;
-    (void)read_steps(job);
-    if (job->step_count != job->steps_told && !job->tell.due_ms)
-        ignore(timer_set(job->broker->events, &job->tell, now_ms() + TELL_MS) == 0);
+    (void)read_steps(process);
+    if (process->step_count != process->steps_told && !process->tell.due_ms)
+        ignore(timer_set(process->broker->events, &process->tell, now_ms() + TELL_MS) == 0);
 }
 
 /* --- running --- */
 
 static void has_gone(struct watch *watch, uint32_t what)
 {
-    struct plan_job *job = container_of(watch, struct plan_job, gone);
+    struct plan_process *process = container_of(watch, struct plan_process, gone);
     int status = 0;
 
     (void)what;
-    if (waitpid(job->child.pid, &status, WNOHANG) != job->child.pid)
+    if (waitpid(process->child.pid, &status, WNOHANG) != process->child.pid)
         return;
-    events_forget(job->broker->events, watch);
-    hold_place(job);
-    timer_stop(job->broker->events, &job->tell);
-    while (read_steps(job))
+    events_forget(process->broker->events, watch);
+    hold_place(process);
+    timer_stop(process->broker->events, &process->tell);
+    while (read_steps(process))
         continue;
-    job->ended = true;
-    job->status = WIFEXITED(status) ? WEXITSTATUS(status) : PLAN_KILLED;
-    off_t written = lseek(job->child.answer, 0, SEEK_CUR);
-    job->answered = written > 0 && written <= PLAN_ANSWER_BYTES ? (uint64_t)written : 0;
-    job->news = is_news(job, result_of(job));
-    if (job->verb->alone && job->news)
-        record_end(job);
+    process->ended = true;
+    process->status = WIFEXITED(status) ? WEXITSTATUS(status) : PLAN_KILLED;
+    off_t written = lseek(process->child.answer, 0, SEEK_CUR);
+    process->answered = written > 0 && written <= PLAN_ANSWER_BYTES ? (uint64_t)written : 0;
+    process->news = is_news(process, result_of(process));
+    if (process->verb->alone && process->news)
+        record_end(process);
     else
-        end_written(job->broker, &job->end_wait, true);
+        end_written(process->broker, &process->end_wait, true);
 }
 
 static void is_late(struct timer *timer)
 {
-    struct plan_job *job = container_of(timer, struct plan_job, timer);
+    struct plan_process *process = container_of(timer, struct plan_process, timer);
 
-    hold_place(job);
-    job->why = "timeout";
-    (void)kill(job->child.pid, SIGKILL);
+    hold_place(process);
+    process->why = "timeout";
+    (void)kill(process->child.pid, SIGKILL);
 }
 
-static int start(struct plan_job *job, struct err *err)
+static int start(struct plan_process *process, struct err *err)
 {
-    const struct broker *b = job->broker;
-    scoped_fd int tree = tree_open(b, job->at.bucket, job->at.workspace, err);
-    scoped_fd int dir = tree < 0 ? -1 : plan_open_dir(b, &job->at, job->verb->makes, err);
+    const struct broker *b = process->broker;
+    scoped_fd int tree = tree_open(b, process->at.bucket, process->at.workspace, err);
+    scoped_fd int dir = tree < 0 ? -1 : plan_open_dir(b, &process->at, process->verb->makes, err);
 
-    if (dir < 0 || (job->verb->alone && plan_mark(b, &job->at, err) < 0))
+    if (dir < 0 || (process->verb->alone && plan_mark(b, &process->at, err) < 0))
         return -1;
     struct plan_start start_it = {
-        .verb = job->verb->name, .tree = tree, .dir = dir, .rights = job->verb->rights};
-    return plan_child_start(b, &start_it, &job->child, err);
+        .verb = process->verb->name, .tree = tree, .dir = dir, .rights = process->verb->rights};
+    return plan_child_start(b, &start_it, &process->child, err);
 }
 
-/* The front writes the job; ours have none. */
-static void tell_start(struct plan_job *job)
+/* The front writes the process; ours have none. */
+static void tell_start(struct plan_process *process)
 {
-    struct plain_message m = {.texts = {job->at.plan}, .number = overlay_is_privileged()};
+    struct plain_message m = {.texts = {process->at.plan}, .number = overlay_is_privileged()};
     scoped_buf struct buf message;
 
     buf_init(&message, 4096);
-    if (is_heard(job)) {
-        protocol_pack_plain(&message, job->tag, &m);
-        channel_send(job->broker, ANSWER_PLAN, &message, &job->child.job, 1);
-    } else if (!job->tag) {
-        ignore(write(job->child.job, "{}", 2) == 2); /* it fails, and is tried again */
+    if (is_heard(process)) {
+        protocol_pack_plain(&message, process->tag, &m);
+        channel_send(process->broker, ANSWER_PLAN, &message, &process->child.job, 1);
+    } else if (!process->tag) {
+        ignore(write(process->child.job, "{}", 2) == 2); /* it fails, and is tried again */
     }
-    scope_close(&job->child.job); /* the end of the job is seen when the last one is closed */
+    scope_close(
+        &process->child.job); /* the end of the process is seen when the last one is closed */
 }
 
-static void begin(struct plan_job *job)
+static void begin(struct plan_process *process)
 {
-    struct broker *b = job->broker;
+    struct broker *b = process->broker;
     struct err err;
 
-    if (start(job, &err) < 0) {
-        not_started(job, &err);
+    if (start(process, &err) < 0) {
+        not_started(process, &err);
         return;
     }
-    job->gone.ready = has_gone;
-    job->steps.ready = steps_ready;
-    job->step_count = job->steps_told = 0;
-    buf_init(&job->line, LONGEST_STEP + 32768);
-    if (events_watch(b->events, &job->gone, job->child.pidfd, EPOLLIN) < 0 ||
-        events_watch(b->events, &job->steps, job->child.steps, EPOLLIN) < 0) {
-        (void)kill(job->child.pid, SIGKILL);
-        (void)waitpid(job->child.pid, NULL, 0);
+    process->gone.ready = has_gone;
+    process->steps.ready = steps_ready;
+    process->step_count = process->steps_told = 0;
+    buf_init(&process->line, LONGEST_STEP + 32768);
+    if (events_watch(b->events, &process->gone, process->child.pidfd, EPOLLIN) < 0 ||
+        events_watch(b->events, &process->steps, process->child.steps, EPOLLIN) < 0) {
+        (void)kill(process->child.pid, SIGKILL);
+        (void)waitpid(process->child.pid, NULL, 0);
         err_set(&err, ERR_LIMIT, ENOMEM, "watch a plan's process");
-        not_started(job, &err);
+        not_started(process, &err);
         return;
     }
-    job->runs = true;
-    job->timer.ring = is_late;
-    ignore(timer_set(b->events, &job->timer, now_ms() + job->verb->most_ms) == 0);
-    tell_start(job);
+    process->runs = true;
+    process->timer.ring = is_late;
+    ignore(timer_set(b->events, &process->timer, now_ms() + process->verb->most_ms) == 0);
+    tell_start(process);
 }
 
 /* --- until nobody is in the way --- */
 
-static bool is_taken(const struct plan_job *job)
+static bool is_taken(const struct plan_process *process)
 {
     size_t recoveries = 0;
 
-    for (const struct plan_job *other = job->broker->plan_jobs; other; other = other->next) {
-        if (other == job || !other->runs)
+    for (const struct plan_process *other = process->broker->plan_processes; other;
+         other = other->next) {
+        if (other == process || !other->runs)
             continue;
         recoveries += other->verb == &verbs[PLAN_RECOVER];
-        if (job->verb->alone && other->verb->alone &&
-            strcmp(other->at.workspace, job->at.workspace) == 0)
+        if (process->verb->alone && other->verb->alone &&
+            strcmp(other->at.workspace, process->at.workspace) == 0)
             return true;
-        if (strcmp(other->at.plan, job->at.plan) == 0 && !(job->verb->reads && other->verb->reads))
+        if (strcmp(other->at.plan, process->at.plan) == 0 &&
+            !(process->verb->reads && other->verb->reads))
             return true;
     }
-    return job->verb == &verbs[PLAN_RECOVER] && recoveries >= MOST_RECOVERIES;
+    return process->verb == &verbs[PLAN_RECOVER] && recoveries >= MOST_RECOVERIES;
 }
 
 /* 0: it may begin; 1: not yet; -1: not at all. */
-static int check_free(struct plan_job *job, struct err *err)
+static int check_free(struct plan_process *process, struct err *err)
 {
-    struct broker *b = job->broker;
-    struct desk *d = desk_find_plan(b, job->at.workspace, job->at.plan);
+    struct broker *b = process->broker;
+    struct sandbox *d = sandbox_find_plan(b, process->at.workspace, process->at.plan);
     char path[sizeof(b->settings.state) + 256];
     struct err unused;
 
     /* Our own have it, or get it from the one that has. */
-    if (job->verb->alone && job->tag && lock_take(b, job->at.workspace, LOCK_PLAN, job, err) < 0)
-        return job->verb == &verbs[PLAN_RECOVER] && err->os_errno == EBUSY ? 1 : -1;
-    if (is_taken(job))
+    if (process->verb->alone && process->tag &&
+        lock_take(b, process->at.workspace, LOCK_PLAN, process, err) < 0)
+        return process->verb == &verbs[PLAN_RECOVER] && err->os_errno == EBUSY ? 1 : -1;
+    if (is_taken(process))
         return 1;
-    if (job->verb->alone)
-        return lock_settle(b, job->at.workspace, now_ms() < job->asked_ms + PATIENT_MS, err);
-    if (!job->verb->ends_run)
+    if (process->verb->alone)
+        return lock_settle(b, process->at.workspace, now_ms() < process->asked_ms + PATIENT_MS,
+                           err);
+    if (!process->verb->ends_run)
         return 0;
     if (d) {
-        desk_end(d, "the plan is closed");
+        sandbox_end(d, "the plan is closed");
         return 1;
     }
-    plan_path(b, job->at.bucket, job->at.workspace, job->at.plan, path, sizeof(path));
+    plan_path(b, process->at.bucket, process->at.workspace, process->at.plan, path, sizeof(path));
     return overlay_settle(path, 0, &unused) < 0;
 }
 
-static void try_begin(struct plan_job *job)
+static void try_begin(struct plan_process *process)
 {
     struct err err;
-    int r = check_free(job, &err);
+    int r = check_free(process, &err);
 
-    if (r > 0 && now_ms() > job->asked_ms + BEGIN_MS && job->tag)
+    if (r > 0 && now_ms() > process->asked_ms + BEGIN_MS && process->tag)
         r = err_set(
             &err, ERR_CONFLICT, EBUSY,
             "a process of the workspace does not end, and the plan waits for it; try again later");
     if (r == 0)
-        begin(job);
-    else if (r > 0 || !job->tag)
-        look_again(job, LOOK_MS);
+        begin(process);
+    else if (r > 0 || !process->tag)
+        look_again(process, LOOK_MS);
     else
-        fail(job, &err);
+        fail(process, &err);
 }
 
 static void look(struct timer *timer)
 {
-    struct plan_job *job = container_of(timer, struct plan_job, timer);
+    struct plan_process *process = container_of(timer, struct plan_process, timer);
 
-    hold_place(job);
-    try_begin(job);
+    hold_place(process);
+    try_begin(process);
 }
 
-static void look_again(struct plan_job *job, uint64_t after_ms)
+static void look_again(struct plan_process *process, uint64_t after_ms)
 {
-    job->timer.ring = look;
-    ignore(timer_set(job->broker->events, &job->timer, now_ms() + after_ms) == 0);
+    process->timer.ring = look;
+    ignore(timer_set(process->broker->events, &process->timer, now_ms() + after_ms) == 0);
 }
 
 void plans_look(struct broker *b)
 {
-    for (struct plan_job *job = b->plan_jobs, *next; job; job = next) {
-        next = job->next;
-        if (!job->runs && job->tag)
-            try_begin(job);
+    for (struct plan_process *process = b->plan_processes, *next; process; process = next) {
+        next = process->next;
+        if (!process->runs && process->tag)
+            try_begin(process);
     }
 }
 
 /* --- asking --- */
 
-static struct plan_job *new_job(struct broker *b, const struct plan_message *m, uint64_t tag)
+static struct plan_process *new_job(struct broker *b, const struct plan_message *m, uint64_t tag)
 {
-    struct plan_job *job = calloc(1, sizeof(*job));
+    struct plan_process *process = calloc(1, sizeof(*process));
 
-    if (!job)
+    if (!process)
         return NULL;
-    job->timer.ring = stay;
-    if (timer_set(b->events, &job->timer, now_ms() + PLACE_MS) < 0) {
-        free(job);
+    process->timer.ring = stay;
+    if (timer_set(b->events, &process->timer, now_ms() + PLACE_MS) < 0) {
+        free(process);
         return NULL;
     }
-    job->broker = b;
-    job->verb = &verbs[m->verb];
-    job->tag = tag;
-    job->generation = b->generation;
-    job->asked_ms = now_ms();
-    job->gone.fd = job->steps.fd = -1;
-    job->child = (struct plan_child){.pidfd = -1, .job = -1, .answer = -1, .steps = -1};
-    job->why = "";
-    job->tell.ring = tell_steps;
-    snprintf(job->at.bucket, sizeof(job->at.bucket), "%s", m->bucket);
-    snprintf(job->at.workspace, sizeof(job->at.workspace), "%s", m->workspace);
-    snprintf(job->at.plan, sizeof(job->at.plan), "%s", m->plan);
-    snprintf(job->actor, sizeof(job->actor), "%s", m->actor);
-    snprintf(job->request, sizeof(job->request), "%s", m->request);
-    job->next = b->plan_jobs;
-    b->plan_jobs = job;
-    b->plan_job_count++;
-    return job;
+    process->broker = b;
+    process->verb = &verbs[m->verb];
+    process->tag = tag;
+    process->generation = b->generation;
+    process->asked_ms = now_ms();
+    process->gone.fd = process->steps.fd = -1;
+    process->child = (struct plan_child){.pidfd = -1, .job = -1, .answer = -1, .steps = -1};
+    process->why = "";
+    process->tell.ring = tell_steps;
+    snprintf(process->at.bucket, sizeof(process->at.bucket), "%s", m->bucket);
+    snprintf(process->at.workspace, sizeof(process->at.workspace), "%s", m->workspace);
+    snprintf(process->at.plan, sizeof(process->at.plan), "%s", m->plan);
+    snprintf(process->actor, sizeof(process->actor), "%s", m->actor);
+    snprintf(process->request, sizeof(process->request), "%s", m->request);
+    process->next = b->plan_processes;
+    b->plan_processes = process;
+    b->plan_process_count++;
+    return process;
 }
 
 void plan_request(struct broker *b, uint64_t tag, const struct plan_message *m)
 {
-    struct plan_job *job = NULL;
+    struct plan_process *process = NULL;
     struct err err;
 
     if (b->stopping)
         err_set(&err, ERR_CONFLICT, 0, "the daemon is stopping");
-    else if (b->plan_job_count >= MOST_JOBS)
+    else if (b->plan_process_count >= MOST_JOBS)
         err_set(&err, ERR_LIMIT, 0, "%d plans are being worked on; try again", MOST_JOBS);
     else if (tree_has_image(b, m->bucket, m->workspace))
         err_set(&err, ERR_KERNEL, 0,
                 "the workspace's files are in a disk image, which plans cannot be made of; use a "
                 "policy with a disk limit that is not an image");
-    else if (!(job = new_job(b, m, tag)))
+    else if (!(process = new_job(b, m, tag)))
         err_set(&err, ERR_LIMIT, ENOMEM, "keep the request");
-    if (!job) {
+    if (!process) {
         channel_send_error(b, tag, &err);
         return;
     }
-    try_begin(job);
+    try_begin(process);
 }
 
-int plan_recover(struct broker *b, const struct plan_place *at, struct err *err)
+int plan_recover(struct broker *b, const struct plan_id *at, struct err *err)
 {
     struct plan_message m = {.bucket = at->bucket,
                              .workspace = at->workspace,
@@ -662,16 +676,17 @@ int plan_recover(struct broker *b, const struct plan_place *at, struct err *err)
                              .actor = "broker",
                              .request = "",
                              .verb = PLAN_RECOVER};
-    struct plan_job *job = new_job(b, &m, 0);
+    struct plan_process *process = new_job(b, &m, 0);
 
-    if (!job)
+    if (!process)
         return err_set(err, ERR_LIMIT, ENOMEM, "take back what a plan has half done");
     /* Another plan of the workspace may be there to be taken back: then this one has it next. */
-    if (!lock_is_held(b, at->workspace) && lock_take(b, at->workspace, LOCK_PLAN, job, err) < 0) {
-        free_job(job);
+    if (!lock_is_held(b, at->workspace) &&
+        lock_take(b, at->workspace, LOCK_PLAN, process, err) < 0) {
+        free_job(process);
         return -1;
     }
-    look_again(job, 0);
+    look_again(process, 0);
     return 0;
 }
 
@@ -679,15 +694,15 @@ void plan_request_cancel(struct broker *b, uint64_t tag)
 {
     struct err err;
 
-    for (struct plan_job *job = b->plan_jobs; job; job = job->next) {
-        if (!job->tag || job->tag != tag || job->generation != b->generation)
+    for (struct plan_process *process = b->plan_processes; process; process = process->next) {
+        if (!process->tag || process->tag != tag || process->generation != b->generation)
             continue;
-        if (!job->runs) {
+        if (!process->runs) {
             err_set(&err, ERR_CONFLICT, 0, "it was cancelled before it began");
-            fail(job, &err);
-        } else if (!job->verb->alone) {
-            job->why = "cancelled";
-            (void)kill(job->child.pid, SIGKILL);
+            fail(process, &err);
+        } else if (!process->verb->alone) {
+            process->why = "cancelled";
+            (void)kill(process->child.pid, SIGKILL);
         }
         return;
     }
@@ -695,8 +710,8 @@ void plan_request_cancel(struct broker *b, uint64_t tag)
 
 bool plan_is_worked_on(const struct broker *b, const char *plan)
 {
-    for (const struct plan_job *job = b->plan_jobs; job; job = job->next) {
-        if (strcmp(job->at.plan, plan) == 0 && !job->verb->reads)
+    for (const struct plan_process *process = b->plan_processes; process; process = process->next) {
+        if (strcmp(process->at.plan, plan) == 0 && !process->verb->reads)
             return true;
     }
     return false;
@@ -704,8 +719,8 @@ bool plan_is_worked_on(const struct broker *b, const char *plan)
 
 bool plans_use(const struct broker *b, const char *workspace)
 {
-    for (const struct plan_job *job = b->plan_jobs; job; job = job->next) {
-        if (strcmp(job->at.workspace, workspace) == 0)
+    for (const struct plan_process *process = b->plan_processes; process; process = process->next) {
+        if (strcmp(process->at.workspace, workspace) == 0)
             return true;
     }
     return false;
@@ -715,29 +730,29 @@ bool plans_use(const struct broker *b, const char *workspace)
 
 void plans_front_died(struct broker *b)
 {
-    for (struct plan_job *job = b->plan_jobs, *next; job; job = next) {
-        next = job->next;
-        if (!job->tag)
+    for (struct plan_process *process = b->plan_processes, *next; process; process = next) {
+        next = process->next;
+        if (!process->tag)
             continue;
-        if (!job->runs)
-            free_job(job);
-        else if (!job->verb->alone)
-            (void)kill(job->child.pid, SIGKILL); /* nobody hears the answer */
+        if (!process->runs)
+            free_job(process);
+        else if (!process->verb->alone)
+            (void)kill(process->child.pid, SIGKILL); /* nobody hears the answer */
     }
 }
 
 void plans_end_all(struct broker *b)
 {
-    for (const struct plan_job *job = b->plan_jobs; job; job = job->next) {
-        if (job->runs && !job->verb->alone)
-            (void)kill(job->child.pid, SIGKILL);
+    for (const struct plan_process *process = b->plan_processes; process; process = process->next) {
+        if (process->runs && !process->verb->alone)
+            (void)kill(process->child.pid, SIGKILL);
     }
 }
 
 bool plans_are_over(const struct broker *b)
 {
-    for (const struct plan_job *job = b->plan_jobs; job; job = job->next) {
-        if (job->runs)
+    for (const struct plan_process *process = b->plan_processes; process; process = process->next) {
+        if (process->runs)
             return false;
     }
     return true;
@@ -745,12 +760,12 @@ bool plans_are_over(const struct broker *b)
 
 void plan_jobs_close(struct broker *b)
 {
-    for (struct plan_job *job = b->plan_jobs, *next; job; job = next) {
-        next = job->next;
-        if (job->runs && !job->ended) {
-            (void)kill(job->child.pid, SIGKILL); /* the next start takes it back */
-            (void)waitpid(job->child.pid, NULL, 0);
+    for (struct plan_process *process = b->plan_processes, *next; process; process = next) {
+        next = process->next;
+        if (process->runs && !process->ended) {
+            (void)kill(process->child.pid, SIGKILL); /* the next start takes it back */
+            (void)waitpid(process->child.pid, NULL, 0);
         }
-        free_job(job);
+        free_job(process);
     }
 }

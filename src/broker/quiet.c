@@ -9,6 +9,12 @@
 #include <string.h>
 
 #include "broker/broker.h"
+#include "broker/channel.h"
+#include "broker/files.h"
+#include "broker/files_asleep.h"
+#include "broker/quiet.h"
+#include "broker/sandboxes.h"
+#include "broker/tree_locks.h"
 
 /* Who waits for that.   quiet_request --> quiet_look, after each end --(nobody has it)--> told */
 struct quiet {
@@ -22,8 +28,8 @@ struct quiet {
 static bool is_quiet(const struct broker *b, const struct quiet *q)
 {
     for (size_t i = 0; i < BROKER_SLOTS; i++) {
-        for (const struct desk *d = b->desks[i]; d; d = d->next) {
-            if (d->number <= q->last && desk_shows(d, q->workspace))
+        for (const struct sandbox *d = b->sandboxes[i]; d; d = d->next) {
+            if (d->number <= q->last && sandbox_shows(d, q->workspace))
                 return false;
         }
     }
@@ -55,10 +61,10 @@ void quiet_request(struct broker *b, uint64_t tag, const struct plain_message *m
     lock_refuse(b, workspace, m->texts[1]);
     asleep_end(b, workspace);
     for (size_t i = 0; i < BROKER_SLOTS; i++) {
-        for (struct desk *d = b->desks[i]; d; d = d->next) {
-            desk_refuse_deferred(d, workspace, m->texts[1]);
-            if (desk_shows(d, workspace))
-                desk_end(d, m->texts[1]);
+        for (struct sandbox *d = b->sandboxes[i]; d; d = d->next) {
+            sandbox_refuse_deferred(d, workspace, m->texts[1]);
+            if (sandbox_shows(d, workspace))
+                sandbox_end(d, m->texts[1]);
         }
     }
     files_end_leaving(b, workspace);
@@ -68,7 +74,7 @@ void quiet_request(struct broker *b, uint64_t tag, const struct plain_message *m
         return;
     }
     *q = (struct quiet){
-        .next = b->quiets, .tag = tag, .generation = b->generation, .last = b->desks_begun};
+        .next = b->quiets, .tag = tag, .generation = b->generation, .last = b->sandboxes_begun};
     snprintf(q->workspace, sizeof(q->workspace), "%s", workspace);
     b->quiets = q;
     quiet_look(b);

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "broker/broker.h"
 #include "broker/log.h"
+#include "broker/record.h"
 
 enum {
     /* A full disk may have room again. To look costs the check of two segments, which the loop
@@ -210,7 +211,7 @@ static bool is_gathering(struct broker *b)
 {
     uint64_t due = b->audit_commit_ms + GATHER_MS;
 
-    if (b->awaited_tasks < GATHER_FROM || now_ms() >= due)
+    if (b->awaited_execs < GATHER_FROM || now_ms() >= due)
         return false;
     b->audit_timer.ring = patience_ends;
     return (b->audit_timer.due_ms && b->audit_timer.due_ms <= due) ||
@@ -227,7 +228,7 @@ void record_commit(struct broker *b)
         b->audit_awaited = b->audit_added = false;
         b->audit_commit_ms = now_ms();
         timer_stop(b->events, &b->audit_timer);
-        if (b->awaited_tasks > 0 || !audit_sync_here(b->audit)) {
+        if (b->awaited_execs > 0 || !audit_sync_here(b->audit)) {
             audit_push(b->audit);
             return;
         }

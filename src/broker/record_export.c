@@ -10,6 +10,7 @@
 #include "base/fd.h"
 #include "broker/broker.h"
 #include "broker/log.h"
+#include "broker/record_export.h"
 
 enum {
     STOP_MS = 3000,

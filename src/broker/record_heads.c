@@ -17,6 +17,8 @@
 #include "base/fd.h"
 #include "broker/broker.h"
 #include "broker/log.h"
+#include "broker/record.h"
+#include "broker/record_heads.h"
 #include "protocol/sink.h"
 
 enum {
@@ -99,18 +101,18 @@ static void heard(struct helper *h, const char *bytes, size_t n)
         return;
     memcpy(&a, bytes, sizeof(a));
     a.text[sizeof(a.text) - 1] = '\0';
-    b->anchor_asked = false;
-    b->anchor_status = a.status;
-    b->anchor_answers++;
-    memcpy(b->anchor_why, a.text, sizeof(b->anchor_why));
+    b->heads_asked = false;
+    b->heads_status = a.status;
+    b->heads_answers++;
+    memcpy(b->heads_why, a.text, sizeof(b->heads_why));
     if (a.status == SINK_SIGNED) {
-        b->anchored = a.seq;
-        b->anchor_complained = false;
+        b->heads_through = a.seq;
+        b->heads_complained = false;
         return;
     }
-    if (b->anchor_complained)
+    if (b->heads_complained)
         return;
-    b->anchor_complained = true;
+    b->heads_complained = true;
     log_error(a.status == SINK_MISMATCH ? "audit_mismatch" : "audit_not_signed", "error", a.text,
               "then", a.status == SINK_MISMATCH ? "nothing is signed" : "trying again", NULL);
     if (a.status == SINK_MISMATCH && b->began)
@@ -123,21 +125,21 @@ static void order(struct broker *b, uint64_t seq, uint64_t forget)
 {
     struct sink_order o = {.seq = seq, .forget = forget};
 
-    b->anchor_asked = helper_send(&b->sink, &o, sizeof(o));
-    b->anchor_asked_ms = now_ms();
+    b->heads_asked = helper_send(&b->sink, &o, sizeof(o));
+    b->heads_asked_ms = now_ms();
 }
 
 /* One that has died since will not answer. */
 static bool is_waiting(const struct broker *b)
 {
-    return b->anchor_asked && b->sink.since_ms <= b->anchor_asked_ms;
+    return b->heads_asked && b->sink.since_ms <= b->heads_asked_ms;
 }
 
-static void anchor_now(struct broker *b)
+static void heads_now(struct broker *b)
 {
     uint64_t seq = b->audit ? audit_synced(b->audit) : 0;
 
-    if (seq > b->anchored && b->anchor_status != SINK_MISMATCH && !is_waiting(b))
+    if (seq > b->heads_through && b->heads_status != SINK_MISMATCH && !is_waiting(b))
         order(b, seq, 0);
 }
 
@@ -145,9 +147,9 @@ static void anchor_now(struct broker *b)
 static void await(struct broker *b, uint64_t patience_ms)
 {
     uint64_t due = now_ms() + patience_ms;
-    uint64_t before = b->anchor_answers;
+    uint64_t before = b->heads_answers;
 
-    while (b->sink.socket >= 0 && b->anchor_answers == before && now_ms() < due) {
+    while (b->sink.socket >= 0 && b->heads_answers == before && now_ms() < due) {
         struct pollfd p = {.fd = b->sink.socket, .events = POLLIN};
         (void)poll(&p, 1, 100);
         if (p.revents && b->sink.talk.fd < 0)
@@ -192,7 +194,7 @@ static void put_away(struct broker *b, struct waiter *waiter, bool written)
 static uint64_t may_go(struct broker *b, int dir)
 {
     const struct settings *s = &b->settings;
-    uint64_t through = b->anchored ? b->anchored - 1 : 0;
+    uint64_t through = b->heads_through ? b->heads_through - 1 : 0;
     struct audit_drop all;
     struct err err;
 
@@ -259,15 +261,15 @@ static void rotate_if_old(struct broker *b, int dir)
 
 static void tick(struct timer *timer)
 {
-    struct broker *b = container_of(timer, struct broker, anchor_timer);
+    struct broker *b = container_of(timer, struct broker, heads_timer);
     const struct settings *s = &b->settings;
     char path[sizeof(b->settings.state) + 8];
-    uint64_t next = !b->anchored        ? SHORTEST_TICK_MS
+    uint64_t next = !b->heads_through   ? SHORTEST_TICK_MS
                     : s->audit_heads_ms ? s->audit_heads_ms
                                         : LONGEST_TICK_MS;
 
-    if (s->audit_heads_ms || !b->anchored)
-        anchor_now(b);
+    if (s->audit_heads_ms || !b->heads_through)
+        heads_now(b);
     record_dir(b, path, sizeof(path));
     scoped_fd int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (dir >= 0 && b->audit) {
@@ -280,20 +282,20 @@ static void tick(struct timer *timer)
     ignore(timer_set(b->events, timer, now_ms() + next) == 0); /* it had its place */
 }
 
-void anchor_look(struct broker *b)
+void heads_look(struct broker *b)
 {
     uint32_t segment = b->audit ? audit_segment(b->audit) : 0;
 
-    if (segment == 0 || segment == b->anchor_segment)
+    if (segment == 0 || segment == b->heads_segment)
         return;
-    if (b->anchor_segment)
-        anchor_now(b); /* the last line of a full segment */
-    b->anchor_segment = segment;
+    if (b->heads_segment)
+        heads_now(b); /* the last line of a full segment */
+    b->heads_segment = segment;
 }
 
-void anchor_first(struct broker *b)
+void heads_first(struct broker *b)
 {
-    if (b->anchored || b->sink.socket < 0 || !audit_sync_here(b->audit))
+    if (b->heads_through || b->sink.socket < 0 || !audit_sync_here(b->audit))
         return; /* the timer sees to it */
     order(b, audit_synced(b->audit), 0);
     await(b, START_MS);
@@ -306,7 +308,7 @@ static bool has_heads(const struct broker *b)
     return fstatat(b->state, "heads/heads.jsonl", &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_size > 0;
 }
 
-int anchor_start(struct broker *b, struct err *err)
+int heads_start(struct broker *b, struct err *err)
 {
     /* More than the first start left when it was killed before it could sign. */
     bool is_anew = audit_synced(b->audit) > 1 && !has_heads(b);
@@ -320,29 +322,29 @@ int anchor_start(struct broker *b, struct err *err)
         return -1;
     order(b, audit_synced(b->audit), 0);
     await(b, START_MS);
-    if (b->anchor_status == SINK_MISMATCH)
-        return err_set(err, ERR_CONFLICT, 0, "%.360s", b->anchor_why);
+    if (b->heads_status == SINK_MISMATCH)
+        return err_set(err, ERR_CONFLICT, 0, "%.360s", b->heads_why);
     if (is_anew) {
         note(b, AUDIT_ANEW, "there is no signed head of what was recorded before");
         record_write(b); /* nothing else may be recorded for a long time */
     }
-    b->anchor_segment = audit_segment(b->audit);
-    b->anchor_timer.ring = tick;
-    return timer_set(b->events, &b->anchor_timer, now_ms() + SHORTEST_TICK_MS) < 0
+    b->heads_segment = audit_segment(b->audit);
+    b->heads_timer.ring = tick;
+    return timer_set(b->events, &b->heads_timer, now_ms() + SHORTEST_TICK_MS) < 0
                ? err_set(err, ERR_LIMIT, ENOMEM, "set a timer")
                : 0;
 }
 
-void anchor_stop(struct broker *b, uint64_t last)
+void heads_stop(struct broker *b, uint64_t last)
 {
-    timer_stop(b->events, &b->anchor_timer);
+    timer_stop(b->events, &b->heads_timer);
     if (is_waiting(b))
         await(b, STOP_MS);
-    if (last > b->anchored && b->anchor_status != SINK_MISMATCH && b->sink.socket >= 0) {
+    if (last > b->heads_through && b->heads_status != SINK_MISMATCH && b->sink.socket >= 0) {
         order(b, last, 0);
         await(b, STOP_MS);
     }
-    if (b->anchored < last)
+    if (b->heads_through < last)
         log_warning("audit_tail_not_signed", "then", "the next start does it", NULL);
     helper_stop(&b->sink, 0, STOP_MS);
 }

@@ -10,6 +10,8 @@
 
 #include "broker/broker.h"
 #include "broker/log.h"
+#include "broker/record.h"
+#include "broker/record_recover.h"
 
 enum {
     MOST_RECORDS = 200000, /* that are looked at: a start must not take minutes */
@@ -244,7 +246,7 @@ static int record_all(struct broker *b, const struct open_ends *all, struct err 
     return 0;
 }
 
-int unfinished_record(struct broker *b, struct err *err)
+int record_recover(struct broker *b, struct err *err)
 {
     static struct open_ends all;
     char count[24];

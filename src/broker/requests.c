@@ -8,9 +8,22 @@
 #include "base/fd.h"
 #include "base/pack.h"
 #include "broker/broker.h"
+#include "broker/channel.h"
 #include "broker/egress.h"
+#include "broker/execs.h"
+#include "broker/files.h"
+#include "broker/files_asleep.h"
+#include "broker/front_process.h"
+#include "broker/listen.h"
 #include "broker/log.h"
+#include "broker/plans.h"
+#include "broker/quiet.h"
+#include "broker/record.h"
+#include "broker/requests.h"
+#include "broker/sandboxes.h"
 #include "broker/templates.h"
+#include "broker/trees.h"
+#include "broker/watchdog.h"
 
 /* false: it is not one. */
 typedef bool handler(struct broker *b, uint64_t tag, const struct plain_message *m);
@@ -40,19 +53,19 @@ void request_try_resume(struct broker *b)
     if (!tag)
         return;
     for (size_t i = 0; i < BROKER_SLOTS; i++) {
-        for (const struct task *t = b->tasks[i]; t; t = t->next) {
-            if (t->generation != b->generation && task_is_starting(t))
+        for (const struct broker_exec *t = b->execs[i]; t; t = t->next) {
+            if (t->generation != b->generation && broker_exec_is_starting(t))
                 return;
         }
     }
     b->resume_tag = 0;
     for (size_t i = 0; i < BROKER_SLOTS; i++) {
-        for (const struct desk *d = b->desks[i]; d; d = d->next) {
+        for (const struct sandbox *d = b->sandboxes[i]; d; d = d->next) {
             if (!d->over)
-                desk_tell(d, ANSWER_SANDBOX, tag);
+                sandbox_tell(d, ANSWER_SANDBOX, tag);
         }
-        for (struct task *t = b->tasks[i]; t; t = t->next)
-            task_tell(t, tag);
+        for (struct broker_exec *t = b->execs[i]; t; t = t->next)
+            broker_exec_tell(t, tag);
     }
     channel_send_plain(b, ANSWER_RESUMED, tag,
                        &(struct plain_message){.texts = {b->admin_hash, b->state_named}});
@@ -63,7 +76,7 @@ void request_try_resume(struct broker *b)
 
 static bool handle_signal(struct broker *b, uint64_t tag, const struct plain_message *m)
 {
-    struct task *t = task_find(b, m->texts[0]);
+    struct broker_exec *t = broker_exec_find(b, m->texts[0]);
 
     if (!protocol_exec_id_is_valid(m->texts[0]) || m->number < 1 || m->number > 64)
         return false;
@@ -72,7 +85,7 @@ static bool handle_signal(struct broker *b, uint64_t tag, const struct plain_mes
         return true;
     }
     exec_signal(t->exec, (int)m->number);
-    desk_rearm(t->desk);
+    sandbox_rearm(t->sandbox);
     channel_send_ok(b, tag);
     return true;
 }
@@ -87,7 +100,7 @@ static bool is_the_fronts(uint64_t reason)
 /* With the reason as its number; 0 is a kill. */
 static bool handle_kill(struct broker *b, uint64_t tag, const struct plain_message *m)
 {
-    struct task *t = task_find(b, m->texts[0]);
+    struct broker_exec *t = broker_exec_find(b, m->texts[0]);
 
     if (!protocol_exec_id_is_valid(m->texts[0]) || !is_the_fronts(m->number))
         return false;
@@ -96,7 +109,7 @@ static bool handle_kill(struct broker *b, uint64_t tag, const struct plain_messa
         return true;
     }
     exec_kill(t->exec, m->number ? (enum carrel_reason)m->number : CARREL_ENDED_SIGNAL);
-    desk_rearm(t->desk);
+    sandbox_rearm(t->sandbox);
     channel_send_ok(b, tag);
     return true;
 }
@@ -105,51 +118,51 @@ static bool handle_kill(struct broker *b, uint64_t tag, const struct plain_messa
  * "staged" the last. */
 static bool handle_sleep(struct broker *b, uint64_t tag, const struct plain_message *m)
 {
-    struct desk *d = desk_find(b, m->texts[0]);
+    struct sandbox *d = sandbox_find(b, m->texts[0]);
 
     if (!protocol_id_is_valid(m->texts[0]))
         return false;
     asleep_end(b, m->texts[0]);
     files_end_leaving(b, m->texts[0]); /* of sandboxes that went to sleep by themselves */
     if (!d)
-        d = desk_find_any(b, m->texts[0]);
+        d = sandbox_find_any(b, m->texts[0]);
     if (!d) {
         answer_unknown(b, tag, "sandbox");
         return true;
     }
     struct err err;
-    if (desk_await_end(d, tag, &err) < 0)
+    if (sandbox_await_end(d, tag, &err) < 0)
         channel_send_error(b, tag, &err);
-    for (struct desk *each = b->desks[broker_slot(m->texts[0])]; each; each = each->next) {
+    for (struct sandbox *each = b->sandboxes[broker_slot(m->texts[0])]; each; each = each->next) {
         if (strcmp(each->workspace, m->texts[0]) != 0)
             continue;
         each->puts_staged = each->puts_staged || strcmp(m->texts[2], "staged") == 0;
-        desk_end(each, *m->texts[1] ? m->texts[1] : "asked to");
+        sandbox_end(each, *m->texts[1] ? m->texts[1] : "asked to");
     }
     return true;
 }
 
 static bool handle_forget(struct broker *b, uint64_t tag, const struct plain_message *m)
 {
-    struct task *t = task_find(b, m->texts[0]);
+    struct broker_exec *t = broker_exec_find(b, m->texts[0]);
 
     (void)tag;
     if (!protocol_exec_id_is_valid(m->texts[0]))
         return false;
     if (t)
-        task_forget(t);
+        broker_exec_forget(t);
     return true;
 }
 
 static bool handle_input_end(struct broker *b, uint64_t tag, const struct plain_message *m)
 {
-    struct task *t = task_find(b, m->texts[0]);
+    struct broker_exec *t = broker_exec_find(b, m->texts[0]);
 
     (void)tag;
     if (!protocol_exec_id_is_valid(m->texts[0]) || m->number > 1)
         return false;
     if (t)
-        task_end_input(t, m->number == 1);
+        broker_exec_end_input(t, m->number == 1);
     return true;
 }
 
@@ -222,9 +235,9 @@ static bool handle_exec(struct broker *b, char *bytes, size_t n)
     uint64_t tag = 0;
 
     arena_init(&arena, 2 << 20);
-    bool good = protocol_unpack_exec(bytes, n, &arena, &tag, &m) && !task_find(b, m.exec);
+    bool good = protocol_unpack_exec(bytes, n, &arena, &tag, &m) && !broker_exec_find(b, m.exec);
     if (good)
-        task_request(b, tag, &m);
+        broker_exec_request(b, tag, &m);
     arena_clear(&arena);
     return good;
 }

@@ -14,9 +14,14 @@
 #include "base/pack.h"
 #include "broker/broker.h"
 #include "broker/egress.h"
+#include "broker/listen.h"
 #include "broker/log.h"
 #include "broker/plans.h"
+#include "broker/sandbox_spec.h"
+#include "broker/sandboxes.h"
 #include "broker/templates.h"
+#include "broker/tree_locks.h"
+#include "broker/trees.h"
 #include "policy/units.h"
 #include "sys/path.h"
 
@@ -34,16 +39,16 @@ struct layered {
     const char *layer;
 };
 
-void boundary_clear(struct boundary *boundary)
+void sandbox_spec_clear(struct sandbox_spec *spec)
 {
-    for (size_t i = 0; i < boundary->fd_count; i++)
-        scope_close(&boundary->fds[i]);
-    boundary->fd_count = 0;
-    arena_clear(&boundary->arena);
+    for (size_t i = 0; i < spec->fd_count; i++)
+        scope_close(&spec->fds[i]);
+    spec->fd_count = 0;
+    arena_clear(&spec->arena);
 }
 
 /* What was looked at is what is mounted, whatever its path leads to by then. */
-static int add_mount(struct boundary *to, int *fd, const char *target, bool writable,
+static int add_mount(struct sandbox_spec *to, int *fd, const char *target, bool writable,
                      struct err *err)
 {
     struct carrel_mount *mounts = (struct carrel_mount *)(uintptr_t)to->spec.mounts;
@@ -86,8 +91,8 @@ static bool is_allowed(const char *path, const char *roots)
     return false;
 }
 
-static int add_policy_mount(const struct broker *b, struct boundary *to, const char *const *three,
-                            struct err *err)
+static int add_policy_mount(const struct broker *b, struct sandbox_spec *to,
+                            const char *const *three, struct err *err)
 {
     char path[PATH_ROOM];
     const char *source = three[0];
@@ -107,7 +112,7 @@ static int add_policy_mount(const struct broker *b, struct boundary *to, const c
 }
 
 /* Of the workspace's own bucket: what lies below its skills, if it is there, or another's tree. */
-static int add_shared(const struct broker *b, struct boundary *to, const struct exec_message *m,
+static int add_shared(const struct broker *b, struct sandbox_spec *to, const struct exec_message *m,
                       const char *const *three, struct err *err)
 {
     char path[2 * PROTOCOL_ID + 16];
@@ -127,7 +132,7 @@ static int add_shared(const struct broker *b, struct boundary *to, const struct 
     return add_mount(to, &fd, three[1], writable, err);
 }
 
-static int check_allowed(const struct broker *b, const struct boundary_message *m, struct err *err)
+static int check_allowed(const struct broker *b, const struct spec_message *m, struct err *err)
 {
     if (m->level == CARREL_LEVEL_DIR)
         return err_set(err, ERR_DENIED, 0,
@@ -142,10 +147,10 @@ static int check_allowed(const struct broker *b, const struct boundary_message *
 
 /* What a plan's command writes goes to the plan's layer, and nothing anywhere else: what lies
  * beside the tree is only read. */
-static int use_layer(const struct broker *b, struct boundary *to, const struct exec_message *m,
+static int use_layer(const struct broker *b, struct sandbox_spec *to, const struct exec_message *m,
                      struct err *err)
 {
-    struct plan_place at;
+    struct plan_id at;
     char path[PATH_ROOM];
 
     snprintf(at.bucket, sizeof(at.bucket), "%s", m->bucket);
@@ -167,7 +172,7 @@ static int use_layer(const struct broker *b, struct boundary *to, const struct e
 #define CA_AT      "/opt/carrel-ca.pem"
 #define HOST_CA    "/etc/ssl/certs/ca-certificates.crt" /* also inside */
 
-static const struct plan_place *place_of(const struct exec_message *m, struct plan_place *at)
+static const struct plan_id *place_of(const struct exec_message *m, struct plan_id *at)
 {
     snprintf(at->bucket, sizeof(at->bucket), "%s", m->bucket);
     snprintf(at->workspace, sizeof(at->workspace), "%s", m->workspace);
@@ -176,10 +181,11 @@ static const struct plan_place *place_of(const struct exec_message *m, struct pl
 }
 
 /* What the workspace changes of it goes to a directory of its own. */
-static int add_layered(const struct broker *b, struct boundary *to, const struct exec_message *m,
-                       int *fd, const struct layered *what, struct err *err)
+static int add_layered(const struct broker *b, struct sandbox_spec *to,
+                       const struct exec_message *m, int *fd, const struct layered *what,
+                       struct err *err)
 {
-    struct plan_place at;
+    struct plan_id at;
     char path[PATH_ROOM];
 
     scoped_fd int layer = layer_open(b, place_of(m, &at), what->layer, to->tree, err);
@@ -204,7 +210,7 @@ static const struct layered *const shared_python = &shared_parts[0];
 
 /* Whether the workspace has a Python environment of its own instead of the template's; also one
  * that is no directory, on which nothing could be mounted. */
-static bool has_own_python(const struct boundary *to)
+static bool has_own_python(const struct sandbox_spec *to)
 {
     const char *name = shared_python->part;
     struct stat st;
@@ -219,12 +225,13 @@ static bool has_own_python(const struct boundary *to)
 
 /* What it had changed of the template's goes, when nothing shows that any more; not for a few files
  * that a plan has put there, which may go again. */
-static void drop_unused(struct broker *b, const struct boundary *to, const struct exec_message *m)
+static void drop_unused(struct broker *b, const struct sandbox_spec *to,
+                        const struct exec_message *m)
 {
-    struct plan_place at;
+    struct plan_id at;
     scoped_fd int mark = path_open_beneath(to->tree, ".venv/pyvenv.cfg", O_PATH | O_NOFOLLOW, 0);
 
-    if (mark >= 0 && !to->spec.plan && !to->looks && !desk_find_any(b, m->workspace))
+    if (mark >= 0 && !to->spec.plan && !to->looks && !sandbox_find_any(b, m->workspace))
         layer_drop(b, place_of(m, &at), shared_python->layer);
 }
 
@@ -240,12 +247,12 @@ static bool is_small_or_missing(int tree, const char *name)
 
 /* At one instant, as here no mount is in the way; not over a name that holds something. All names
  * are the tree's own: no link is followed. On disk before anybody is told so. */
-void boundary_put_staged(const struct broker *b, const struct desk *d)
+void sandbox_spec_put_staged(const struct broker *b, const struct sandbox *d)
 {
     struct stat st;
     struct err err;
 
-    if (!*d->template || desk_find_any(b, d->workspace) || lock_is_held(b, d->workspace))
+    if (!*d->template || sandbox_find_any(b, d->workspace) || lock_is_held(b, d->workspace))
         return;
     scoped_fd int handle = tree_open(b, d->bucket, d->workspace, &err);
     scoped_fd int tree =
@@ -257,7 +264,7 @@ void boundary_put_staged(const struct broker *b, const struct desk *d)
         ignore(fsync(tree) == 0);
 }
 
-static int add_template(struct broker *b, struct boundary *to, const struct exec_message *m,
+static int add_template(struct broker *b, struct sandbox_spec *to, const struct exec_message *m,
                         struct err *err)
 {
     const struct layered *parts = shared_parts;
@@ -271,7 +278,7 @@ static int add_template(struct broker *b, struct boundary *to, const struct exec
             drop_unused(b, to, m);
             continue;
         }
-        int fd = template_open_part(b, m->boundary.template, parts[i].part);
+        int fd = template_open_part(b, m->spec.template, parts[i].part);
         if (fd == -ENOENT)
             continue; /* then it is the workspace's alone */
         if (fd == -ESTALE)
@@ -279,7 +286,7 @@ static int add_template(struct broker *b, struct boundary *to, const struct exec
                 err, ERR_NOT_FOUND, 0,
                 "the files of the workspace's template are gone from the daemon's state "
                 "directory (.carrel/templates/%s); put them back, or make a new workspace",
-                m->boundary.template);
+                m->spec.template);
         if (fd < 0)
             return err_set(err, ERR_IO, -fd, "open '%s' of the workspace's template",
                            parts[i].part);
@@ -300,7 +307,7 @@ static int go_without(const struct exec_message *m, struct err *err)
 
 /* A plan's command has an empty cache instead: its writes go to the plan's layer and nowhere else,
  * and installers do nothing with one that they cannot write. */
-static int add_cache(struct broker *b, struct boundary *to, const struct exec_message *m,
+static int add_cache(struct broker *b, struct sandbox_spec *to, const struct exec_message *m,
                      struct err *err)
 {
     static const struct layered caches[] = {{"uv", "/.cache/uv", "uv"},
@@ -320,7 +327,7 @@ static int add_cache(struct broker *b, struct boundary *to, const struct exec_me
 }
 
 /* What `carrel env setup` has brought; without it there is nothing that would use the cache. */
-static int add_tools(struct broker *b, struct boundary *to, const struct exec_message *m,
+static int add_tools(struct broker *b, struct sandbox_spec *to, const struct exec_message *m,
                      struct err *err)
 {
     scoped_fd int fd = path_open_beneath(b->state, ".carrel/tools", O_PATH | O_DIRECTORY, 0);
@@ -335,12 +342,12 @@ static int add_tools(struct broker *b, struct boundary *to, const struct exec_me
     return to->looks ? 0 : add_cache(b, to, m, err);
 }
 
-static bool reaches_out(const struct boundary *to)
+static bool reaches_out(const struct sandbox_spec *to)
 {
     return to->spec.net == CARREL_NET_HOST || to->spec.net == CARREL_NET_ALLOW;
 }
 
-static int add_ca(const struct broker *b, struct boundary *to, struct err *err)
+static int add_ca(const struct broker *b, struct sandbox_spec *to, struct err *err)
 {
     if (!*b->settings.package_ca)
         return 0;
@@ -357,7 +364,7 @@ static int add_ca(const struct broker *b, struct boundary *to, struct err *err)
 }
 
 /* Below what the policy and the request say. */
-static int add_variables(const struct broker *b, struct boundary *to, const char *const *given,
+static int add_variables(const struct broker *b, struct sandbox_spec *to, const char *const *given,
                          struct err *err)
 {
     const struct settings *s = &b->settings;
@@ -406,24 +413,24 @@ static int add_variables(const struct broker *b, struct boundary *to, const char
     return 0;
 }
 
-static int add_environments(struct broker *b, struct boundary *to, const struct exec_message *m,
+static int add_environments(struct broker *b, struct sandbox_spec *to, const struct exec_message *m,
                             struct err *err)
 {
-    if (*m->boundary.template && add_template(b, to, m, err) < 0)
+    if (*m->spec.template && add_template(b, to, m, err) < 0)
         return -1;
     if (add_tools(b, to, m, err) < 0 || add_ca(b, to, err) < 0)
         return -1;
-    return add_variables(b, to, m->boundary.env, err);
+    return add_variables(b, to, m->spec.env, err);
 }
 
-static int make(struct broker *b, const struct exec_message *m, struct boundary *ret,
+static int make(struct broker *b, const struct exec_message *m, struct sandbox_spec *ret,
                 struct err *err)
 {
     char path[PATH_ROOM];
-    const struct boundary_message *boundary = &m->boundary;
+    const struct spec_message *spec = &m->spec;
 
     arena_init(&ret->arena, 1 << 20);
-    if (check_allowed(b, boundary, err) < 0)
+    if (check_allowed(b, spec, err) < 0)
         return -1;
     scoped_fd int tree = tree_open(b, m->bucket, m->workspace, err);
     if (tree < 0)
@@ -434,42 +441,42 @@ static int make(struct broker *b, const struct exec_message *m, struct boundary 
     ret->spec = (struct carrel_spec){
         .workspace = arena_copy(&ret->arena, path, strlen(path)),
         .level = CARREL_LEVEL_NS,
-        .net = (enum carrel_net)boundary->net,
-        .net_rules = boundary->net_rules,
-        .user = (enum carrel_user)boundary->user,
-        .env = boundary->env,
-        .tmp_bytes = boundary->tmp_bytes,
-        .limits = boundary->limits,
+        .net = (enum carrel_net)spec->net,
+        .net_rules = spec->net_rules,
+        .user = (enum carrel_user)spec->user,
+        .env = spec->env,
+        .tmp_bytes = spec->tmp_bytes,
+        .limits = spec->limits,
         .pool = b->pool,
         .stdin_fd = -1,
         .init_path = *b->init_path ? b->init_path : NULL,
         .mounts = arena_alloc(&ret->arena, MOST_MOUNTS * sizeof(*ret->spec.mounts)),
     };
     ret->tree = tree;
-    if (boundary->limits.disk_image && !*m->plan && !ret->looks)
+    if (spec->limits.disk_image && !*m->plan && !ret->looks)
         tree_empty_for_image(b, tree, m->workspace);
     listen_ports(b, ret->spec.own_ports);
     if (!ret->spec.workspace || !ret->spec.mounts)
         return err_set(err, ERR_LIMIT, ENOMEM, "keep the policy");
     if (*m->plan && use_layer(b, ret, m, err) < 0)
         return -1;
-    for (size_t i = 0; boundary->mounts && boundary->mounts[i]; i += 3) {
-        if (add_policy_mount(b, ret, boundary->mounts + i, err) < 0)
+    for (size_t i = 0; spec->mounts && spec->mounts[i]; i += 3) {
+        if (add_policy_mount(b, ret, spec->mounts + i, err) < 0)
             return -1;
     }
     if (add_environments(b, ret, m, err) < 0)
         return -1;
-    for (size_t i = 0; boundary->shared && boundary->shared[i]; i += 3) {
-        if (add_shared(b, ret, m, boundary->shared + i, err) < 0)
+    for (size_t i = 0; spec->shared && spec->shared[i]; i += 3) {
+        if (add_shared(b, ret, m, spec->shared + i, err) < 0)
             return -1;
     }
     return 0;
 }
 
-int boundary_make(struct broker *b, const struct exec_message *m, struct boundary *ret,
-                  struct err *err)
+int sandbox_spec_make(struct broker *b, const struct exec_message *m, struct sandbox_spec *ret,
+                      struct err *err)
 {
-    *ret = (struct boundary){.tree = -1};
+    *ret = (struct sandbox_spec){.tree = -1};
     return make(b, m, ret, err);
 }
 
@@ -495,18 +502,18 @@ int tree_points(struct broker *b, const struct exec_message *m, struct buf *answ
     struct exec_message first = {.bucket = m->bucket,
                                  .workspace = m->workspace,
                                  .plan = "",
-                                 .boundary = {.shared = m->boundary.shared, .template = ""}};
+                                 .spec = {.shared = m->spec.shared, .template = ""}};
     struct points points = {.n = 0};
-    struct boundary boundary = {.tree = -1, .looks = true};
+    struct sandbox_spec spec = {.tree = -1, .looks = true};
 
     arena_init(&points.arena, 1 << 20);
-    int r = make(b, &first, &boundary, err);
-    boundary.spec.pool = NULL;
+    int r = make(b, &first, &spec, err);
+    spec.spec.pool = NULL;
     if (r == 0)
-        r = session_points(&boundary.spec, add_point, &points, err);
+        r = session_points(&spec.spec, add_point, &points, err);
     if (r == 0)
         pack_list(answer, points.list);
-    boundary_clear(&boundary);
+    sandbox_spec_clear(&spec);
     arena_clear(&points.arena);
     return r == 0 && buf_done(answer) < 0 ? err_set(err, ERR_LIMIT, ENOMEM, "tell") : r;
 }
@@ -548,32 +555,31 @@ static int check_disk(const struct broker *b, struct err *err)
         ".../files/PATH), or make room on the host");
 }
 
-int boundary_check_room(struct broker *b, uint32_t kind, const struct exec_message *m,
-                        bool new_desk, struct err *err)
+int sandbox_spec_check_room(struct broker *b, uint32_t kind, const struct exec_message *m,
+                            bool new_sandbox, struct err *err)
 {
     uint64_t memory = 0;
     uint64_t pids = 0;
 
-    if (b->settings.max_execs && b->task_count >= b->settings.max_execs)
+    if (b->settings.max_execs && b->exec_count >= b->settings.max_execs)
         return err_set(err, ERR_LIMIT, 0, "%llu commands run, as many as this host may (max_execs)",
-                       (unsigned long long)b->task_count);
+                       (unsigned long long)b->exec_count);
     if (kind != REQUEST_FILES && check_disk(b, err) < 0)
         return -1; /* with a full disk, files are what has to be looked through and deleted */
-    if (!new_desk)
+    if (!new_sandbox)
         return 0;
-    if (b->settings.max_sandboxes && b->desk_count >= b->settings.max_sandboxes)
+    if (b->settings.max_sandboxes && b->sandbox_count >= b->settings.max_sandboxes)
         return err_set(err, ERR_LIMIT, 0,
                        "%llu sandboxes live, as many as this host may (max_sandboxes)",
-                       (unsigned long long)b->desk_count);
+                       (unsigned long long)b->sandbox_count);
     for (size_t i = 0; i < BROKER_SLOTS; i++) {
-        for (const struct desk *d = b->desks[i]; d; d = d->next) {
+        for (const struct sandbox *d = b->sandboxes[i]; d; d = d->next) {
             memory += d->memory_bytes;
             pids += d->pids;
         }
     }
-    if (check_sum("memory", "max_memory", memory, m->boundary.limits.memory_bytes,
+    if (check_sum("memory", "max_memory", memory, m->spec.limits.memory_bytes,
                   b->settings.max_memory, err) < 0)
         return -1;
-    return check_sum("processes", "max_pids", pids, m->boundary.limits.pids, b->settings.max_pids,
-                     err);
+    return check_sum("processes", "max_pids", pids, m->spec.limits.pids, b->settings.max_pids, err);
 }

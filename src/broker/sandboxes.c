@@ -7,10 +7,21 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "broker/channel.h"
 #include "broker/chores.h"
 #include "broker/egress.h"
+#include "broker/execs.h"
+#include "broker/files.h"
+#include "broker/idle.h"
 #include "broker/log.h"
+#include "broker/plans.h"
+#include "broker/quiet.h"
+#include "broker/record.h"
+#include "broker/requests.h"
+#include "broker/sandbox_spec.h"
+#include "broker/sandboxes.h"
 #include "broker/templates.h"
+#include "broker/tree_locks.h"
 #include "sys/message.h"
 
 enum {
@@ -35,30 +46,30 @@ struct sleeper {
     uint64_t generation;
 };
 
-struct desk *desk_find_plan(const struct broker *b, const char *workspace, const char *plan)
+struct sandbox *sandbox_find_plan(const struct broker *b, const char *workspace, const char *plan)
 {
-    struct desk *d = b->desks[broker_slot(workspace)];
+    struct sandbox *d = b->sandboxes[broker_slot(workspace)];
 
     while (d && (strcmp(d->workspace, workspace) != 0 || strcmp(d->plan, plan) != 0))
         d = d->next;
     return d;
 }
 
-struct desk *desk_find(const struct broker *b, const char *workspace)
+struct sandbox *sandbox_find(const struct broker *b, const char *workspace)
 {
-    return desk_find_plan(b, workspace, "");
+    return sandbox_find_plan(b, workspace, "");
 }
 
-struct desk *desk_find_any(const struct broker *b, const char *workspace)
+struct sandbox *sandbox_find_any(const struct broker *b, const char *workspace)
 {
-    struct desk *d = b->desks[broker_slot(workspace)];
+    struct sandbox *d = b->sandboxes[broker_slot(workspace)];
 
     while (d && strcmp(d->workspace, workspace) != 0)
         d = d->next;
     return d;
 }
 
-void desk_rearm(struct desk *d)
+void sandbox_rearm(struct sandbox *d)
 {
     if (d->over) {
         timer_stop(d->broker->events, &d->timer);
@@ -73,26 +84,26 @@ void desk_rearm(struct desk *d)
 
 static void ready(struct watch *watch, uint32_t what)
 {
-    struct desk *d = container_of(watch, struct desk, watch);
+    struct sandbox *d = container_of(watch, struct sandbox, watch);
 
     (void)what;
     session_serve(d->session);
     files_tell_disk(d);
-    desk_rearm(d);
+    sandbox_rearm(d);
 }
 
 static void ring(struct timer *timer)
 {
-    struct desk *d = container_of(timer, struct desk, timer);
+    struct sandbox *d = container_of(timer, struct sandbox, timer);
 
     session_serve(d->session);
     files_tell_disk(d);
-    desk_rearm(d);
+    sandbox_rearm(d);
 }
 
 static void over(void *owner, const struct err *why)
 {
-    struct desk *d = owner;
+    struct sandbox *d = owner;
 
     if (!d->ending && why && why->code != ERR_NONE)
         err_text(why, d->why, sizeof(d->why));
@@ -109,7 +120,7 @@ static void live(void *owner)
 
 static void network(void *owner, const int *fds, size_t count)
 {
-    struct desk *d = owner;
+    struct sandbox *d = owner;
 
     d->own_listeners = count - 1; /* one is of datagrams */
     egress_add(d, fds, count);
@@ -118,40 +129,40 @@ static void network(void *owner, const int *fds, size_t count)
 /* A name that was refused is told of before the command that asked for it has ended. */
 static void ending(void *owner)
 {
-    const struct desk *d = owner;
+    const struct sandbox *d = owner;
 
     if (d->network.n > 0)
         egress_hear(d->broker);
 }
 
-static const struct session_calls calls = {.started = task_started,
-                                           .ended = task_ended,
-                                           .gone = task_gone,
+static const struct session_calls calls = {.started = broker_exec_started,
+                                           .ended = broker_exec_ended,
+                                           .gone = broker_exec_gone,
                                            .live = live,
                                            .network = network,
                                            .ending = ending,
                                            .over = over};
 
-static void free_desk(struct desk *d)
+static void free_desk(struct sandbox *d)
 {
     if (d->session)
         session_free(d->session);
     egress_drop(d);
-    buf_clear(&d->boundary);
+    buf_clear(&d->spec);
     buf_clear(&d->network);
     free(d);
 }
 
-static int start(struct desk *d, const struct exec_message *m, struct err *err)
+static int start(struct sandbox *d, const struct exec_message *m, struct err *err)
 {
     struct broker *b = d->broker;
-    struct boundary boundary;
+    struct sandbox_spec spec;
 
-    int r = boundary_make(b, m, &boundary, err);
+    int r = sandbox_spec_make(b, m, &spec, err);
     if (r == 0)
-        r = session_start(&d->session, &boundary.spec, &calls, d, err);
-    d->cache = boundary.cache;
-    boundary_clear(&boundary);
+        r = session_start(&d->session, &spec.spec, &calls, d, err);
+    d->cache = spec.cache;
+    sandbox_spec_clear(&spec);
     if (r < 0) {
         d->session = NULL;
         return -1;
@@ -165,13 +176,13 @@ static int start(struct desk *d, const struct exec_message *m, struct err *err)
 }
 
 /* How the front knows it: by its workspace, or as that of a plan. */
-static const char *name_of(const struct desk *d, char name[NAME_ROOM])
+static const char *name_of(const struct sandbox *d, char name[NAME_ROOM])
 {
     snprintf(name, NAME_ROOM, "%s%s", *d->plan ? "plan:" : "", *d->plan ? d->plan : d->workspace);
     return name;
 }
 
-void desk_deny(struct desk *d, const struct carrel_denial *denial)
+void sandbox_deny(struct sandbox *d, const struct carrel_denial *denial)
 {
     char name[NAME_ROOM];
 
@@ -185,7 +196,7 @@ void desk_deny(struct desk *d, const struct carrel_denial *denial)
                                .number = denial->count});
 }
 
-void desk_tell(const struct desk *d, uint32_t kind, uint64_t tag)
+void sandbox_tell(const struct sandbox *d, uint32_t kind, uint64_t tag)
 {
     char memory[24];
     char pids[24];
@@ -198,42 +209,42 @@ void desk_tell(const struct desk *d, uint32_t kind, uint64_t tag)
     channel_send_plain(d->broker, kind, tag, &m);
 }
 
-static struct desk *new_desk(struct broker *b, const struct exec_message *m, struct buf *boundary,
-                             struct buf *network_of, struct err *err)
+static struct sandbox *new_sandbox(struct broker *b, const struct exec_message *m, struct buf *spec,
+                                   struct buf *network_of, struct err *err)
 {
-    struct desk *d = calloc(1, sizeof(*d));
+    struct sandbox *d = calloc(1, sizeof(*d));
 
     if (!d) {
         err_set(err, ERR_LIMIT, ENOMEM, "keep the sandbox");
         return NULL;
     }
     d->broker = b;
-    d->number = ++b->desks_begun;
+    d->number = ++b->sandboxes_begun;
     d->watch.fd = d->files_watch.fd = -1;
     d->since_ms = (uint64_t)wall_ms();
-    d->memory_bytes = m->boundary.limits.memory_bytes;
-    d->pids = m->boundary.limits.pids;
-    d->tmp_exec = m->boundary.tmp_exec;
-    d->host_net = m->boundary.net == CARREL_NET_HOST;
-    d->has_image = m->boundary.limits.disk_image;
+    d->memory_bytes = m->spec.limits.memory_bytes;
+    d->pids = m->spec.limits.pids;
+    d->tmp_exec = m->spec.tmp_exec;
+    d->host_net = m->spec.net == CARREL_NET_HOST;
+    d->has_image = m->spec.limits.disk_image;
     d->busy_ms = now_ms();
     snprintf(d->workspace, sizeof(d->workspace), "%s", m->workspace);
     snprintf(d->bucket, sizeof(d->bucket), "%s", m->bucket);
     snprintf(d->plan, sizeof(d->plan), "%s", m->plan);
-    snprintf(d->shown, sizeof(d->shown), "%s", protocol_shown(&m->boundary));
-    snprintf(d->template, sizeof(d->template), "%s", m->boundary.template);
-    d->boundary = *boundary;
-    *boundary = (struct buf){.max = boundary->max};
+    snprintf(d->shown, sizeof(d->shown), "%s", protocol_shown(&m->spec));
+    snprintf(d->template, sizeof(d->template), "%s", m->spec.template);
+    d->spec = *spec;
+    *spec = (struct buf){.max = spec->max};
     d->network = *network_of;
     *network_of = (struct buf){.max = network_of->max};
     if (start(d, m, err) < 0) {
         free_desk(d);
         return NULL;
     }
-    struct desk **slot = &b->desks[broker_slot(d->workspace)];
+    struct sandbox **slot = &b->sandboxes[broker_slot(d->workspace)];
     d->next = *slot;
     *slot = d;
-    b->desk_count++;
+    b->sandbox_count++;
     idle_watch(d);
     char details[64] = "";
     if (*m->plan)
@@ -247,12 +258,12 @@ static struct desk *new_desk(struct broker *b, const struct exec_message *m, str
                                              .details = details},
                       NULL);
     if (b->resumed)
-        desk_tell(d, EVENT_SANDBOX_LIVE, 0);
+        sandbox_tell(d, EVENT_SANDBOX_LIVE, 0);
     return d;
 }
 
-int desk_put_off(struct desk *d, uint32_t kind, struct buf *request, uint64_t tag,
-                 const char *shown, struct err *err)
+int sandbox_put_off(struct sandbox *d, uint32_t kind, struct buf *request, uint64_t tag,
+                    const char *shown, struct err *err)
 {
     struct deferred **last = &d->deferred;
     struct deferred *kept = d->deferred_count < MOST_DEFERRED && buf_done(request) == 0
@@ -272,22 +283,22 @@ int desk_put_off(struct desk *d, uint32_t kind, struct buf *request, uint64_t ta
     return 1;
 }
 
-static int defer(struct desk *d, uint32_t kind, const struct exec_message *m, uint64_t tag,
+static int defer(struct sandbox *d, uint32_t kind, const struct exec_message *m, uint64_t tag,
                  struct err *err)
 {
     scoped_buf struct buf message;
 
     buf_init(&message, MESSAGE_MAX_BYTES);
     protocol_pack_exec(&message, tag, m);
-    return desk_put_off(d, kind, &message, tag, protocol_shown(&m->boundary), err);
+    return sandbox_put_off(d, kind, &message, tag, protocol_shown(&m->spec), err);
 }
 
-bool desk_shows(const struct desk *d, const char *workspace)
+bool sandbox_shows(const struct sandbox *d, const char *workspace)
 {
     return strcmp(d->workspace, workspace) == 0 || strcmp(d->shown, workspace) == 0;
 }
 
-void desk_refuse_deferred(struct desk *d, const char *workspace, const char *why)
+void sandbox_refuse_deferred(struct sandbox *d, const char *workspace, const char *why)
 {
     struct deferred **at = &d->deferred;
     struct err err;
@@ -308,17 +319,17 @@ void desk_refuse_deferred(struct desk *d, const char *workspace, const char *why
 }
 
 /* In two parts: what a sandbox is made with, and what can be another while it lives. */
-static int pack_boundary(struct buf *boundary, struct buf *network_of, const struct exec_message *m,
+static int pack_boundary(struct buf *spec, struct buf *network_of, const struct exec_message *m,
                          struct err *err)
 {
-    struct exec_message fixed = {.bucket = m->bucket, .boundary = m->boundary};
+    struct exec_message fixed = {.bucket = m->bucket, .spec = m->spec};
 
-    fixed.boundary.net_rules = NULL;
-    fixed.boundary.net_connections = fixed.boundary.net_bytes_per_hour = 0;
-    protocol_pack_exec(boundary, 0, &fixed);
-    if (m->boundary.net == CARREL_NET_ALLOW)
-        egress_pack_network(network_of, &m->boundary);
-    return buf_done(boundary) < 0 || buf_done(network_of) < 0
+    fixed.spec.net_rules = NULL;
+    fixed.spec.net_connections = fixed.spec.net_bytes_per_hour = 0;
+    protocol_pack_exec(spec, 0, &fixed);
+    if (m->spec.net == CARREL_NET_ALLOW)
+        egress_pack_network(network_of, &m->spec);
+    return buf_done(spec) < 0 || buf_done(network_of) < 0
                ? err_set(err, ERR_LIMIT, ENOMEM, "keep the policy")
                : 0;
 }
@@ -330,17 +341,17 @@ static bool is_same(const struct buf *a, const struct buf *b)
 
 /* Whether the sandbox is as the boundary says, or has become so: rules of the network that lead to
  * the same ports are changed while it lives. What is not allowed any more ends in any case. */
-static bool is_within(struct desk *d, const struct exec_message *m, const struct buf *boundary,
+static bool is_within(struct sandbox *d, const struct exec_message *m, const struct buf *spec,
                       struct buf *network_of)
 {
-    bool same = is_same(&d->boundary, boundary);
+    bool same = is_same(&d->spec, spec);
     struct err err;
 
     if (is_same(&d->network, network_of))
         return same;
-    if (egress_check(d->broker, &m->boundary, &err) < 0)
+    if (egress_check(d->broker, &m->spec, &err) < 0)
         return false;
-    bool whole = egress_change(d, &m->boundary) && same;
+    bool whole = egress_change(d, &m->spec) && same;
     buf_clear(&d->network);
     if (!whole) { /* like nothing that can be asked for, also not what it was */
         buf_init(&d->network, MESSAGE_MAX_BYTES);
@@ -353,93 +364,93 @@ static bool is_within(struct desk *d, const struct exec_message *m, const struct
 }
 
 /* Whatever of the workspace's is awake; what cannot be changed ends with its next command. */
-void desk_change_network(struct broker *b, const struct exec_message *m)
+void sandbox_change_network(struct broker *b, const struct exec_message *m)
 {
-    for (struct desk *d = b->desks[broker_slot(m->workspace)]; d; d = d->next) {
-        scoped_buf struct buf boundary;
+    for (struct sandbox *d = b->sandboxes[broker_slot(m->workspace)]; d; d = d->next) {
+        scoped_buf struct buf spec;
         scoped_buf struct buf network_of;
         struct err err;
-        buf_init(&boundary, MESSAGE_MAX_BYTES);
+        buf_init(&spec, MESSAGE_MAX_BYTES);
         buf_init(&network_of, MESSAGE_MAX_BYTES);
         if (strcmp(d->workspace, m->workspace) == 0 && !d->ending && !d->over &&
-            pack_boundary(&boundary, &network_of, m, &err) == 0)
-            (void)is_within(d, m, &boundary, &network_of);
+            pack_boundary(&spec, &network_of, m, &err) == 0)
+            (void)is_within(d, m, &spec, &network_of);
     }
 }
 
 static int find_or_start(struct broker *b, uint32_t kind, const struct exec_message *m,
-                         uint64_t tag, struct desk **ret, struct err *err)
+                         uint64_t tag, struct sandbox **ret, struct err *err)
 {
-    struct desk *d = desk_find_plan(b, m->workspace, m->plan);
-    scoped_buf struct buf boundary;
+    struct sandbox *d = sandbox_find_plan(b, m->workspace, m->plan);
+    scoped_buf struct buf spec;
     scoped_buf struct buf network_of;
 
-    buf_init(&boundary, MESSAGE_MAX_BYTES);
+    buf_init(&spec, MESSAGE_MAX_BYTES);
     buf_init(&network_of, MESSAGE_MAX_BYTES);
     int locked = lock_defer(b, kind, m, tag, err);
     if (locked != 0)
         return locked;
-    if (pack_boundary(&boundary, &network_of, m, err) < 0)
+    if (pack_boundary(&spec, &network_of, m, err) < 0)
         return -1;
     if (*m->plan && (plan_is_worked_on(b, m->plan) || chore_has_plan(b, m->plan)))
         return err_set(err, ERR_CONFLICT, 0, "the plan is being closed");
     if (d && (d->ending || d->over))
         return defer(d, kind, m, tag, err);
-    if (d && !is_within(d, m, &boundary, &network_of)) {
+    if (d && !is_within(d, m, &spec, &network_of)) {
         /* No command ever runs in a boundary that is not the one that was asked for. */
         if (session_execs(d->session) > 0)
             return err_set(err, ERR_CONFLICT, 0,
                            "the workspace's sandbox lives with another policy, and commands run in "
                            "it; let it sleep first");
-        desk_put_to_sleep(d, "the policy changed");
+        sandbox_put_to_sleep(d, "the policy changed");
         return defer(d, kind, m, tag, err);
     }
-    if (boundary_check_room(b, kind, m, d == NULL, err) < 0)
+    if (sandbox_spec_check_room(b, kind, m, d == NULL, err) < 0)
         return -1;
     if (!d)
-        d = new_desk(b, m, &boundary, &network_of, err);
+        d = new_sandbox(b, m, &spec, &network_of, err);
     if (!d)
         return -1;
     *ret = d;
     return 0;
 }
 
-int desk_find_or_start(struct broker *b, uint32_t kind, const struct exec_message *m, uint64_t tag,
-                       struct desk **ret, struct err *err)
+int sandbox_find_or_start(struct broker *b, uint32_t kind, const struct exec_message *m,
+                          uint64_t tag, struct sandbox **ret, struct err *err)
 {
     struct exec_message expanded = *m;
     struct arena arena;
 
-    if (m->boundary.net != CARREL_NET_ALLOW)
+    if (m->spec.net != CARREL_NET_ALLOW)
         return find_or_start(b, kind, m, tag, ret, err);
     arena_init(&arena, 8 << 20);
-    int r = egress_expand(b, &expanded.boundary, &arena, err);
+    int r = egress_expand(b, &expanded.spec, &arena, err);
     if (r == 0)
         r = find_or_start(b, kind, &expanded, tag, ret, err);
     arena_clear(&arena);
     return r;
 }
 
-void desk_end(struct desk *d, const char *why)
+void sandbox_end(struct sandbox *d, const char *why)
 {
     if (d->ending || d->over)
         return;
     snprintf(d->why, sizeof(d->why), "%s", why);
     d->ending = true;
     session_end(d->session, d->why);
-    desk_rearm(d);
+    sandbox_rearm(d);
 }
 
-void desk_put_to_sleep(struct desk *d, const char *why)
+void sandbox_put_to_sleep(struct sandbox *d, const char *why)
 {
     if (d->ending || d->over)
         return;
     files_put_off(d);
     files_server_end(d); /* first: while nothing is said to end, calls on files may finish */
-    desk_end(d, why);
+    sandbox_end(d, why);
 }
 
-int desk_await_end(struct desk *d, uint64_t tag, struct err *err)
+int sandbox_await_end(struct sandbox *d, uint64_t tag, struct err *err)
 {
     struct sleeper *sleeper = malloc(sizeof(*sleeper));
 
@@ -451,33 +462,33 @@ int desk_await_end(struct desk *d, uint64_t tag, struct err *err)
     return 0;
 }
 
-void desk_end_all(struct broker *b, const char *why)
+void sandbox_end_all(struct broker *b, const char *why)
 {
     for (size_t i = 0; i < BROKER_SLOTS; i++) {
-        for (struct desk *d = b->desks[i]; d; d = d->next)
-            desk_end(d, why);
+        for (struct sandbox *d = b->sandboxes[i]; d; d = d->next)
+            sandbox_end(d, why);
     }
 }
 
-static void unlink_desk(struct desk *d)
+static void unlink_desk(struct sandbox *d)
 {
-    struct desk **at = &d->broker->desks[broker_slot(d->workspace)];
+    struct sandbox **at = &d->broker->sandboxes[broker_slot(d->workspace)];
 
     while (*at != d)
         at = &(*at)->next;
     *at = d->next;
-    d->broker->desk_count--;
+    d->broker->sandbox_count--;
 }
 
 /* With the end of the workspace's last one, of those that were ended for it; who waits, waits for
  * that. */
-static void put_staged(struct desk *d)
+static void put_staged(struct sandbox *d)
 {
-    struct desk *other = desk_find_any(d->broker, d->workspace);
+    struct sandbox *other = sandbox_find_any(d->broker, d->workspace);
     struct sleeper **last = other ? &other->sleepers : NULL;
 
     if (!other || !other->puts_staged) {
-        boundary_put_staged(d->broker, d);
+        sandbox_spec_put_staged(d->broker, d);
         return;
     }
     while (*last)
@@ -490,7 +501,7 @@ static void put_staged(struct desk *d)
  * the next one may be started, so that the front hears of the end before. */
 static void end_written(struct broker *b, struct waiter *waiter, bool written)
 {
-    struct desk *d = container_of(waiter, struct desk, end_wait);
+    struct sandbox *d = container_of(waiter, struct sandbox, end_wait);
     struct deferred *deferred = d->deferred;
 
     char name[NAME_ROOM];
@@ -522,7 +533,7 @@ static void end_written(struct broker *b, struct waiter *waiter, bool written)
     cache_tidy(b);
 }
 
-static void record_end(struct desk *d)
+static void record_end(struct sandbox *d)
 {
     scoped_buf struct buf details;
 
@@ -541,7 +552,7 @@ static void record_end(struct desk *d)
         end_written(d->broker, &d->end_wait, false);
 }
 
-static void clear_away(struct desk *d)
+static void clear_away(struct sandbox *d)
 {
     struct broker *b = d->broker;
 
@@ -555,13 +566,13 @@ static void clear_away(struct desk *d)
     record_end(d);
 }
 
-void desk_sweep(struct broker *b)
+void sandbox_sweep(struct broker *b)
 {
     if (!b->sweep)
         return;
     b->sweep = false;
     for (size_t i = 0; i < BROKER_SLOTS; i++) {
-        for (struct desk *d = b->desks[i], *next; d; d = next) {
+        for (struct sandbox *d = b->sandboxes[i], *next; d; d = next) {
             next = d->next; /* others may be added meanwhile, but at the beginning */
             if (d->over && d->session)
                 clear_away(d);

@@ -28,6 +28,7 @@
 #include "base/digest.h"
 #include "base/fd.h"
 #include "broker/broker.h"
+#include "broker/state.h"
 #include "sys/path.h"
 
 enum {
@@ -49,7 +50,7 @@ enum whose {
     EXPORTERS,
 };
 
-struct place {
+struct state_entry {
     const char *name;
     mode_t shared; /* as root */
     enum whose whose;
@@ -58,7 +59,7 @@ struct place {
 
 /* What was made elsewhere and taken in keeps its owner; only what lets others further in than here
  * is taken away. */
-static int set_rights(const struct broker *b, int fd, const struct place *place, bool made)
+static int set_rights(const struct broker *b, int fd, const struct state_entry *place, bool made)
 {
     const uid_t uids[] = {[OURS] = geteuid(),
                           [FRONTS] = b->front_uid,
@@ -80,7 +81,8 @@ static int set_rights(const struct broker *b, int fd, const struct place *place,
     return (st.st_mode & 07777) == mode ? 0 : fchmod(fd, mode);
 }
 
-static int open_dir(const struct broker *b, int above, const struct place *place, struct err *err)
+static int open_dir(const struct broker *b, int above, const struct state_entry *place,
+                    struct err *err)
 {
     bool made = mkdirat(above, place->name, 0700) == 0;
 
@@ -97,11 +99,11 @@ static int open_dir(const struct broker *b, int above, const struct place *place
 
 int state_make_bucket(const struct broker *b, const char *bucket, struct err *err)
 {
-    static const struct place threads = {"threads", 0700, OURS, false};
-    static const struct place skills = {"skills", 0755, OURS, false};
-    static const struct place own = {".carrel", 0700, OURS, false};
-    static const struct place trash = {"trash", 0700, OURS, false};
-    struct place place = {bucket, 0711, OURS, false};
+    static const struct state_entry threads = {"threads", 0700, OURS, false};
+    static const struct state_entry skills = {"skills", 0755, OURS, false};
+    static const struct state_entry own = {".carrel", 0700, OURS, false};
+    static const struct state_entry trash = {"trash", 0700, OURS, false};
+    struct state_entry place = {bucket, 0711, OURS, false};
     scoped_fd int top = open_dir(b, b->state, &place, err);
     scoped_fd int threads_fd = top < 0 ? -1 : open_dir(b, top, &threads, err);
     scoped_fd int skills_fd = threads_fd < 0 ? -1 : open_dir(b, top, &skills, err);
@@ -288,7 +290,7 @@ static int open_top(struct broker *b, struct err *err)
 
 int state_open(struct broker *b, struct err *err)
 {
-    static const struct place places[] = {
+    static const struct state_entry places[] = {
         {"db", 0700, FRONTS, false},   {"execs", 0700, FRONTS, false},
         {"audit", 0750, OURS, true},   {"heads", 0750, SINKS, false},
         {"sink", 0700, SINKS, false},  {"export", 0750, EXPORTERS, false},

@@ -9,6 +9,11 @@
  *   look, sync --> rename --> the caches' files to all, if wanted --> layers and plans go
  */
 #include "broker/templates.h"
+#include "broker/channel.h"
+#include "broker/plans.h"
+#include "broker/sandboxes.h"
+#include "broker/tree_locks.h"
+#include "broker/trees.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -108,7 +113,7 @@ static int start_fill(struct broker *b, struct fill *f, const struct plain_messa
 
     if (handle < 0)
         return -1;
-    if (desk_find_any(b, m->texts[1]))
+    if (sandbox_find_any(b, m->texts[1]))
         return err_set(err, ERR_CONFLICT, 0, "the workspace is awake");
     if (tree < 0)
         return err_set(err, ERR_IO, -tree, "open the workspace's directory");
@@ -465,7 +470,7 @@ void template_freeze(struct broker *b, uint64_t tag, const struct plain_message 
 static bool is_shown(const struct broker *b, const char *id)
 {
     for (size_t i = 0; i < BROKER_SLOTS; i++) {
-        for (const struct desk *d = b->desks[i]; d; d = d->next) {
+        for (const struct sandbox *d = b->sandboxes[i]; d; d = d->next) {
             if (strcmp(d->template, id) == 0)
                 return true;
         }

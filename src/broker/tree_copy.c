@@ -24,6 +24,7 @@
 #include "base/fd.h"
 #include "base/names.h"
 #include "broker/broker.h"
+#include "broker/trees.h"
 #include "sys/path.h"
 #include "sys/tree_walk.h"
 

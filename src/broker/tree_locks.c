@@ -11,7 +11,13 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "broker/broker.h"
+#include "broker/channel.h"
+#include "broker/files.h"
+#include "broker/files_asleep.h"
 #include "broker/log.h"
+#include "broker/requests.h"
+#include "broker/sandboxes.h"
+#include "broker/tree_locks.h"
 #include "sys/message.h"
 
 enum {
@@ -197,7 +203,7 @@ static int keep(struct tree_lock *lock, uint32_t kind, const struct exec_message
                           .kind = kind,
                           .n = message.n};
     snprintf(w->workspace, sizeof(w->workspace), "%s", m->workspace);
-    snprintf(w->shown, sizeof(w->shown), "%s", protocol_shown(&m->boundary));
+    snprintf(w->shown, sizeof(w->shown), "%s", protocol_shown(&m->spec));
     memcpy(w->bytes, message.p, message.n);
     while (*last)
         last = &(*last)->next;
@@ -215,17 +221,17 @@ int lock_defer(struct broker *b, uint32_t kind, const struct exec_message *m, ui
     struct tree_lock *lock = find(b, m->workspace);
 
     if (!lock)
-        lock = find(b, protocol_shown(&m->boundary)); /* "" is nobody's name */
+        lock = find(b, protocol_shown(&m->spec)); /* "" is nobody's name */
     return lock ? keep(lock, kind, m, tag, err) : 0;
 }
 
 /* The commands of a sandbox that are in the way, by their ids. */
-static size_t name_commands(const struct broker *b, const struct desk *d, struct buf *names,
+static size_t name_commands(const struct broker *b, const struct sandbox *d, struct buf *names,
                             size_t named)
 {
     for (size_t i = 0; i < BROKER_SLOTS; i++) {
-        for (const struct task *t = b->tasks[i]; t; t = t->next) {
-            if (t->desk != d || !t->exec)
+        for (const struct broker_exec *t = b->execs[i]; t; t = t->next) {
+            if (t->sandbox != d || !t->exec)
                 continue;
             if (named < MOST_NAMED)
                 buf_printf(names, "%s%s", named ? ", " : "", t->id);
@@ -243,8 +249,9 @@ static int check_commands(const struct broker *b, const char *workspace, struct 
 
     buf_init(&names, 4096);
     for (size_t i = 0; i < BROKER_SLOTS; i++) {
-        for (const struct desk *d = b->desks[i]; d; d = d->next) {
-            if (desk_shows(d, workspace) && !d->over && !d->ending && session_execs(d->session) > 0)
+        for (const struct sandbox *d = b->sandboxes[i]; d; d = d->next) {
+            if (sandbox_shows(d, workspace) && !d->over && !d->ending &&
+                session_execs(d->session) > 0)
                 named = name_commands(b, d, &names, named);
         }
     }
@@ -261,8 +268,8 @@ static int check_commands(const struct broker *b, const char *workspace, struct 
 static bool has_file_calls(const struct broker *b, const char *workspace)
 {
     for (size_t i = 0; i < BROKER_SLOTS; i++) {
-        for (const struct desk *d = b->desks[i]; d; d = d->next) {
-            if (desk_shows(d, workspace) && files_under_way(d))
+        for (const struct sandbox *d = b->sandboxes[i]; d; d = d->next) {
+            if (sandbox_shows(d, workspace) && files_under_way(d))
                 return true;
         }
     }
@@ -280,10 +287,10 @@ int lock_settle(struct broker *b, const char *workspace, bool patient, struct er
     if (patient && has_file_calls(b, workspace))
         return 1; /* they are short */
     for (size_t i = 0; i < BROKER_SLOTS; i++) {
-        for (struct desk *d = b->desks[i]; d; d = d->next) {
-            if (!desk_shows(d, workspace))
+        for (struct sandbox *d = b->sandboxes[i]; d; d = d->next) {
+            if (!sandbox_shows(d, workspace))
                 continue;
-            desk_end(d, uses_of[use].ends);
+            sandbox_end(d, uses_of[use].ends);
             left = true;
         }
     }

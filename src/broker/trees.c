@@ -14,9 +14,16 @@
 
 #include "base/fd.h"
 #include "base/pack.h"
+#include "broker/channel.h"
 #include "broker/chores.h"
+#include "broker/files.h"
+#include "broker/files_asleep.h"
 #include "broker/log.h"
 #include "broker/plans.h"
+#include "broker/sandboxes.h"
+#include "broker/state.h"
+#include "broker/tree_locks.h"
+#include "broker/trees.h"
 #include "sys/path.h"
 #include "sys/tree_remove.h"
 
@@ -395,7 +402,7 @@ void tree_trash(struct broker *b, uint64_t tag, const struct plain_message *m)
     struct err err;
     int r;
 
-    if (desk_find_any(b, m->texts[1]))
+    if (sandbox_find_any(b, m->texts[1]))
         r = err_set(&err, ERR_CONFLICT, 0, "the workspace is awake; let it sleep first");
     else if (plans_use(b, m->texts[1]))
         r = err_set(&err, ERR_CONFLICT, 0,
@@ -516,15 +523,15 @@ bool tree_has_image(const struct broker *b, const char *bucket, const char *work
 }
 
 /* Whether anybody may be writing in the plan's directory. */
-static bool is_used(const struct broker *b, const struct plan_place *at)
+static bool is_used(const struct broker *b, const struct plan_id *at)
 {
-    return desk_find_plan(b, at->workspace, at->plan) || plan_is_worked_on(b, at->plan) ||
+    return sandbox_find_plan(b, at->workspace, at->plan) || plan_is_worked_on(b, at->plan) ||
            chore_has_plan(b, at->plan);
 }
 
 void tree_copy_plan(struct broker *b, uint64_t tag, const struct plain_message *m)
 {
-    struct plan_place at = {.plan = ""};
+    struct plan_id at = {.plan = ""};
     struct err err;
 
     snprintf(at.bucket, sizeof(at.bucket), "%s", m->texts[0]);
@@ -546,7 +553,7 @@ void tree_copy_plan(struct broker *b, uint64_t tag, const struct plain_message *
 void tree_drop_plan(struct broker *b, uint64_t tag, const struct plain_message *m)
 {
     struct err err;
-    struct desk *d = desk_find_plan(b, m->texts[1], m->texts[2]);
+    struct sandbox *d = sandbox_find_plan(b, m->texts[1], m->texts[2]);
     scoped_fd int plans = plan_open_parent(b, m->texts[0], m->texts[1], &err);
     struct remains remains = {.name = m->texts[2], .plan = m->texts[2]};
 
@@ -555,7 +562,7 @@ void tree_drop_plan(struct broker *b, uint64_t tag, const struct plain_message *
         return;
     }
     if (d)
-        desk_end(d, "the plan was discarded");
+        sandbox_end(d, "the plan was discarded");
     if (d || plan_is_worked_on(b, m->texts[2]) || chore_has_plan(b, m->texts[2])) {
         err_set(&err, ERR_CONFLICT, 0, "a process of the plan still runs; try again");
         channel_send_error(b, tag, &err);

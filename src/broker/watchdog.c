@@ -11,7 +11,10 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "broker/broker.h"
+#include "broker/channel.h"
+#include "broker/front_process.h"
 #include "broker/log.h"
+#include "broker/watchdog.h"
 #include "sys/path.h"
 
 enum {

@@ -131,7 +131,7 @@ static int copy_link(int dir, const char *name, int to, const char *as)
 }
 
 static int copy_leaf(struct files_call *call, int dir, const char *name, const struct stat *st,
-                     const struct place *to)
+                     const struct dir_entry *to)
 {
     mode_t type = st->st_mode & S_IFMT;
 
@@ -185,7 +185,7 @@ static int leave_copy(struct copy *copy, mode_t mode)
 
 static int copy_entry(struct copy *copy, struct tree_walk *w, const struct tree_entry *e)
 {
-    struct place to = {.dir = copy->dir};
+    struct dir_entry to = {.dir = copy->dir};
 
     if (e->after)
         return leave_copy(copy, e->st.st_mode);
@@ -224,7 +224,8 @@ static int copy_entries(struct copy *copy, int top)
     return r;
 }
 
-static int copy_tree(struct files_call *call, const struct place *from, int at, const char *temp)
+static int copy_tree(struct files_call *call, const struct dir_entry *from, int at,
+                     const char *temp)
 {
     struct copy copy = {.call = call, .dir = openat(at, ".", O_PATH | O_DIRECTORY | O_CLOEXEC)};
     scoped_fd int top =
@@ -264,7 +265,7 @@ static int sync_copy(int at, const char *temp, mode_t type)
     return syncfs(dir) < 0 ? -errno : 0;
 }
 
-static int put_copy(int at, const char *temp, const struct place *to, bool replace)
+static int put_copy(int at, const char *temp, const struct dir_entry *to, bool replace)
 {
     if (renameat2(at, temp, to->dir, to->name, replace ? 0 : RENAME_NOREPLACE) == 0)
         return 0;
@@ -275,10 +276,10 @@ static int put_copy(int at, const char *temp, const struct place *to, bool repla
     return errno == EEXIST && replace ? -ENOTEMPTY : -errno;
 }
 
-int files_copy_to(struct files_call *call, const struct place *from, const struct place *to)
+int files_copy_to(struct files_call *call, const struct dir_entry *from, const struct dir_entry *to)
 {
     uint64_t flags = call->m->flags;
-    struct place temp = {.dir = files_temp_dir(call, to->dir)};
+    struct dir_entry temp = {.dir = files_temp_dir(call, to->dir)};
     struct stat st;
     struct stat there;
     int r;

@@ -29,7 +29,7 @@ static int remove_one(int dir, const char *name)
 void files_remove(struct files_call *call)
 {
     const struct files_message *m = call->m;
-    scoped_place struct place place = {.dir = -1};
+    scoped_place struct dir_entry place = {.dir = -1};
     int r = files_check_reserved(m->path);
 
     if (r == 0)

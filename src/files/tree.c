@@ -11,7 +11,7 @@
 #include "sys/path.h"
 
 /* Where something is to be made or changed; never what Carrel provides. */
-static int open_place(const char *path, bool parents, struct place *ret)
+static int open_place(const char *path, bool parents, struct dir_entry *ret)
 {
     int r = files_check_reserved(path);
 
@@ -21,7 +21,7 @@ static int open_place(const char *path, bool parents, struct place *ret)
 }
 
 /* Tells what is under the name now. */
-static void answer_place(struct files_call *call, unsigned status, const struct place *place,
+static void answer_place(struct files_call *call, unsigned status, const struct dir_entry *place,
                          const char *path)
 {
     char target[FILES_PATH];
@@ -54,7 +54,7 @@ void files_stat(struct files_call *call)
 /* --- mkdir --- */
 
 /* 1: made, 0: it is there, and that is as good. */
-static int make_directory(const struct place *place, const struct files_message *m)
+static int make_directory(const struct dir_entry *place, const struct files_message *m)
 {
     mode_t mode = m->mode == FILES_MOST ? 0755 : (mode_t)(m->mode & 0777);
     struct stat st;
@@ -74,7 +74,7 @@ static int make_directory(const struct place *place, const struct files_message 
 void files_mkdir(struct files_call *call)
 {
     const struct files_message *m = call->m;
-    scoped_place struct place place = {.dir = -1};
+    scoped_place struct dir_entry place = {.dir = -1};
     struct stat st;
     int r;
 
@@ -123,7 +123,7 @@ static int change_entry(const struct tree_entry *e, mode_t mode)
     return r == -ENOENT ? 0 : r;
 }
 
-static int change_tree(const struct place *place, mode_t mode, const struct stat *st)
+static int change_tree(const struct dir_entry *place, mode_t mode, const struct stat *st)
 {
     struct tree_walk w;
     struct tree_entry e;
@@ -147,7 +147,7 @@ static int change_tree(const struct place *place, mode_t mode, const struct stat
     return r == 0 && !lets_in(mode) ? set_mode(place->dir, place->name, mode) : r;
 }
 
-static int change_mode(struct place *place, mode_t mode, bool recursive)
+static int change_mode(struct dir_entry *place, mode_t mode, bool recursive)
 {
     struct stat st;
     int r = place_follow(place, &st);
@@ -164,7 +164,7 @@ static int change_mode(struct place *place, mode_t mode, bool recursive)
 void files_chmod(struct files_call *call)
 {
     const struct files_message *m = call->m;
-    scoped_place struct place place = {.dir = -1};
+    scoped_place struct dir_entry place = {.dir = -1};
 
     if (m->mode > 07777) {
         answer_error(call, 400, "invalid_request", "a mode is needed, such as 0644");
@@ -182,7 +182,8 @@ void files_chmod(struct files_call *call)
 /* --- symlink --- */
 
 /* In place of what is there: made beside it, and renamed. */
-static int replace_by_link(struct files_call *call, const struct place *place, const char *target)
+static int replace_by_link(struct files_call *call, const struct dir_entry *place,
+                           const char *target)
 {
     int at = files_temp_dir(call, place->dir);
     char temp[48];
@@ -200,7 +201,7 @@ static int replace_by_link(struct files_call *call, const struct place *place, c
 void files_symlink(struct files_call *call)
 {
     const struct files_message *m = call->m;
-    scoped_place struct place place = {.dir = -1};
+    scoped_place struct dir_entry place = {.dir = -1};
     int r = m->other[0] ? open_place(m->path, m->flags & FILES_PARENTS, &place) : -EINVAL;
 
     if (r == 0 && symlinkat(m->other, place.dir, place.name) < 0)
@@ -217,7 +218,7 @@ void files_symlink(struct files_call *call)
 /* --- move and copy --- */
 
 /* The other way round, for file systems that cannot do it in one. */
-static int move_first(const struct place *from, const struct place *to)
+static int move_first(const struct dir_entry *from, const struct dir_entry *to)
 {
     struct stat st;
 
@@ -227,7 +228,8 @@ static int move_first(const struct place *from, const struct place *to)
 }
 
 /* To another mount: a copy, and the old one removed. */
-static int move_across(struct files_call *call, const struct place *from, const struct place *to)
+static int move_across(struct files_call *call, const struct dir_entry *from,
+                       const struct dir_entry *to)
 {
     struct files_message m = *call->m;
     const struct files_message *own = call->m;
@@ -239,7 +241,7 @@ static int move_across(struct files_call *call, const struct place *from, const 
     return r == 0 ? files_remove_tree(from->dir, from->name) : r;
 }
 
-static int move(struct files_call *call, const struct place *from, const struct place *to)
+static int move(struct files_call *call, const struct dir_entry *from, const struct dir_entry *to)
 {
     bool replace = call->m->flags & FILES_REPLACE;
     int r = 0;
@@ -257,13 +259,14 @@ static int move(struct files_call *call, const struct place *from, const struct 
     return r < 0 ? r : files_sync_dir(from->dir);
 }
 
-typedef int two_places(struct files_call *call, const struct place *from, const struct place *to);
+typedef int two_places(struct files_call *call, const struct dir_entry *from,
+                       const struct dir_entry *to);
 
 static void with_two(struct files_call *call, two_places *act, bool from_is_changed)
 {
     const struct files_message *m = call->m;
-    scoped_place struct place from = {.dir = -1};
-    scoped_place struct place to = {.dir = -1};
+    scoped_place struct dir_entry from = {.dir = -1};
+    scoped_place struct dir_entry to = {.dir = -1};
     const char *path = m->path;
     struct stat st;
     int r = from_is_changed ? open_place(m->path, false, &from)

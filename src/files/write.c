@@ -83,7 +83,7 @@ static int open_spool(struct files_call *call, int dir)
 }
 
 /* The file itself, made where it is missing; never one that could make us wait. */
-static int open_end(const struct files_message *m, struct place *place, struct stat *ret,
+static int open_end(const struct files_message *m, struct dir_entry *place, struct stat *ret,
                     bool *ret_made)
 {
     const int flags = O_WRONLY | O_APPEND | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW | O_CLOEXEC;
@@ -169,7 +169,8 @@ static int add_tail(int fd, const struct tail *tail)
     return r;
 }
 
-static int append(struct files_call *call, struct place *place, struct stat *ret, bool *ret_made)
+static int append(struct files_call *call, struct dir_entry *place, struct stat *ret,
+                  bool *ret_made)
 {
     struct tail tail = {.spool = -1};
     int r = take_tail(call, place->dir, &tail);
@@ -188,7 +189,7 @@ static int append(struct files_call *call, struct place *place, struct stat *ret
 }
 
 /* Whether it could be appended to at all: asked before the client sends it. */
-static int look_ahead(const struct files_message *m, struct place *place)
+static int look_ahead(const struct files_message *m, struct dir_entry *place)
 {
     struct stat st;
     int r = place_follow(place, &st);
@@ -208,7 +209,7 @@ static int look_ahead(const struct files_message *m, struct place *place)
 void files_append(struct files_call *call)
 {
     const struct files_message *m = call->m;
-    scoped_place struct place place = {.dir = -1};
+    scoped_place struct dir_entry place = {.dir = -1};
     bool made = false;
     struct stat st;
     int r =

@@ -89,7 +89,7 @@ void host_get(struct call *call)
               json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "version", CARREL_VERSION,
                         "uptime_ms", (json_int_t)(now_ms() - front->began_ms), "workspaces",
                         (json_int_t)workspaces, "sandboxes", (json_int_t)front->awake_count,
-                        "execs", (json_int_t)front->job_count, "queued", (json_int_t)front->queued,
+                        "execs", (json_int_t)front->exec_count, "queued", (json_int_t)front->queued,
                         "connections", (json_int_t)http.connections, "streams",
                         (json_int_t)http.streams, "limits", limits));
 }
@@ -264,7 +264,7 @@ void metrics_get(struct call *call)
             (double)front->count.net_refused);
     put(&b, "carrel_sandboxes", "gauge", "Sandboxes by state.");
     buf_printf(&b, "carrel_sandboxes{state=\"live\"} %zu\n", front->awake_count);
-    put_one(&b, "carrel_execs", "gauge", "Commands that run.", (double)front->job_count);
+    put_one(&b, "carrel_execs", "gauge", "Commands that run.", (double)front->exec_count);
     put_one(&b, "carrel_http_connections", "gauge", "Open connections.", (double)http.connections);
     put_one(&b, "carrel_http_streams", "gauge", "... of these, answers that last.",
             (double)http.streams);

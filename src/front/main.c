@@ -89,8 +89,8 @@ static int open_parts(struct front *front, const struct settings *settings, stru
         return err_set(err, ERR_LIMIT, -r, "make the event loop");
     if (store_open(&front->store, "db/carrel.db", err) < 0)
         return -1;
-    front->execs = open("execs", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (front->execs < 0)
+    front->spools = open("execs", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (front->spools < 0)
         return err_set(err, ERR_IO, errno, "open '%s/execs'", settings->state);
     return 0;
 }
@@ -147,12 +147,12 @@ static int open_network(struct front *front, struct err *err)
     front->port_route = &port_route;
     front->is_for_port = port_takes;
     front->translate = sandbox_translate;
-    front->end_exec = job_end_of;
+    front->end_exec = exec_end_of;
     count_room(front);
     int r = http_open(&front->http, front->events, &router_calls, front, &front->room);
 
     if (r == 0)
-        r = link_open(&front->link, front->events, BROKER_SOCKET, resume_event, front);
+        r = broker_open(&front->channel, front->events, BROKER_SOCKET, resume_event, front);
     if (r < 0)
         return err_set(err, ERR_LIMIT, -r, "make the front");
     for (int fd = FIRST_LISTENER; fd < FIRST_LISTENER + LISTENERS_MAX; fd++) {

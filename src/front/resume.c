@@ -37,10 +37,10 @@ static uint64_t number_of(const char *text)
 /* workspace, memory, pids: as the broker tells of a sandbox that lives. */
 static void set_awake(struct front *front, const struct plain_message *m)
 {
-    struct quota_wish made = {.workspace = m->texts[0],
-                              .owner = "",
-                              .memory_bytes = number_of(m->texts[1]),
-                              .pids = number_of(m->texts[2])};
+    struct quota_request made = {.workspace = m->texts[0],
+                                 .owner = "",
+                                 .memory_bytes = number_of(m->texts[1]),
+                                 .pids = number_of(m->texts[2])};
     struct store_workspace w;
     struct arena arena;
     struct err err;
@@ -52,14 +52,14 @@ static void set_awake(struct front *front, const struct plain_message *m)
     arena_clear(&arena);
 }
 
-static void forget(struct front *front, const char *exec)
+static void forget(struct front *front, const char *exec_id)
 {
-    struct plain_message m = {.texts = {exec}};
+    struct plain_message m = {.texts = {exec_id}};
     struct buf b;
 
     buf_init(&b, 4096);
     protocol_pack_plain(&b, 0, &m);
-    link_send(front->link, REQUEST_FORGET, &b);
+    broker_send(front->channel, REQUEST_FORGET, &b);
 }
 
 static void count_end(struct front *front, const struct carrel_result *result)
@@ -85,13 +85,14 @@ static void end_unknown(struct front *front, const struct ended_message *m)
     json_decref(object);
 }
 
-static void settled(struct front *front, struct job *job, int unrecorded)
+static void settled(struct front *front, struct exec *exec, int unrecorded)
 {
     if (front->listeners)
-        front_announce(front, "exec.end", job->workspace, job->owner,
-                       json_pack("{s:s, s:s, s:i}", "exec_id", job->id, "reason",
-                                 result_reason(&job->result), "exit_code", job->result.exit_code));
-    job_settle(job, unrecorded);
+        front_announce(front, "exec.end", exec->workspace, exec->owner,
+                       json_pack("{s:s, s:s, s:i}", "exec_id", exec->id, "reason",
+                                 result_reason(&exec->result), "exit_code",
+                                 exec->result.exit_code));
+    exec_settle(exec, unrecorded);
 }
 
 static void ended(struct front *front, struct answer *answer)
@@ -101,21 +102,21 @@ static void ended(struct front *front, struct answer *answer)
 
     arena_init(&arena, ARENA_BYTES);
     if (protocol_unpack_ended(answer->bytes, answer->n, &arena, &m)) {
-        struct job *job = job_find(front, m.exec);
-        if (job && answer->kind == ANSWER_RAN)
-            job_run(job, answer->fds, answer->fd_count, m.flags & ENDED_GONE ? EXEC_OVER : 0);
+        struct exec *exec = exec_find(front, m.exec);
+        if (exec && answer->kind == ANSWER_RAN)
+            exec_run(exec, answer->fds, answer->fd_count, m.flags & ENDED_GONE ? EXEC_OVER : 0);
         if (m.flags & ENDED_LAST)
             files_forget(front, m.workspace); /* before anybody is told of the end */
-        if (job) {
+        if (exec) {
             count_end(front, &m.result);
-            job_end(job, &m);
+            exec_end(exec, &m);
         } else {
             end_unknown(front, &m);
         }
-        if (job && !job->settled && (m.flags & ENDED_SETTLED))
-            settled(front, job, m.unrecorded);
-        if (job && (m.flags & ENDED_GONE))
-            job_gone(job);
+        if (exec && !exec->settled && (m.flags & ENDED_SETTLED))
+            settled(front, exec, m.unrecorded);
+        if (exec && (m.flags & ENDED_GONE))
+            exec_gone(exec);
         execs_next(front);
     }
     arena_clear(&arena);
@@ -128,7 +129,7 @@ static void pong(struct front *front, uint64_t number)
 
     buf_init(&b, 4096);
     protocol_pack_plain(&b, 0, &m);
-    link_send(front->link, REQUEST_PONG, &b);
+    broker_send(front->channel, REQUEST_PONG, &b);
 }
 
 void resume_event(void *context, struct answer *answer)
@@ -143,15 +144,15 @@ void resume_event(void *context, struct answer *answer)
     }
     if (!protocol_unpack_plain(answer->bytes, answer->n, &tag, &m))
         return;
-    struct job *job = job_find(front, m.texts[0]); /* or it speaks of a workspace */
+    struct exec *exec = exec_find(front, m.texts[0]); /* or it speaks of a workspace */
     switch (answer->kind) {
     case EVENT_SETTLED:
-        if (job && job->state == JOB_ENDED && !job->settled)
-            settled(front, job, (int)m.number);
+        if (exec && exec->state == EXEC_ENDED && !exec->settled)
+            settled(front, exec, (int)m.number);
         break;
     case EVENT_GONE:
-        if (job)
-            job_gone(job);
+        if (exec)
+            exec_gone(exec);
         execs_next(front);
         break;
     case EVENT_SANDBOX_LIVE:
@@ -187,16 +188,16 @@ void resume_event(void *context, struct answer *answer)
 }
 
 /* Its result says into which plan it wrote; plans_resume sees to those that may close with it. */
-static void note_plan(struct job *job, const struct store_exec *row, struct arena *arena)
+static void note_plan(struct exec *exec, const struct store_exec *row, struct arena *arena)
 {
     json_t *shown = json_loads(row->command, 0, NULL);
     const char *id = json_string_value(json_object_get(shown, "plan"));
     struct store_plan plan;
     struct err err;
 
-    text_copy(job->row_actor, sizeof(job->row_actor), row->actor);
-    if (id && store_plan_get(job->front->store, arena, id, &plan, &err) == 1 && plan.shared)
-        job_hold(job, plan.id, true);
+    text_copy(exec->row_actor, sizeof(exec->row_actor), row->actor);
+    if (id && store_plan_get(exec->front->store, arena, id, &plan, &err) == 1 && plan.shared)
+        exec_hold(exec, plan.id, true);
     json_decref(shown);
 }
 
@@ -212,19 +213,19 @@ static void take_exec(struct front *front, struct answer *answer, const struct p
 
     arena_init(&arena, ARENA_BYTES);
     int known = store_workspace_get(front->store, &arena, m->texts[0], &w, &err);
-    struct job *job = job_new(front, m->texts[1], m->texts[0], known == 1 ? w.owner : "");
-    if (job) {
-        job_resume(job);
-        job_run(job, answer->fds, answer->fd_count, m->number);
-        int found = store_exec_get(front->store, &arena, job->id, &row, &err);
+    struct exec *exec = exec_new(front, m->texts[1], m->texts[0], known == 1 ? w.owner : "");
+    if (exec) {
+        exec_resume(exec);
+        exec_run(exec, answer->fds, answer->fd_count, m->number);
+        int found = store_exec_get(front->store, &arena, exec->id, &row, &err);
         if (found > 0)
-            note_plan(job, &row, &arena);
+            note_plan(exec, &row, &arena);
         if (found == 0) {
-            if (job->input >= 0 && !job->input_ends)
-                job_kill(job, CARREL_ENDED_SIGNAL); /* who knows how much of it was given */
-            row = (struct store_exec){.id = job->id,
-                                      .workspace = job->workspace,
-                                      .owner = job->owner,
+            if (exec->input >= 0 && !exec->input_ends)
+                exec_stop(exec, CARREL_ENDED_SIGNAL); /* who knows how much of it was given */
+            row = (struct store_exec){.id = exec->id,
+                                      .workspace = exec->workspace,
+                                      .owner = exec->owner,
                                       .actor = "",
                                       .command = "{}",
                                       .state = "running",
@@ -246,7 +247,7 @@ static bool note_lost(void *context, const struct store_exec *row)
 {
     struct lost *lost = context;
 
-    if (!job_find(lost->front, row->id) && lost->n < 64) {
+    if (!exec_find(lost->front, row->id) && lost->n < 64) {
         text_copy(lost->ids[lost->n], sizeof(lost->ids[0]), row->id);
         lost->n++;
     }
@@ -311,11 +312,11 @@ static void quieten_outdated(struct front *front)
 
     for (struct outdated *o = front->outdated; o; o = next) {
         struct plain_message m = {.texts = {o->workspace, PLANNED_WHY}};
-        uint64_t tag = link_expect(front->link, is_quiet, front);
+        uint64_t tag = broker_expect(front->channel, is_quiet, front);
         struct buf b;
         buf_init(&b, 4096);
         protocol_pack_plain(&b, tag, &m);
-        link_send(front->link, REQUEST_TREE_QUIET, &b);
+        broker_send(front->channel, REQUEST_TREE_QUIET, &b);
         next = o->next;
         free(o);
     }
@@ -364,8 +365,8 @@ static void heard(void *context, struct answer *answer)
         front->resumed = true;
         plans_resume(front);
         builds_begin(front);
-        link_settle(front->link, tag);
-        fprintf(stderr, "level=info event=resumed execs=%zu sandboxes=%zu\n", front->job_count,
+        broker_settle(front->channel, tag);
+        fprintf(stderr, "level=info event=resumed execs=%zu sandboxes=%zu\n", front->exec_count,
                 front->awake_count);
         break;
     default:
@@ -379,6 +380,6 @@ void resume_ask(struct front *front)
     struct buf b;
 
     buf_init(&b, 4096);
-    protocol_pack_plain(&b, link_expect_many(front->link, heard, front), &m);
-    link_send(front->link, REQUEST_RESUME, &b);
+    protocol_pack_plain(&b, broker_expect_many(front->channel, heard, front), &m);
+    broker_send(front->channel, REQUEST_RESUME, &b);
 }

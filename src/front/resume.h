@@ -7,4 +7,4 @@
 /* Asks; front->resumed is set when all has been told and the rows agree with it. */
 void resume_ask(struct front *front);
 /* Everything that was not asked for, and ANSWER_RAN. */
-link_heard resume_event;
+broker_heard resume_event;

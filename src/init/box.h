@@ -12,7 +12,7 @@
 #include "sandbox/wire.h"
 #include "sys/message.h"
 
-struct box {
+struct sandbox {
     const struct setup *setup;
     int socket;                 /* to the engine; its end means: end */
     int trees[MESSAGE_MAX_FDS]; /* of the message at hand */
@@ -29,29 +29,29 @@ struct box {
 };
 
 /* Stages; the table in main.c says in which order and why. Each returns 0, or -1 with *err set. */
-int stage_become_builder(struct box *box, struct err *err);
-int stage_namespace_limits(struct box *box, struct err *err);
-int stage_new_keyring(struct box *box, struct err *err);
-int stage_hostname(struct box *box, struct err *err);
-int stage_loopback(struct box *box, struct err *err);
-int stage_clock(struct box *box, struct err *err);
-int stage_cgroup_root(struct box *box, struct err *err);
-int stage_build_frame(struct box *box, struct err *err);
-int stage_build_root(struct box *box, struct err *err);
-int stage_enter_root(struct box *box, struct err *err);
-int stage_left_root(struct box *box, struct err *err);
-int stage_verify_mounts(struct box *box, struct err *err);
-int stage_network(struct box *box, struct err *err);
-int stage_limits(struct box *box, struct err *err);
-int stage_close_files(struct box *box, struct err *err);
-int stage_lock_capabilities(struct box *box, struct err *err);
-int stage_drop_ids(struct box *box, struct err *err);
-int stage_drop_capabilities(struct box *box, struct err *err);
-int stage_no_new_privileges(struct box *box, struct err *err);
-int stage_undumpable(struct box *box, struct err *err);
-int stage_scopes(struct box *box, struct err *err);
-int stage_die_with_parent(struct box *box, struct err *err);
-int stage_filter(struct box *box, struct err *err);
+int stage_become_builder(struct sandbox *sandbox, struct err *err);
+int stage_namespace_limits(struct sandbox *sandbox, struct err *err);
+int stage_new_keyring(struct sandbox *sandbox, struct err *err);
+int stage_hostname(struct sandbox *sandbox, struct err *err);
+int stage_loopback(struct sandbox *sandbox, struct err *err);
+int stage_clock(struct sandbox *sandbox, struct err *err);
+int stage_cgroup_root(struct sandbox *sandbox, struct err *err);
+int stage_build_frame(struct sandbox *sandbox, struct err *err);
+int stage_build_root(struct sandbox *sandbox, struct err *err);
+int stage_enter_root(struct sandbox *sandbox, struct err *err);
+int stage_left_root(struct sandbox *sandbox, struct err *err);
+int stage_verify_mounts(struct sandbox *sandbox, struct err *err);
+int stage_network(struct sandbox *sandbox, struct err *err);
+int stage_limits(struct sandbox *sandbox, struct err *err);
+int stage_close_files(struct sandbox *sandbox, struct err *err);
+int stage_lock_capabilities(struct sandbox *sandbox, struct err *err);
+int stage_drop_ids(struct sandbox *sandbox, struct err *err);
+int stage_drop_capabilities(struct sandbox *sandbox, struct err *err);
+int stage_no_new_privileges(struct sandbox *sandbox, struct err *err);
+int stage_undumpable(struct sandbox *sandbox, struct err *err);
+int stage_scopes(struct sandbox *sandbox, struct err *err);
+int stage_die_with_parent(struct sandbox *sandbox, struct err *err);
+int stage_filter(struct sandbox *sandbox, struct err *err);
 
 /* Starts the command; fds are its stdin, stdout and stderr. On success *ret_pid is running; on
  * failure *ret_status is a shell's 126 or 127 where the command itself is at fault. */

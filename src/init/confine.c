@@ -31,9 +31,9 @@
 
 /* Situation: the uid is the host's, unmapped where a range is leased; all capabilities in the new
  * user namespace. Files made from here on need an owner that exists inside. */
-int stage_become_builder(struct box *box, struct err *err)
+int stage_become_builder(struct sandbox *sandbox, struct err *err)
 {
-    if (!(box->setup->flags & SETUP_UID_RANGE))
+    if (!(sandbox->setup->flags & SETUP_UID_RANGE))
         return 0;
     if (setgroups(0, NULL) < 0 || setresgid(0, 0, 0) < 0 || setresuid(0, 0, 0) < 0)
         return err_set(err, ERR_IO, errno, "take an id of the leased range");
@@ -42,12 +42,12 @@ int stage_become_builder(struct box *box, struct err *err)
 
 /* The values are those of the writer's user namespace; the host keeps its own. What is counted here
  * is counted for the namespace's owner too: a sandbox must not use up all of it. */
-int stage_namespace_limits(struct box *box, struct err *err)
+int stage_namespace_limits(struct sandbox *sandbox, struct err *err)
 {
     static const char *const inotify = "/proc/sys/user/max_inotify_instances";
     int r = path_write_text(AT_FDCWD, "/proc/sys/user/max_user_namespaces", "0");
 
-    (void)box;
+    (void)sandbox;
     if (r < 0)
         return err_set(err, ERR_KERNEL, -r, "forbid nested user namespaces");
     r = path_write_text(AT_FDCWD, inotify, "32");
@@ -57,27 +57,27 @@ int stage_namespace_limits(struct box *box, struct err *err)
 }
 
 /* Namespaces do not cut keyrings: the caller's session keys would be readable. */
-int stage_new_keyring(struct box *box, struct err *err)
+int stage_new_keyring(struct sandbox *sandbox, struct err *err)
 {
-    (void)box;
+    (void)sandbox;
     if (syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, NULL) < 0 && errno != ENOSYS)
         return err_set(err, ERR_IO, errno, "make a session keyring");
     return 0;
 }
 
-int stage_hostname(struct box *box, struct err *err)
+int stage_hostname(struct sandbox *sandbox, struct err *err)
 {
-    if (sethostname(box->setup->hostname, strlen(box->setup->hostname)) < 0 ||
+    if (sethostname(sandbox->setup->hostname, strlen(sandbox->setup->hostname)) < 0 ||
         setdomainname("", 0) < 0)
         return err_set(err, ERR_IO, errno, "set the host name");
     return 0;
 }
 
-int stage_loopback(struct box *box, struct err *err)
+int stage_loopback(struct sandbox *sandbox, struct err *err)
 {
     struct ifreq request = {.ifr_name = "lo"};
 
-    if (!(box->setup->namespaces & CLONE_NEWNET))
+    if (!(sandbox->setup->namespaces & CLONE_NEWNET))
         return 0;
     scoped_fd int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0 || ioctl(fd, SIOCGIFFLAGS, &request) < 0)
@@ -89,44 +89,44 @@ int stage_loopback(struct box *box, struct err *err)
 }
 
 /* What /proc/self/cgroup shows as / is the group this process is in now, its sandbox's own. */
-int stage_cgroup_root(struct box *box, struct err *err)
+int stage_cgroup_root(struct sandbox *sandbox, struct err *err)
 {
-    if ((box->setup->namespaces & CLONE_NEWCGROUP) && unshare(CLONE_NEWCGROUP) < 0)
+    if ((sandbox->setup->namespaces & CLONE_NEWCGROUP) && unshare(CLONE_NEWCGROUP) < 0)
         return err_set(err, ERR_KERNEL, errno, "make a cgroup namespace");
     return 0;
 }
 
 /* Commands live in a time namespace whose clocks start now: uptime is the sandbox's own. */
-int stage_clock(struct box *box, struct err *err)
+int stage_clock(struct sandbox *sandbox, struct err *err)
 {
     struct timespec monotonic;
     struct timespec boot;
     char text[96];
 
-    if (!(box->setup->namespaces & CLONE_NEWTIME))
+    if (!(sandbox->setup->namespaces & CLONE_NEWTIME))
         return 0;
     clock_gettime(CLOCK_MONOTONIC, &monotonic);
     clock_gettime(CLOCK_BOOTTIME, &boot);
     snprintf(text, sizeof(text), "monotonic -%ld 0\nboottime -%ld 0\n", (long)monotonic.tv_sec,
              (long)boot.tv_sec);
-    int r = path_write_text(box->proc_self, "timens_offsets", text);
+    int r = path_write_text(sandbox->proc_self, "timens_offsets", text);
     if (r < 0)
         return err_set(err, ERR_IO, -r, "set the sandbox's clock");
     /* Before Linux 6.2 no child may share our memory while it would be in another time namespace
      * than we are: join it. */
-    int fd = openat(box->proc_self, "ns/time_for_children", O_RDONLY | O_CLOEXEC);
+    int fd = openat(sandbox->proc_self, "ns/time_for_children", O_RDONLY | O_CLOEXEC);
     if (fd < 0 || setns(fd, CLONE_NEWTIME) < 0)
         return err_set(err, ERR_KERNEL, errno, "enter the sandbox's time namespace");
     (void)close(fd);
     return 0;
 }
 
-int stage_limits(struct box *box, struct err *err)
+int stage_limits(struct sandbox *sandbox, struct err *err)
 {
     for (int i = 0; i < RLIM_NLIMITS; i++) {
-        if (!(box->setup->limit_mask & (1U << i)))
+        if (!(sandbox->setup->limit_mask & (1U << i)))
             continue;
-        struct rlimit limit = {box->setup->limits[i].soft, box->setup->limits[i].hard};
+        struct rlimit limit = {sandbox->setup->limits[i].soft, sandbox->setup->limits[i].hard};
         if (syscall(SYS_prlimit64, 0, i, &limit, NULL) < 0)
             return err_set(err, ERR_IO, errno, "set resource limit %d", i);
     }
@@ -137,29 +137,29 @@ int stage_limits(struct box *box, struct err *err)
 }
 
 /* Only stdio (/dev/null), the engine's socket and the lease of our uids stay open. */
-int stage_close_files(struct box *box, struct err *err)
+int stage_close_files(struct sandbox *sandbox, struct err *err)
 {
     unsigned first = 4;
 
-    if (box->lease >= 0) {
-        if (dup3(box->lease, 4, O_CLOEXEC) < 0 && errno != EINVAL)
+    if (sandbox->lease >= 0) {
+        if (dup3(sandbox->lease, 4, O_CLOEXEC) < 0 && errno != EINVAL)
             return err_set(err, ERR_IO, errno, "keep the lease of our uids");
         first = 5;
     }
-    box->root = box->frame = box->prepared = -1;
-    box->lease = box->proc_self = -1;
-    box->tree_count = box->trees_used = 0;
+    sandbox->root = sandbox->frame = sandbox->prepared = -1;
+    sandbox->lease = sandbox->proc_self = -1;
+    sandbox->tree_count = sandbox->trees_used = 0;
     if (process_close_from(first, CLOSE_NOW) < 0)
         return err_set(err, ERR_IO, errno, "close inherited files");
     return 0;
 }
 
-int stage_drop_ids(struct box *box, struct err *err)
+int stage_drop_ids(struct sandbox *sandbox, struct err *err)
 {
-    gid_t gid = box->setup->gid;
-    uid_t uid = box->setup->uid;
+    gid_t gid = sandbox->setup->gid;
+    uid_t uid = sandbox->setup->uid;
 
-    if (box->setup->flags & SETUP_UID_RANGE) {
+    if (sandbox->setup->flags & SETUP_UID_RANGE) {
         if (setgroups(0, NULL) < 0 || setresgid(gid, gid, gid) < 0 || setresuid(uid, uid, uid) < 0)
             return err_set(err, ERR_IO, errno, "become the user inside");
     }
@@ -170,13 +170,13 @@ int stage_drop_ids(struct box *box, struct err *err)
 
 /* No exec can give back what is not in the bounding set; uid 0 inside means nothing special, and a
  * change of uid takes nothing away by itself: the last stage of the three does. */
-int stage_lock_capabilities(struct box *box, struct err *err)
+int stage_lock_capabilities(struct sandbox *sandbox, struct err *err)
 {
     unsigned long bits = SECBIT_NOROOT | SECBIT_NOROOT_LOCKED | SECBIT_NO_SETUID_FIXUP |
                          SECBIT_NO_SETUID_FIXUP_LOCKED | SECBIT_KEEP_CAPS_LOCKED |
                          SECBIT_NO_CAP_AMBIENT_RAISE | SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED;
 
-    (void)box;
+    (void)sandbox;
     if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) < 0)
         return err_set(err, ERR_IO, errno, "clear ambient capabilities");
     unsigned long cap = 0;
@@ -191,29 +191,29 @@ int stage_lock_capabilities(struct box *box, struct err *err)
 }
 
 /* Leaving root does not drop capabilities here, so the rest are cleared by hand. */
-int stage_drop_capabilities(struct box *box, struct err *err)
+int stage_drop_capabilities(struct sandbox *sandbox, struct err *err)
 {
     struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
     struct __user_cap_data_struct none[2] = {0};
 
-    (void)box;
+    (void)sandbox;
     if (syscall(SYS_capset, &head, none) < 0)
         return err_set(err, ERR_IO, errno, "drop all capabilities");
     return 0;
 }
 
-int stage_no_new_privileges(struct box *box, struct err *err)
+int stage_no_new_privileges(struct sandbox *sandbox, struct err *err)
 {
-    (void)box;
+    (void)sandbox;
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
         return err_set(err, ERR_IO, errno, "set no_new_privs");
     return 0;
 }
 
 /* Pid 1 cannot be traced, nor its memory, environment or program file opened from inside. */
-int stage_undumpable(struct box *box, struct err *err)
+int stage_undumpable(struct sandbox *sandbox, struct err *err)
 {
-    (void)box;
+    (void)sandbox;
     if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
         return err_set(err, ERR_IO, errno, "make pid 1 undumpable");
     return 0;
@@ -221,15 +221,15 @@ int stage_undumpable(struct box *box, struct err *err)
 
 /* Landlock for what mounts and namespaces do not cut: with the host's network, its abstract
  * sockets. File rules are left to the mounts (they would cost every open). */
-int stage_scopes(struct box *box, struct err *err)
+int stage_scopes(struct sandbox *sandbox, struct err *err)
 {
     struct carrel_landlock_ruleset rules = {0};
 
-    if (box->setup->flags & SETUP_SCOPE_SOCKETS)
+    if (sandbox->setup->flags & SETUP_SCOPE_SOCKETS)
         rules.scoped |= CARREL_LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET;
-    if (box->setup->flags & SETUP_SCOPE_SIGNALS)
+    if (sandbox->setup->flags & SETUP_SCOPE_SIGNALS)
         rules.scoped |= CARREL_LANDLOCK_SCOPE_SIGNAL;
-    if (box->setup->flags & SETUP_GUARD && rules.scoped) /* the engine makes them, out here */
+    if (sandbox->setup->flags & SETUP_GUARD && rules.scoped) /* the engine makes them, out here */
         rules.handled_access_net = CARREL_LANDLOCK_ACCESS_NET_CONNECT_TCP;
     if (!rules.scoped)
         return 0;
@@ -241,9 +241,9 @@ int stage_scopes(struct box *box, struct err *err)
 
 /* After the last change of ids, which would clear it. An engine that died before this line has
  * closed its end of the socket. */
-int stage_die_with_parent(struct box *box, struct err *err)
+int stage_die_with_parent(struct sandbox *sandbox, struct err *err)
 {
-    struct pollfd engine = {.fd = box->socket, .events = 0};
+    struct pollfd engine = {.fd = sandbox->socket, .events = 0};
 
     if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0)
         return err_set(err, ERR_IO, errno, "bind the sandbox's life to its engine's");
@@ -264,26 +264,26 @@ static void answer_without_listener(struct sock_filter *filter, unsigned length)
     }
 }
 
-int stage_filter(struct box *box, struct err *err)
+int stage_filter(struct sandbox *sandbox, struct err *err)
 {
-    struct sock_fprog program = {.len = (unsigned short)box->setup->filter_length,
-                                 .filter = (struct sock_filter *)(uintptr_t)box->setup->filter};
+    struct sock_fprog program = {.len = (unsigned short)sandbox->setup->filter_length,
+                                 .filter = (struct sock_filter *)(uintptr_t)sandbox->setup->filter};
 
-    _Static_assert(sizeof(box->setup->filter[0]) == sizeof(struct sock_filter), "same layout");
-    if (!(box->setup->flags & SETUP_NOTIFY)) {
+    _Static_assert(sizeof(sandbox->setup->filter[0]) == sizeof(struct sock_filter), "same layout");
+    if (!(sandbox->setup->flags & SETUP_NOTIFY)) {
         if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) < 0)
             return err_set(err, ERR_KERNEL, errno, "install the system call filter");
         return 0;
     }
     /* A caller that was heard is not interrupted by signals; before Linux 5.19 it is. */
     unsigned flags = SECCOMP_FILTER_FLAG_NEW_LISTENER | CARREL_SECCOMP_WAIT_KILLABLE_RECV;
-    box->listener = (int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &program);
-    if (box->listener < 0 && errno == EINVAL)
-        box->listener = (int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER,
-                                     SECCOMP_FILTER_FLAG_NEW_LISTENER, &program);
-    if (box->listener >= 0)
+    sandbox->listener = (int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &program);
+    if (sandbox->listener < 0 && errno == EINVAL)
+        sandbox->listener = (int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER,
+                                         SECCOMP_FILTER_FLAG_NEW_LISTENER, &program);
+    if (sandbox->listener >= 0)
         return 0;
-    if (errno == EBUSY && box->setup->flags & SETUP_GUARD)
+    if (errno == EBUSY && sandbox->setup->flags & SETUP_GUARD)
         return err_set(err, ERR_KERNEL, errno,
                        "another program listens to the system calls here (a container's "
                        "manager), and --net host needs that to refuse metadata addresses; use "

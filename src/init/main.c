@@ -39,7 +39,7 @@ enum {
 
 struct stage {
     const char *name;
-    int (*enter)(struct box *, struct err *);
+    int (*enter)(struct sandbox *, struct err *);
 };
 
 /* Order is the security argument. These do not depend on whose tree it will be; a pool has them
@@ -74,13 +74,13 @@ static const struct stage root_stages[] = {
 };
 
 static struct setup setup;
-static struct box box = {.setup = &setup,
-                         .lease = -1,
-                         .listener = -1,
-                         .proc_self = -1,
-                         .frame = -1,
-                         .root = -1,
-                         .prepared = -1};
+static struct sandbox sandbox = {.setup = &setup,
+                                 .lease = -1,
+                                 .listener = -1,
+                                 .proc_self = -1,
+                                 .frame = -1,
+                                 .root = -1,
+                                 .prepared = -1};
 
 static enum {
     EMPTY,
@@ -99,7 +99,7 @@ static void answer(uint32_t kind, int status, const struct err *err, int fd)
     reply.status = status;
     if (err)
         reply.error = *err;
-    talk_answer(box.socket, &reply, fd);
+    talk_answer(sandbox.socket, &reply, fd);
 }
 
 static _Noreturn void die_as(int status, const struct err *err)
@@ -120,7 +120,7 @@ static void enter(const struct stage *stages, size_t count)
     for (size_t i = 0; i < count; i++) {
         if (weak(stages[i].name))
             continue;
-        if (stages[i].enter(&box, &err) < 0)
+        if (stages[i].enter(&sandbox, &err) < 0)
             die(&err);
     }
 }
@@ -135,9 +135,9 @@ static _Noreturn void malformed(const char *what)
 
 static void take_trees(const int *fds, size_t count)
 {
-    memcpy(box.trees, fds, count * sizeof(int));
-    box.tree_count = (uint32_t)count;
-    box.trees_used = 0;
+    memcpy(sandbox.trees, fds, count * sizeof(int));
+    sandbox.tree_count = (uint32_t)count;
+    sandbox.trees_used = 0;
 }
 
 static void build_frame(char *bytes, size_t length, const int *fds, size_t fd_count)
@@ -155,9 +155,10 @@ static void build_frame(char *bytes, size_t length, const int *fds, size_t fd_co
         return;
     }
     take_trees(fds, fd_count);
-    if ((setup.flags & SETUP_UID_RANGE) && box.tree_count > 0)
-        box.lease = box.trees[--box.tree_count]; /* it ends with the last process that has it */
-    box.proc_self = open("/proc/self", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if ((setup.flags & SETUP_UID_RANGE) && sandbox.tree_count > 0)
+        sandbox.lease =
+            sandbox.trees[--sandbox.tree_count]; /* it ends with the last process that has it */
+    sandbox.proc_self = open("/proc/self", O_PATH | O_DIRECTORY | O_CLOEXEC);
     enter(frame_stages, sizeof(frame_stages) / sizeof(frame_stages[0]));
     progress = FRAMED;
     if (setup.flags & SETUP_SAY_READY)
@@ -170,9 +171,9 @@ static void build_root(char *bytes, size_t length, const int *fds, size_t fd_cou
         malformed("root");
     take_trees(fds, fd_count);
     enter(root_stages, sizeof(root_stages) / sizeof(root_stages[0]));
-    if (box.listener >= 0) {
-        answer(REPLY_LISTENER, 0, NULL, box.listener);
-        (void)close(box.listener);
+    if (sandbox.listener >= 0) {
+        answer(REPLY_LISTENER, 0, NULL, sandbox.listener);
+        (void)close(sandbox.listener);
     }
     progress = BUILT;
 }
@@ -182,7 +183,7 @@ static void start(struct message *message)
     struct err err = {0};
     int status;
 
-    if (talk_start(box.socket, message, &command_pid, &status, &err) < 0)
+    if (talk_start(sandbox.socket, message, &command_pid, &status, &err) < 0)
         die_as(status, &err);
     talk_close_files(message);
     answer(REPLY_STARTED, 0, NULL, -1);
@@ -255,7 +256,7 @@ static void tell_end(int status, bool empty)
         reply.refusals = network_refusals("/proc/net");
     add_usage(&reply, RUSAGE_SELF);
     add_usage(&reply, RUSAGE_CHILDREN);
-    talk_answer(box.socket, &reply, -1);
+    talk_answer(sandbox.socket, &reply, -1);
 }
 
 static _Noreturn void finish(void)
@@ -305,7 +306,7 @@ static void serve_message(void)
     uint32_t signal_number;
 
     message.room = 0; /* the bytes of earlier ones stay mapped for as long as the sandbox lives */
-    if (!talk_receive(box.socket, &message))
+    if (!talk_receive(sandbox.socket, &message))
         finish();
     /* The frame comes first, then the root, each once; nothing is started without both. */
     uint32_t wanted = progress == EMPTY ? MESSAGE_FRAME : progress == FRAMED ? MESSAGE_ROOT : 0;
@@ -343,8 +344,8 @@ int main(int argc, char **argv)
     struct err err = {0};
     unsigned long namespaces = argc > 1 ? strtoul(argv[1], NULL, 16) : 0;
 
-    box.socket = ENGINE_SOCKET;
-    (void)fcntl(box.socket, F_SETFD, FD_CLOEXEC);
+    sandbox.socket = ENGINE_SOCKET;
+    (void)fcntl(sandbox.socket, F_SETFD, FD_CLOEXEC);
     keeper_take_over_signals(); /* now: a pool has it done ahead */
     if (namespaces && unshare((int)namespaces) < 0) {
         err_set(&err, ERR_KERNEL, errno, "make namespaces (0x%lx)", namespaces);
@@ -358,7 +359,7 @@ int main(int argc, char **argv)
         err_set(&err, ERR_LIMIT, errno, "watch for the command's end");
         die(&err);
     }
-    struct pollfd ready[2] = {{.fd = box.socket, .events = POLLIN},
+    struct pollfd ready[2] = {{.fd = sandbox.socket, .events = POLLIN},
                               {.fd = signals, .events = POLLIN}};
     for (;;) {
         struct signalfd_siginfo info;

@@ -38,42 +38,42 @@ static int fail(struct err *err, int negative_errno, const struct op *op, const 
 }
 
 /* Opens the mount point of an operation in the new root. */
-static int open_target(struct box *box, const struct op *op)
+static int open_target(struct sandbox *sandbox, const struct op *op)
 {
     if (op->target[0] == '\0')
         return open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
-    return path_open_beneath(box->root, op->target, O_PATH, (op->flags & OP_TOP) != 0);
+    return path_open_beneath(sandbox->root, op->target, O_PATH, (op->flags & OP_TOP) != 0);
 }
 
 /* The frame is ours alone: a path leads where it says there, and the working directory is its top.
  */
-static bool in_frame(const struct box *box, const struct op *op)
+static bool in_frame(const struct sandbox *sandbox, const struct op *op)
 {
-    return box->root == box->frame && op->target[0] != '\0';
+    return sandbox->root == sandbox->frame && op->target[0] != '\0';
 }
 
-static int put(struct box *box, const struct op *op, int tree)
+static int put(struct sandbox *sandbox, const struct op *op, int tree)
 {
-    if (in_frame(box, op))
-        return mount_attach_at(tree, box->frame, op->target);
-    scoped_fd int where = open_target(box, op);
+    if (in_frame(sandbox, op))
+        return mount_attach_at(tree, sandbox->frame, op->target);
+    scoped_fd int where = open_target(sandbox, op);
     return where < 0 ? where : mount_attach(tree, where);
 }
 
 /* In a tree the tenant writes: which mount must be seen there at the end. Below our own mounts
  * nobody else can rename anything. */
-static int remember(struct box *box, const struct op *op, uint64_t id, struct err *err)
+static int remember(struct sandbox *sandbox, const struct op *op, uint64_t id, struct err *err)
 {
     if (!id)
         return err_set(err, ERR_KERNEL, ENOSYS, "ask for the id of a mount");
-    box->mount_ids[op - box->setup->ops] = id;
+    sandbox->mount_ids[op - sandbox->setup->ops] = id;
     return 0;
 }
 
 /* Attaches a finished tree. */
-static int attach(struct box *box, const struct op *op, int tree, struct err *err)
+static int attach(struct sandbox *sandbox, const struct op *op, int tree, struct err *err)
 {
-    int r = put(box, op, tree);
+    int r = put(sandbox, op, tree);
 
     if (r == -ENOENT)
         return err_set(err, ERR_NOT_FOUND, 0,
@@ -82,7 +82,7 @@ static int attach(struct box *box, const struct op *op, int tree, struct err *er
                        op->target);
     if (r < 0)
         return fail(err, r, op, "mount on");
-    return op->flags & OP_TOP ? remember(box, op, mount_id(tree), err) : 0;
+    return op->flags & OP_TOP ? remember(sandbox, op, mount_id(tree), err) : 0;
 }
 
 /* A detached copy of a host path, which must still be what the engine saw under that name. */
@@ -127,20 +127,20 @@ static int make_overlay(const struct op *op)
 }
 
 /* A place for the parts of one layer, as the working directory. */
-static int enter_layer_place(struct box *box, const struct op *op)
+static int enter_layer_place(struct sandbox *sandbox, const struct op *op)
 {
     char name[24];
 
-    snprintf(name, sizeof(name), "layer-%u", (unsigned)(op - box->setup->ops));
-    if (mkdirat(box->prepared, name, 0700) < 0)
+    snprintf(name, sizeof(name), "layer-%u", (unsigned)(op - sandbox->setup->ops));
+    if (mkdirat(sandbox->prepared, name, 0700) < 0)
         return -errno;
-    scoped_fd int place = path_open_beneath(box->prepared, name, O_PATH | O_DIRECTORY, 1);
+    scoped_fd int place = path_open_beneath(sandbox->prepared, name, O_PATH | O_DIRECTORY, 1);
     return place < 0 ? place : fchdir(place) < 0 ? -errno : 0;
 }
 
 /* The layer over the tree. Both lie among Carrel's own files while the kernel makes one of them,
  * and go away with the old root; the overlay has copies of its own. */
-static int open_layer_tree(struct box *box, const struct op *op, struct err *err)
+static int open_layer_tree(struct sandbox *sandbox, const struct op *op, struct err *err)
 {
     struct op from = {.source = op->layer,
                       .attrs = op->attrs,
@@ -151,7 +151,7 @@ static int open_layer_tree(struct box *box, const struct op *op, struct err *err
 
     if (layer < 0)
         return -1;
-    int r = enter_layer_place(box, op);
+    int r = enter_layer_place(sandbox, op);
     if (r == 0)
         r = attach_part(AT_FDCWD, "tree", lower);
     if (r == 0)
@@ -167,47 +167,48 @@ static int open_layer_tree(struct box *box, const struct op *op, struct err *err
 }
 
 /* Without privilege on the host the engine cannot make mount trees; here it can be done. */
-static int open_bind_trees(struct box *box, uint32_t first, uint32_t end, struct err *err)
+static int open_bind_trees(struct sandbox *sandbox, uint32_t first, uint32_t end, struct err *err)
 {
-    box->tree_count = box->trees_used = 0;
+    sandbox->tree_count = sandbox->trees_used = 0;
     for (uint32_t i = first; i < end; i++) {
-        const struct op *op = &box->setup->ops[i];
+        const struct op *op = &sandbox->setup->ops[i];
         if (!op_has_tree(op))
             continue;
-        if (box->tree_count == MESSAGE_MAX_FDS)
+        if (sandbox->tree_count == MESSAGE_MAX_FDS)
             return err_set(err, ERR_LIMIT, 0, "too many mounts (at most %d)", MESSAGE_MAX_FDS);
-        int tree = op->kind == OP_LAYER ? open_layer_tree(box, op, err) : open_bind_tree(op, err);
+        int tree =
+            op->kind == OP_LAYER ? open_layer_tree(sandbox, op, err) : open_bind_tree(op, err);
         if (tree < 0)
             return -1;
-        box->trees[box->tree_count++] = tree;
+        sandbox->trees[sandbox->tree_count++] = tree;
     }
     return 0;
 }
 
-static int bind_of_host(const struct box *box, const struct op *op, struct err *err)
+static int bind_of_host(const struct sandbox *sandbox, const struct op *op, struct err *err)
 {
     bool recursive = (op->flags & OP_RECURSIVE) != 0;
-    int r = in_frame(box, op) ? mount_bind_with_at(op->source, op->target, op->attrs, recursive)
-                              : -EINVAL;
+    int r = in_frame(sandbox, op) ? mount_bind_with_at(op->source, op->target, op->attrs, recursive)
+                                  : -EINVAL;
 
     return r < 0 ? err_set(err, ERR_IO, -r, "bind '%s'", op->source) : 0;
 }
 
-static int do_bind(struct box *box, const struct op *op, struct err *err)
+static int do_bind(struct sandbox *sandbox, const struct op *op, struct err *err)
 {
     if (op->flags & OP_OF_HOST)
-        return bind_of_host(box, op, err);
-    if (box->trees_used >= box->tree_count)
+        return bind_of_host(sandbox, op, err);
+    if (sandbox->trees_used >= sandbox->tree_count)
         return err_set(err, ERR_INVALID, 0, "the setup names more trees than were sent");
-    scoped_fd int tree = take_fd(&box->trees[box->trees_used++]);
-    if (attach(box, op, tree, err) < 0)
+    scoped_fd int tree = take_fd(&sandbox->trees[sandbox->trees_used++]);
+    if (attach(sandbox, op, tree, err) < 0)
         return -1;
     if (op->target[0] == '\0')
-        box->root = take_fd(&tree);
+        sandbox->root = take_fd(&tree);
     return 0;
 }
 
-static int do_tmpfs(struct box *box, const struct op *op, struct err *err)
+static int do_tmpfs(struct sandbox *sandbox, const struct op *op, struct err *err)
 {
     struct tmpfs_options options = {.bytes = op->bytes,
                                     .inodes = op->inodes,
@@ -216,25 +217,25 @@ static int do_tmpfs(struct box *box, const struct op *op, struct err *err)
                                     .gid = op->gid,
                                     .attrs = op->attrs};
 
-    if (in_frame(box, op)) {
+    if (in_frame(sandbox, op)) {
         int r = mount_tmpfs_at(op->target, &options);
         return r < 0 ? fail(err, r, op, "make a tmpfs for") : 0;
     }
     scoped_fd int tree = mount_new_tmpfs(&options);
     if (tree < 0)
         return fail(err, tree, op, "make a tmpfs for");
-    if (attach(box, op, tree, err) < 0)
+    if (attach(sandbox, op, tree, err) < 0)
         return -1;
     if (op->target[0] == '\0')
-        box->root = take_fd(&tree);
+        sandbox->root = take_fd(&tree);
     return 0;
 }
 
-static int do_proc(struct box *box, const struct op *op, struct err *err)
+static int do_proc(struct sandbox *sandbox, const struct op *op, struct err *err)
 {
     int r = mount_proc_at(op->target, !weak("hidepid"), op->attrs);
 
-    (void)box;
+    (void)sandbox;
     if (r == -EPERM)
         return err_set(
             err, ERR_KERNEL, EPERM,
@@ -244,24 +245,25 @@ static int do_proc(struct box *box, const struct op *op, struct err *err)
     return r < 0 ? fail(err, r, op, "make") : 0;
 }
 
-static int do_devpts(struct box *box, const struct op *op, struct err *err)
+static int do_devpts(struct sandbox *sandbox, const struct op *op, struct err *err)
 {
     int r = mount_devpts_at(op->target, op->gid, op->attrs);
 
-    (void)box;
+    (void)sandbox;
     return r < 0 ? fail(err, r, op, "make") : 0;
 }
 
 /* The directory an OP_DIR or OP_FILE goes into, and its name there: of what is ours alone the top,
  * and all of the path. `own` is for one that has to be opened. */
-static int find_parent(const struct box *box, const struct op *op, int *own, const char **ret_name)
+static int find_parent(const struct sandbox *sandbox, const struct op *op, int *own,
+                       const char **ret_name)
 {
     const char *slash = strrchr(op->target, '/');
     char parent[4096];
-    int base = op->flags & OP_IN_ROOT ? box->root : box->prepared;
+    int base = op->flags & OP_IN_ROOT ? sandbox->root : sandbox->prepared;
 
     *ret_name = op->target;
-    if (!slash || in_frame(box, op))
+    if (!slash || in_frame(sandbox, op))
         return base;
     *ret_name = slash + 1;
     size_t n = (size_t)(slash - op->target);
@@ -272,22 +274,22 @@ static int find_parent(const struct box *box, const struct op *op, int *own, con
     return *own = path_open_beneath(base, parent, O_PATH | O_DIRECTORY, 0);
 }
 
-static int do_dir(struct box *box, const struct op *op, struct err *err)
+static int do_dir(struct sandbox *sandbox, const struct op *op, struct err *err)
 {
     const char *name;
     scoped_fd int own = -1;
-    int parent = find_parent(box, op, &own, &name);
+    int parent = find_parent(sandbox, op, &own, &name);
 
     if (parent < 0 || (mkdirat(parent, name, op->mode) < 0 && errno != EEXIST))
         return fail(err, parent < 0 ? parent : -errno, op, "make directory");
     return 0;
 }
 
-static int do_file(struct box *box, const struct op *op, struct err *err)
+static int do_file(struct sandbox *sandbox, const struct op *op, struct err *err)
 {
     const char *name;
     scoped_fd int own = -1;
-    int parent = find_parent(box, op, &own, &name);
+    int parent = find_parent(sandbox, op, &own, &name);
     size_t n = strlen(op->source);
 
     if (parent < 0)
@@ -303,19 +305,19 @@ static int do_file(struct box *box, const struct op *op, struct err *err)
     return 0;
 }
 
-static int do_link(struct box *box, const struct op *op, struct err *err)
+static int do_link(struct sandbox *sandbox, const struct op *op, struct err *err)
 {
-    if (symlinkat(op->source, box->prepared, op->target) < 0)
+    if (symlinkat(op->source, sandbox->prepared, op->target) < 0)
         return fail(err, -errno, op, "make link");
     return 0;
 }
 
-static int do_show(struct box *box, const struct op *op, struct err *err)
+static int do_show(struct sandbox *sandbox, const struct op *op, struct err *err)
 {
     char source[64];
     int n = snprintf(source, sizeof(source), "../%s", op->source);
 
-    (void)box;
+    (void)sandbox;
     if (n < 0 || (size_t)n >= sizeof(source))
         return fail(err, -ENAMETOOLONG, op, "prepare");
     int r = mount_bind_with_at(source, op->target, op->attrs, false);
@@ -324,64 +326,64 @@ static int do_show(struct box *box, const struct op *op, struct err *err)
 
 /* Whether only somebody who is nobody inside can read it: the host's root. Nobody inside has the
  * capability to do so all the same. */
-static bool is_closed(const struct box *box, const struct stat *st)
+static bool is_closed(const struct sandbox *sandbox, const struct stat *st)
 {
-    return S_ISREG(st->st_mode) && (st->st_mode & 077) == 0 && st->st_uid != box->setup->uid &&
+    return S_ISREG(st->st_mode) && (st->st_mode & 077) == 0 && st->st_uid != sandbox->setup->uid &&
            st->st_uid != 0;
 }
 
 /* Files are covered with the null device, directories with an empty one; both covers are read-only
  * mounts already, so a copy of them is all that is needed. A name this kernel does not have needs
  * no cover. */
-static int do_mask(struct box *box, const struct op *op, struct err *err)
+static int do_mask(struct sandbox *sandbox, const struct op *op, struct err *err)
 {
     const char *cover = S_ISDIR(op->mode) ? "../empty" : "../null";
     struct stat st;
 
-    if (fstatat(box->frame, op->target, &st, AT_SYMLINK_NOFOLLOW) < 0)
+    if (fstatat(sandbox->frame, op->target, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return errno == ENOENT ? 0 : fail(err, -errno, op, "look at");
-    if (is_closed(box, &st))
+    if (is_closed(sandbox, &st))
         return 0;
     int r = mount_bind_at(cover, op->target, false);
     return r < 0 ? fail(err, r, op, "cover") : 0;
 }
 
-static int do_lock(struct box *box, const struct op *op, struct err *err)
+static int do_lock(struct sandbox *sandbox, const struct op *op, struct err *err)
 {
     int r = mount_bind_with_at(op->target, op->target, op->attrs, false);
 
-    (void)box;
+    (void)sandbox;
     return r < 0 && r != -ENOENT ? fail(err, r, op, "make read-only") : 0;
 }
 
 /* A place on the root's own mount that nobody inside can see, for those who write files there from
  * outside. */
-static void send_covered(struct box *box, const struct op *op)
+static void send_covered(struct sandbox *sandbox, const struct op *op)
 {
-    scoped_fd int where = open_target(box, op);
+    scoped_fd int where = open_target(sandbox, op);
     struct reply reply = {.kind = REPLY_HIDDEN};
 
     if (where >= 0)
-        talk_answer(box->socket, &reply, where);
+        talk_answer(sandbox->socket, &reply, where);
 }
 
-static int do_move(struct box *box, const struct op *op, struct err *err)
+static int do_move(struct sandbox *sandbox, const struct op *op, struct err *err)
 {
     bool is_top = (op->flags & OP_TOP) != 0;
 
     if (op->flags & OP_HIDES)
-        send_covered(box, op);
-    if (is_top && remember(box, op, mount_id_at(box->frame, op->source), err) < 0)
+        send_covered(sandbox, op);
+    if (is_top && remember(sandbox, op, mount_id_at(sandbox->frame, op->source), err) < 0)
         return -1;
-    scoped_fd int own = is_top ? open_target(box, op) : -1; /* an empty one of our own */
-    int where = is_top ? own : box->root;
-    int r =
-        where < 0 ? where : mount_move_at(box->frame, op->source, where, is_top ? "" : op->target);
+    scoped_fd int own = is_top ? open_target(sandbox, op) : -1; /* an empty one of our own */
+    int where = is_top ? own : sandbox->root;
+    int r = where < 0 ? where
+                      : mount_move_at(sandbox->frame, op->source, where, is_top ? "" : op->target);
     return r < 0 ? fail(err, r, op, "mount on") : 0;
 }
 
 _Static_assert(OP_KIND_COUNT_ == 12, "every kind has an action here");
-static int (*const actions[OP_KIND_COUNT_])(struct box *, const struct op *, struct err *) = {
+static int (*const actions[OP_KIND_COUNT_])(struct sandbox *, const struct op *, struct err *) = {
     [OP_BIND] = do_bind, [OP_TMPFS] = do_tmpfs, [OP_PROC] = do_proc, [OP_DEVPTS] = do_devpts,
     [OP_DIR] = do_dir,   [OP_FILE] = do_file,   [OP_LINK] = do_link, [OP_SHOW] = do_show,
     [OP_MASK] = do_mask, [OP_LOCK] = do_lock,   [OP_MOVE] = do_move, [OP_LAYER] = do_bind,
@@ -390,28 +392,28 @@ static int (*const actions[OP_KIND_COUNT_])(struct box *, const struct op *, str
 /* The prepared files live on one small tmpfs, attached somewhere in the old root so that parts of
  * it can be bound (a detached mount cannot be copied before Linux 6.15); it goes away with the old
  * root. */
-static int make_prepared(struct box *box, struct err *err)
+static int make_prepared(struct sandbox *sandbox, struct err *err)
 {
     struct tmpfs_options options = {.bytes = 1 << 20, .inodes = 1024, .mode = 0755};
 
-    if (!(box->setup->flags & SETUP_UID_RANGE)) {
-        options.uid = box->setup->uid;
-        options.gid = box->setup->gid;
+    if (!(sandbox->setup->flags & SETUP_UID_RANGE)) {
+        options.uid = sandbox->setup->uid;
+        options.gid = sandbox->setup->gid;
     }
     int r = mount_tmpfs_at("/proc", &options);
     if (r < 0)
         return err_set(err, ERR_IO, -r, "make a tmpfs for Carrel's own files");
     if (chdir("/proc") < 0 || mkdir("frame", 0755) < 0 || chdir("frame") < 0)
         return err_set(err, ERR_IO, errno, "prepare Carrel's own files");
-    box->prepared = open("..", O_PATH | O_DIRECTORY | O_CLOEXEC);
-    box->root = box->frame = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
-    if (box->prepared < 0 || box->frame < 0)
+    sandbox->prepared = open("..", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    sandbox->root = sandbox->frame = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (sandbox->prepared < 0 || sandbox->frame < 0)
         return err_set(err, ERR_IO, errno, "prepare Carrel's own files");
     return 0;
 }
 
 /* What covers are copied from: a copy keeps the flags of its mount. */
-static int make_covers(struct box *box, struct err *err)
+static int make_covers(struct sandbox *sandbox, struct err *err)
 {
     const uint64_t attrs = MOUNT_RDONLY | MOUNT_NOSUID | MOUNT_NOEXEC;
     struct stat st;
@@ -421,23 +423,23 @@ static int make_covers(struct box *box, struct err *err)
         return err_set(err, ERR_NOT_FOUND, -null, "open '/dev/null'");
     if (fstat(null, &st) < 0 || !S_ISCHR(st.st_mode) || st.st_rdev != makedev(1, 3))
         return err_set(err, ERR_KERNEL, 0, "'/dev/null' of this host is not the null device");
-    if (mkdirat(box->prepared, "empty", 0555) < 0 ||
-        mknodat(box->prepared, "null", S_IFREG | 0444, 0) < 0)
+    if (mkdirat(sandbox->prepared, "empty", 0555) < 0 ||
+        mknodat(sandbox->prepared, "null", S_IFREG | 0444, 0) < 0)
         return err_set(err, ERR_IO, errno, "prepare Carrel's own files");
     int r = mount_bind_with_at("../empty", "../empty", attrs, false);
     scoped_fd int tree = r < 0 ? r : mount_clone(null, false);
     r = tree < 0 ? tree : mount_set(tree, attrs, false, -1);
     if (r == 0)
-        r = mount_attach_at(tree, box->prepared, "null");
+        r = mount_attach_at(tree, sandbox->prepared, "null");
     return r < 0 ? err_set(err, ERR_IO, -r, "prepare what covers files") : 0;
 }
 
-static int carry_out(struct box *box, uint32_t first, uint32_t end, struct err *err)
+static int carry_out(struct sandbox *sandbox, uint32_t first, uint32_t end, struct err *err)
 {
     umask(0);
     for (uint32_t i = first; i < end; i++) {
-        const struct op *op = &box->setup->ops[i];
-        if (actions[op->kind](box, op, err) < 0)
+        const struct op *op = &sandbox->setup->ops[i];
+        if (actions[op->kind](sandbox, op, err) < 0)
             return -1;
     }
     umask(022);
@@ -446,29 +448,31 @@ static int carry_out(struct box *box, uint32_t first, uint32_t end, struct err *
 
 /* Situation: new mount namespace still showing the host, all capabilities inside the user
  * namespace, uid as stage_become_builder left it. */
-int stage_build_frame(struct box *box, struct err *err)
+int stage_build_frame(struct sandbox *sandbox, struct err *err)
 {
-    uint32_t count = box->setup->frame_count;
+    uint32_t count = sandbox->setup->frame_count;
 
     if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
         return err_set(err, ERR_IO, errno, "make mounts private");
-    if (!(box->setup->flags & SETUP_TREES_PASSED) && open_bind_trees(box, 0, count, err) < 0)
+    if (!(sandbox->setup->flags & SETUP_TREES_PASSED) &&
+        open_bind_trees(sandbox, 0, count, err) < 0)
         return -1;
-    if (make_prepared(box, err) < 0 || make_covers(box, err) < 0 ||
-        carry_out(box, 0, count, err) < 0)
+    if (make_prepared(sandbox, err) < 0 || make_covers(sandbox, err) < 0 ||
+        carry_out(sandbox, 0, count, err) < 0)
         return -1;
     return chdir("/") < 0 ? err_set(err, ERR_IO, errno, "leave the frame") : 0;
 }
 
 /* Situation: as above, with the frame in place; the tenant's tree has come with the message. */
-int stage_build_root(struct box *box, struct err *err)
+int stage_build_root(struct sandbox *sandbox, struct err *err)
 {
-    uint32_t first = box->setup->frame_count;
-    uint32_t end = box->setup->op_count;
+    uint32_t first = sandbox->setup->frame_count;
+    uint32_t end = sandbox->setup->op_count;
 
-    if (!(box->setup->flags & SETUP_TREES_PASSED) && open_bind_trees(box, first, end, err) < 0)
+    if (!(sandbox->setup->flags & SETUP_TREES_PASSED) &&
+        open_bind_trees(sandbox, first, end, err) < 0)
         return -1;
-    return carry_out(box, first, end, err);
+    return carry_out(sandbox, first, end, err);
 }
 
 /* Whether ".." at the root leads anywhere but to the root: it would follow a mount left on top. */
@@ -493,27 +497,27 @@ static int detach_here(void *context)
  * away waits for all processors of the host, up to milliseconds: a child does, while we go on. Its
  * memory is ours. Before Linux 6.2 there can be no such child, and none where a limit is reached,
  * by some who were just killed, maybe: then we wait. */
-static int begin_to_leave(struct box *box)
+static int begin_to_leave(struct sandbox *sandbox)
 {
     static char stack[LEAVER_STACK] __attribute__((aligned(16)));
 
-    box->leaver = clone(detach_here, stack + sizeof(stack), CLONE_VM | SIGCHLD, NULL);
-    if (box->leaver < 0 && (errno == EINVAL || errno == EAGAIN))
+    sandbox->leaver = clone(detach_here, stack + sizeof(stack), CLONE_VM | SIGCHLD, NULL);
+    if (sandbox->leaver < 0 && (errno == EINVAL || errno == EAGAIN))
         return detach_here(NULL) == 0 ? 0 : -1;
-    return box->leaver < 0 ? -1 : 0;
+    return sandbox->leaver < 0 ? -1 : 0;
 }
 
-int stage_enter_root(struct box *box, struct err *err)
+int stage_enter_root(struct sandbox *sandbox, struct err *err)
 {
     char cwd[8];
 
-    if (fchdir(box->root) < 0)
+    if (fchdir(sandbox->root) < 0)
         return err_set(err, ERR_IO, errno, "enter the new root");
     if (weak("pivot"))
         return chroot(".");
     if (syscall(SYS_pivot_root, ".", ".") < 0)
         return err_set(err, ERR_IO, errno, "make the workspace the root");
-    if (begin_to_leave(box) < 0 || chdir("/") < 0)
+    if (begin_to_leave(sandbox) < 0 || chdir("/") < 0)
         return err_set(err, ERR_IO, errno, "leave the host's root");
     /* CVE-2024-21626: a working directory outside the root would show here. */
     if (syscall(SYS_getcwd, cwd, sizeof(cwd)) < 0 || strcmp(cwd, "/") != 0)
@@ -522,13 +526,13 @@ int stage_enter_root(struct box *box, struct err *err)
 }
 
 /* Situation: everything is done, and nothing was started yet. */
-int stage_left_root(struct box *box, struct err *err)
+int stage_left_root(struct sandbox *sandbox, struct err *err)
 {
     int status = 0;
 
     if (weak("pivot"))
         return 0;
-    while (box->leaver > 0 && waitpid(box->leaver, &status, 0) < 0) {
+    while (sandbox->leaver > 0 && waitpid(sandbox->leaver, &status, 0) < 0) {
         if (errno != EINTR)
             return err_set(err, ERR_IO, errno, "wait until the host's root has gone");
     }
@@ -541,22 +545,22 @@ int stage_left_root(struct box *box, struct err *err)
 }
 
 /* The mount seen under a name; 0 where that cannot be said, or a link would have to be followed. */
-static uint64_t seen_at(const struct box *box, const char *target)
+static uint64_t seen_at(const struct sandbox *sandbox, const char *target)
 {
     if (!strchr(target, '/') && !weak("mountpoint-check"))
-        return mount_id_at(box->root, target);
-    scoped_fd int fd = path_open_beneath(box->root, target, O_PATH, 0);
+        return mount_id_at(sandbox->root, target);
+    scoped_fd int fd = path_open_beneath(sandbox->root, target, O_PATH, 0);
     return fd < 0 ? 0 : mount_id(fd);
 }
 
 /* What is seen under each mounted name must be the mount made for it. */
-int stage_verify_mounts(struct box *box, struct err *err)
+int stage_verify_mounts(struct sandbox *sandbox, struct err *err)
 {
-    for (uint32_t i = 0; i < box->setup->op_count; i++) {
-        const struct op *op = &box->setup->ops[i];
-        if (!box->mount_ids[i] || op->target[0] == '\0')
+    for (uint32_t i = 0; i < sandbox->setup->op_count; i++) {
+        const struct op *op = &sandbox->setup->ops[i];
+        if (!sandbox->mount_ids[i] || op->target[0] == '\0')
             continue;
-        if (seen_at(box, op->target) != box->mount_ids[i])
+        if (seen_at(sandbox, op->target) != sandbox->mount_ids[i])
             return err_set(err, ERR_CONFLICT, 0,
                            "'/%s' was renamed or replaced while the sandbox started; start it "
                            "again when nothing else works on that name",

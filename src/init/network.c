@@ -56,11 +56,11 @@ static size_t open_sockets(const struct setup *setup, int *fds, struct err *err)
 
 /* Situation: all capabilities in the namespaces, which are the sandbox's own; nothing of it runs.
  */
-int stage_network(struct box *box, struct err *err)
+int stage_network(struct sandbox *sandbox, struct err *err)
 {
     struct reply reply = {.kind = REPLY_NETWORK};
     int fds[NAME_SOCKETS + SETUP_MAX_PORTS];
-    const struct setup *setup = box->setup;
+    const struct setup *setup = sandbox->setup;
 
     if (setup->port_count == 0)
         return 0;
@@ -71,7 +71,7 @@ int stage_network(struct box *box, struct err *err)
         return err_set(err, ERR_KERNEL, -r, "give the sandbox addresses for names");
     size_t wanted = NAME_SOCKETS + setup->port_count;
     size_t n = open_sockets(setup, fds, err);
-    r = n < wanted ? -1 : message_send(box->socket, reply.kind, &reply, sizeof(reply), fds, n);
+    r = n < wanted ? -1 : message_send(sandbox->socket, reply.kind, &reply, sizeof(reply), fds, n);
     while (n > 0)
         (void)close(fds[--n]);
     if (err->code)

@@ -103,7 +103,7 @@ static struct carrel_limits get_limits(struct unpack *u)
     return limits;
 }
 
-static void put_boundary(struct buf *b, const struct boundary_message *m)
+static void put_boundary(struct buf *b, const struct spec_message *m)
 {
     pack_u64(b, m->level);
     pack_u64(b, m->net);
@@ -176,7 +176,7 @@ static const char *const *get_shared(struct unpack *u, struct arena *arena)
     return list;
 }
 
-const char *protocol_shown(const struct boundary_message *m)
+const char *protocol_shown(const struct spec_message *m)
 {
     for (size_t i = 0; m->shared && m->shared[i]; i += 3) {
         if (is_tree(m->shared[i]))
@@ -197,7 +197,7 @@ static const char *const *get_rules(struct unpack *u, struct arena *arena)
     return list;
 }
 
-static void get_boundary(struct unpack *u, struct arena *arena, struct boundary_message *ret)
+static void get_boundary(struct unpack *u, struct arena *arena, struct spec_message *ret)
 {
     ret->level = unpack_upto(u, CARREL_LEVEL_NS);
     ret->net = unpack_upto(u, CARREL_NET_ALLOW);
@@ -225,7 +225,7 @@ void protocol_pack_exec(struct buf *b, uint64_t tag, const struct exec_message *
     put(b, m->plan);
     put(b, m->actor);
     put(b, m->request);
-    put_boundary(b, &m->boundary);
+    put_boundary(b, &m->spec);
     pack_list(b, m->argv);
     pack_list(b, m->env);
     put(b, m->cwd);
@@ -252,7 +252,7 @@ bool protocol_unpack_exec(char *bytes, size_t n, struct arena *arena, uint64_t *
         u.failed = true;
     ret->actor = get(&u, PROTOCOL_TEXT);
     ret->request = get(&u, PROTOCOL_TEXT);
-    get_boundary(&u, arena, &ret->boundary);
+    get_boundary(&u, arena, &ret->spec);
     ret->argv = unpack_list(&u, arena, MOST_ARGS);
     ret->env = get_env(&u, arena);
     ret->cwd = get(&u, LONGEST_PATH);

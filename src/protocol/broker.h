@@ -184,7 +184,7 @@ struct plan_message {
 };
 
 /* The boundary of a workspace, decided by its policy. */
-struct boundary_message {
+struct spec_message {
     uint64_t level; /* enum carrel_level and so on */
     uint64_t net;
     const char *const *net_rules; /* lines of policy/network.h, or "@set" */
@@ -209,7 +209,7 @@ struct exec_message {
     const char *plan;    /* its writes go to this one's layer; "": to the tree */
     const char *actor;   /* for the record */
     const char *request; /* likewise: the id of the HTTP request */
-    struct boundary_message boundary;
+    struct spec_message spec;
     const char *const *argv;
     const char *const *env;
     const char *cwd;
@@ -250,7 +250,7 @@ struct record_message {
 };
 
 /* The workspace whose tree is shown in it; "": none. */
-const char *protocol_shown(const struct boundary_message *m);
+const char *protocol_shown(const struct spec_message *m);
 
 /* All packers write the tag first. Unpackers point into the message, lists are in `arena`; false
  * for anything that is not exactly one whole, sane message. */

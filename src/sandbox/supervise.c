@@ -79,7 +79,7 @@ struct watch {
     bool may_leave;
     bool quit; /* ... and had ended by itself */
     struct rusage usage;
-    struct census at_kill;
+    struct process_count at_kill;
     int last_signal;
     enum carrel_reason killed_for;
     bool killed;
@@ -252,7 +252,7 @@ static int adopt_terminal(struct watch *w, int master)
 /* Once pid 1 is killed, nobody is told what the others have used and met. */
 static void look_before_the_kill(struct watch *w)
 {
-    ignore(census_take(w->live.pid, KILLED_AT_MOST, &w->at_kill) == 0); /* then it is less */
+    ignore(process_count_take(w->live.pid, KILLED_AT_MOST, &w->at_kill) == 0); /* then it is less */
     if (!w->exited)
         w->refusals = refusals_of(&w->denials.run, w->live.pid);
 }

@@ -34,7 +34,7 @@ static char *find_field(char *text, int number)
     return at;
 }
 
-bool census_is_dying(pid_t pid)
+bool process_count_is_dying(pid_t pid)
 {
     char path[64];
     char text[1024];
@@ -49,7 +49,7 @@ bool census_is_dying(pid_t pid)
 }
 
 /* Fields 14 to 17: user and system time, and the same of children that were waited for. */
-static void add_times(pid_t pid, struct census *ret)
+static void add_times(pid_t pid, struct process_count *ret)
 {
     char path[64];
     char text[1024];
@@ -77,7 +77,7 @@ static uint64_t number_in(pid_t pid, const char *file, const char *name)
     return at ? strtoull(at + strlen(name), NULL, 10) : 0;
 }
 
-static void add_rest(pid_t pid, struct census *ret)
+static void add_rest(pid_t pid, struct process_count *ret)
 {
     uint64_t peak = number_in(pid, "status", "\nVmHWM:") * 1024;
 
@@ -126,13 +126,13 @@ static size_t look_at(struct walk *w, pid_t pid)
     return threads;
 }
 
-int census_take(pid_t first, size_t most, struct census *ret)
+int process_count_take(pid_t first, size_t most, struct process_count *ret)
 {
     struct walk w = {.waiting = malloc((most + 1) * sizeof(pid_t)), .most = most + 1};
 
     if (!w.waiting)
         return -ENOMEM;
-    *ret = (struct census){0};
+    *ret = (struct process_count){0};
     w.waiting[w.count++] = first;
     /* Each is looked at once, and none is forgotten: what is behind `next` has been counted. */
     for (size_t next = 0; next < w.count && ret->tasks <= most; next++) {

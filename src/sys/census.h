@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-struct census {
+struct process_count {
     size_t tasks;     /* processes and threads, with the first */
     uint64_t user_ms; /* processor time so far, also of those they have waited for */
     uint64_t system_ms;
@@ -18,8 +18,8 @@ struct census {
 
 /* Walks /proc from `first` down and stops when there are more than `most`. What comes and goes
  * meanwhile may be missed. 0 or -errno. */
-int census_take(pid_t first, size_t most, struct census *ret);
+int process_count_take(pid_t first, size_t most, struct process_count *ret);
 
 /* Whether the kernel has begun to take it down, or is about to; before anybody can wait for it, and
  * for the first process of a namespace before the others there are killed. False: or not known. */
-bool census_is_dying(pid_t pid);
+bool process_count_is_dying(pid_t pid);

@@ -77,7 +77,7 @@ bool planned_workspace(const struct store_workspace *w)
     return w->created_ms & 1;
 }
 
-int planned_find(struct call *call, enum planned_need need, struct plan_wish *ret)
+int planned_find(struct call *call, enum planned_need need, struct plan_request *ret)
 {
     (void)call;
     (void)need;
@@ -104,24 +104,24 @@ bool follow_format_of(const char *text, enum follow_format *ret)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static void check(struct call *call, struct exec_wish *wish)
+static void check(struct call *call, struct exec_request *wanted)
 {
     struct exec_message heard;
     uint64_t tag;
     struct buf b;
 
-    wish->sandbox.message.exec = "xaaaaaaaaaaaaaaaaaaaaaaaaaa";
+    wanted->sandbox.message.exec = "xaaaaaaaaaaaaaaaaaaaaaaaaaa";
     buf_init(&b, 4000000);
-    protocol_pack_exec(&b, 7, &wish->sandbox.message);
+    protocol_pack_exec(&b, 7, &wanted->sandbox.message);
     /* Larger than agreed is refused by the front itself; the rest must be the same on the far side.
      */
     if (buf_done(&b) == 0 && protocol_unpack_exec(b.p, b.n, &call->arena, &tag, &heard) &&
-        (tag != 7 || strcmp(heard.argv[0], wish->sandbox.message.argv[0]) != 0 ||
-         heard.timeout_ms != wish->sandbox.message.timeout_ms ||
-         heard.tty != wish->sandbox.message.tty))
+        (tag != 7 || strcmp(heard.argv[0], wanted->sandbox.message.argv[0]) != 0 ||
+         heard.timeout_ms != wanted->sandbox.message.timeout_ms ||
+         heard.tty != wanted->sandbox.message.tty))
         __builtin_trap();
     buf_clear(&b);
-    json_decref(wish->shown);
+    json_decref(wanted->shown);
 }
 
 /* As a workspace is made with them: false when they were refused. */
@@ -149,11 +149,11 @@ static bool keep_links(struct call *call, uint8_t choice)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct settings settings = {.spool_bytes = 64UL << 20};
-    static const struct exec_mode mode = {.read = plan_wish_read};
+    static const struct exec_mode mode = {.read = plan_request_read};
     static struct front front = {.settings = &settings, .exec_mode = &mode};
     struct call call = {.front = &front, .id = "r", .actor = {.name = "fuzz"}};
     const uint8_t *nul = memchr(data, 0, size);
-    struct exec_wish wish;
+    struct exec_request wanted;
 
     if (!nul)
         return 0;
@@ -169,8 +169,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     call.body = json_loadb((const char *)nul + 1, size - n - 1, JSON_REJECT_DUPLICATES, NULL);
     answered = false;
     if (json_is_object(call.body) && keep_links(&call, size & 3)) {
-        if (exec_wish_read(&call, &wish))
-            check(&call, &wish);
+        if (exec_request_read(&call, &wanted))
+            check(&call, &wanted);
         else if (!answered)
             __builtin_trap(); /* a client would wait for ever */
     }

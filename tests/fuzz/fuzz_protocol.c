@@ -25,12 +25,12 @@ static void try_exec(char *bytes, size_t n, struct arena *arena, struct buf *b)
         return;
     MUST(protocol_id_is_valid(m.workspace) && protocol_id_is_valid(m.bucket));
     MUST(!strchr(m.workspace, '/') && !strchr(m.bucket, '/') && m.workspace[0] != '.');
-    MUST(m.argv[0] && m.boundary.level <= CARREL_LEVEL_NS && m.boundary.net <= CARREL_NET_ALLOW);
-    for (const char *const *three = m.boundary.shared; *three; three += 3) {
+    MUST(m.argv[0] && m.spec.level <= CARREL_LEVEL_NS && m.spec.net <= CARREL_NET_ALLOW);
+    for (const char *const *three = m.spec.shared; *three; three += 3) {
         bool is_tree = protocol_id_is_valid(three[0]);
         MUST(is_tree || (strncmp(three[0], "skills/", 7) == 0 &&
                          protocol_id_is_valid(three[0] + 7) && strcmp(three[2], "ro") == 0));
-        MUST(!is_tree || three[0] == protocol_shown(&m.boundary)); /* there is one at most */
+        MUST(!is_tree || three[0] == protocol_shown(&m.spec)); /* there is one at most */
     }
     protocol_pack_exec(b, tag, &m);
     must_be(b, bytes, n);

@@ -20,11 +20,11 @@ static const char *const shared[] = {"skills/system",
                                      "rw",
                                      NULL};
 
-static const struct boundary_message plain = {.shared = shared, .template = "", .mounts = mounts};
+static const struct spec_message plain = {.shared = shared, .template = "", .mounts = mounts};
 
-static bool may(enum files_op op, const char *path, const struct boundary_message *boundary)
+static bool may(enum files_op op, const char *path, const struct spec_message *boundary)
 {
-    const struct exec_message wake = {.plan = "", .boundary = *boundary};
+    const struct exec_message wake = {.plan = "", .spec = *boundary};
 
     return asleep_may_answer(&(struct files_message){.op = op, .path = path}, &wake);
 }
@@ -79,7 +79,7 @@ TEST(only_what_reads_one_thing_may_be_answered)
 
 TEST(templates_and_images_are_not_in_the_tree)
 {
-    struct boundary_message other = plain;
+    struct spec_message other = plain;
 
     other.template = "t";
     CHECK(!may(FILES_READ, "/.venv/pyvenv.cfg", &other));

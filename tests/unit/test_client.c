@@ -276,7 +276,7 @@ TEST(places_are_told_apart)
         {"../a:b", "", "", false},
         {"", "", NULL, false},
     };
-    static struct place place;
+    static struct client_path place;
     struct err err;
     char big[FILES_PATH + 16];
 
@@ -307,7 +307,7 @@ TEST(places_are_told_apart)
 
 TEST(places_below_others)
 {
-    static struct place place;
+    static struct client_path place;
     struct err err;
 
     CHECK(place_parse("w:/", &place, &err) == 0 && place_name(&place)[0] == '\0');

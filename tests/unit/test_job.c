@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* front/job: the pipes of one command, as its readers and the clock have them taken. All that a job
- * tells the broker, the store and the quotas goes nowhere here. */
+/* front/exec: the pipes of one command, as its readers and the clock have them taken. All that a
+ * exec tells the broker, the store and the quotas goes nowhere here. */
 #include "unit.h"
 
 #include <fcntl.h>
@@ -15,14 +15,14 @@
 #include "json/result.h"
 
 // NOLINTBEGIN(readability-non-const-parameter): as they are declared
-void link_send(struct link *link, uint32_t kind, struct buf *message)
+void broker_send(struct channel *link, uint32_t kind, struct buf *message)
 {
     (void)link;
     (void)kind;
     buf_clear(message);
 }
 
-uint64_t link_expect(struct link *link, link_heard *heard, void *context)
+uint64_t broker_expect(struct channel *link, broker_heard *heard, void *context)
 {
     (void)link;
     (void)heard;
@@ -30,16 +30,16 @@ uint64_t link_expect(struct link *link, link_heard *heard, void *context)
     return 1;
 }
 
-void link_pass(struct link *link, struct answer *answer)
+void broker_pass(struct channel *link, struct answer *answer)
 {
     (void)link;
     (void)answer;
 }
 
-int store_exec_add(struct store *store, const struct store_exec *exec, struct err *err)
+int store_exec_add(struct store *store, const struct store_exec *exec_id, struct err *err)
 {
     (void)store;
-    (void)exec;
+    (void)exec_id;
     (void)err;
     return 0;
 }
@@ -92,20 +92,20 @@ void quota_use_end(struct quota_use *use)
     (void)use;
 }
 
-void output_leave(struct job *job)
+void output_leave(struct exec *exec)
 {
-    (void)job;
+    (void)exec;
 }
 
-bool output_may_grow(struct job *job)
+bool output_may_grow(struct exec *exec)
 {
-    (void)job;
+    (void)exec;
     return true;
 }
 
-void output_grew(struct job *job)
+void output_grew(struct exec *exec)
 {
-    (void)job;
+    (void)exec;
 }
 
 json_t *result_json(const struct carrel_result *result, bool streams)
@@ -133,7 +133,7 @@ static char much[65536]; /* as a pipe holds */
 struct scene {
     struct settings settings;
     struct front front;
-    struct job *job;
+    struct exec *exec;
     struct follower follower;
     int out; /* the command's ends */
     int err;
@@ -149,22 +149,22 @@ static bool begin(struct scene *s, const char *id)
     *s = (struct scene){.settings = {.spool_bytes = 2 << 20},
                         .follower = {.started = hear_start, .output = hear, .drained = hear}};
     s->front.settings = &s->settings;
-    s->front.execs = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
-    if (s->front.execs < 0 || events_open(&s->front.events) < 0 ||
+    s->front.spools = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (s->front.spools < 0 || events_open(&s->front.events) < 0 ||
         pipe2(out, O_CLOEXEC | O_NONBLOCK) < 0 || pipe2(err, O_CLOEXEC | O_NONBLOCK) < 0)
         return false;
-    s->job = job_new(&s->front, id, "w", "o");
-    if (!s->job)
+    s->exec = exec_new(&s->front, id, "w", "o");
+    if (!s->exec)
         return false;
-    job_follow(s->job, &s->follower);
+    exec_follow(s->exec, &s->follower);
     s->kept[0] = fcntl(out[0], F_DUPFD_CLOEXEC, 3);
     s->kept[1] = fcntl(err[0], F_DUPFD_CLOEXEC, 3);
     s->out = out[1];
     s->err = err[1];
-    job_run(s->job, (int[4]){out[0], err[0], -1, -1}, 2, 0);
+    exec_run(s->exec, (int[4]){out[0], err[0], -1, -1}, 2, 0);
     bool full = write(s->out, much, sizeof(much)) == (ssize_t)sizeof(much);
     events_turn(s->front.events);
-    return full && s->job->out.gathers && s->job->spool.end == sizeof(much);
+    return full && s->exec->out.gathers && s->exec->spool.end == sizeof(much);
 }
 
 static void fill(const struct scene *s)
@@ -177,13 +177,13 @@ static void command_ends(struct scene *s)
 {
     (void)close(s->out);
     (void)close(s->err);
-    job_end(s->job, &(struct ended_message){0});
+    exec_end(s->exec, &(struct ended_message){0});
 }
 
 static void end(struct scene *s)
 {
     events_close(s->front.events);
-    (void)close(s->front.execs);
+    (void)close(s->front.spools);
     (void)close(s->kept[0]);
     (void)close(s->kept[1]);
 }
@@ -206,9 +206,9 @@ static void turn_once_more(struct scene *s)
 /* What it says meanwhile is held back a moment, and its end comes while its reader is behind. */
 static bool ends_while_it_gathers(struct scene *s, struct spool_reader *reader)
 {
-    struct job_pipe *out = &s->job->out;
+    struct exec_pipe *out = &s->exec->out;
 
-    if (spool_reader_add(&s->job->spool, reader, 0, true) < 0)
+    if (spool_reader_add(&s->exec->spool, reader, 0, true) < 0)
         return false;
     for (int i = 0; i < 1000 && !out->stalled; i++) {
         fill(s);
@@ -216,7 +216,7 @@ static bool ends_while_it_gathers(struct scene *s, struct spool_reader *reader)
     }
     for (int i = 0; i < 1000 && (!out->pause.due_ms || out->stalled); i++) {
         reader->at += 100000;
-        job_moved_on(s->job);
+        exec_moved_on(s->exec);
         fill(s);
         events_turn(s->front.events);
     }
@@ -234,21 +234,21 @@ TEST(a_reader_that_moves_on_has_the_pipe_watched_once)
     CHECK(begin(&s, "slow") && ends_while_it_gathers(&s, &reader));
     uint64_t stalls = s.front.count.stalls;
     reader.at += 32768;
-    job_moved_on(s.job);
+    exec_moved_on(s.exec);
     (void)poll(NULL, 0, 3);
-    for (int i = 0; i < 5 && !s.job->out.stalled; i++)
+    for (int i = 0; i < 5 && !s.exec->out.stalled; i++)
         events_turn(s.front.events); /* takes what there is room for, and stalls again */
-    CHECK(s.job->out.stalled && s.front.count.stalls == stalls + 1);
+    CHECK(s.exec->out.stalled && s.front.count.stalls == stalls + 1);
     turn_once_more(&s);
     CHECK(s.front.count.stalls == stalls + 1);
-    spool_reader_drop(&s.job->spool, &reader);
-    job_moved_on(s.job);
-    for (int i = 0; i < 10 && s.job->out.fd >= 0 && !s.job->out.empty; i++)
+    spool_reader_drop(&s.exec->spool, &reader);
+    exec_moved_on(s.exec);
+    for (int i = 0; i < 10 && s.exec->out.fd >= 0 && !s.exec->out.empty; i++)
         events_turn(s.front.events);
-    CHECK(s.job->out.empty || s.job->out.fd < 0);
-    job_unfollow(s.job, &s.follower);
-    job_settle(s.job, 0);
-    job_gone(s.job);
+    CHECK(s.exec->out.empty || s.exec->out.fd < 0);
+    exec_unfollow(s.exec, &s.follower);
+    exec_settle(s.exec, 0);
+    exec_gone(s.exec);
     end(&s);
     return 0;
 }
@@ -260,14 +260,14 @@ TEST(a_job_whose_reader_leaves_is_freed_and_not_called_again)
     struct scene s;
 
     CHECK(begin(&s, "left") && ends_while_it_gathers(&s, &reader));
-    spool_reader_drop(&s.job->spool, &reader);
-    job_moved_on(s.job);
-    job_unfollow(s.job, &s.follower);
+    spool_reader_drop(&s.exec->spool, &reader);
+    exec_moved_on(s.exec);
+    exec_unfollow(s.exec, &s.follower);
     (void)poll(NULL, 0, 3);
-    for (int i = 0; i < 20 && s.job->out.fd >= 0 && !s.job->out.empty; i++)
+    for (int i = 0; i < 20 && s.exec->out.fd >= 0 && !s.exec->out.empty; i++)
         events_turn(s.front.events);
-    job_settle(s.job, 0);
-    job_gone(s.job);
+    exec_settle(s.exec, 0);
+    exec_gone(s.exec);
     turn_once_more(&s);
     end(&s);
     return 0;
@@ -281,17 +281,17 @@ TEST(what_is_held_back_comes_before_what_was_written_later)
     CHECK(begin(&s, "order"));
     CHECK(write(s.out, "a", 1) == 1);
     events_turn(s.front.events); /* a small piece: more is to gather */
-    CHECK(s.job->out.pause.due_ms);
+    CHECK(s.exec->out.pause.due_ms);
     CHECK(write(s.out, "b", 1) == 1 && write(s.err, "c", 1) == 1);
     events_turn(s.front.events);
-    CHECK(pread(s.job->spool.out, bytes, 3, sizeof(much)) == 3 && memcmp(bytes, "abc", 3) == 0);
+    CHECK(pread(s.exec->spool.out, bytes, 3, sizeof(much)) == 3 && memcmp(bytes, "abc", 3) == 0);
     CHECK(write(s.out, "d", 1) == 1); /* and from now on none is held back */
     events_turn(s.front.events);
-    CHECK(!s.job->out.pause.due_ms && !s.job->err.pause.due_ms);
+    CHECK(!s.exec->out.pause.due_ms && !s.exec->err.pause.due_ms);
     command_ends(&s);
-    job_unfollow(s.job, &s.follower);
-    job_settle(s.job, 0);
-    job_gone(s.job);
+    exec_unfollow(s.exec, &s.follower);
+    exec_settle(s.exec, 0);
+    exec_gone(s.exec);
     end(&s);
     return 0;
 }

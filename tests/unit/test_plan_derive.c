@@ -287,8 +287,8 @@ TEST(a_layer_deeper_than_paths_are_is_refused)
 TEST(a_census_sees_what_changed_below_and_leaves_out_what_is_named)
 {
     struct ground g;
-    struct plan_census before;
-    struct plan_census after;
+    struct tree_digest before;
+    struct tree_digest after;
     struct plan_operation *o;
 
     MAKE(ground_open(&g));
@@ -296,18 +296,18 @@ TEST(a_census_sees_what_changed_below_and_leaves_out_what_is_named)
     MAKE(mkdir(ground_path(&g, "tree/d/e"), 0755));
     MAKE(ground_write(&g, "tree/d/e/f", "123"));
     MAKE(ground_write(&g, "tree/d/g", "4567"));
-    CHECK(plan_census(&before, g.tree, "d", NULL, &g.err) == 0);
+    CHECK(tree_digest(&before, g.tree, "d", NULL, &g.err) == 0);
     CHECK(before.entries == 3 && before.bytes == 7);
     MAKE(ground_write(&g, "tree/d/e/f", "124"));
-    CHECK(plan_census(&after, g.tree, "d", NULL, &g.err) == 0);
+    CHECK(tree_digest(&after, g.tree, "d", NULL, &g.err) == 0);
     CHECK(memcmp(before.below, after.below, PLAN_HASH) != 0);
     plan_init(&g.plan);
     CHECK((o = plan_add(&g.plan, &g.err)) != NULL);
     *o = (struct plan_operation){.kind = PLAN_MOVE, .path = "x", .from = "d/e", .has_base = true};
-    CHECK(plan_census(&before, g.tree, "d", &g.plan, &g.err) == 0);
+    CHECK(tree_digest(&before, g.tree, "d", &g.plan, &g.err) == 0);
     CHECK(before.entries == 1 && before.bytes == 4);
     MAKE(rename(ground_path(&g, "tree/d/e"), ground_path(&g, "tree/x")));
-    CHECK(plan_census(&after, g.tree, "d", NULL, &g.err) == 0);
+    CHECK(tree_digest(&after, g.tree, "d", NULL, &g.err) == 0);
     CHECK(memcmp(before.below, after.below, PLAN_HASH) == 0);
     ground_close(&g);
     return 0;

@@ -140,9 +140,9 @@ static void add_content(struct desk *d, const char *path, const char *content)
 static void add_delete_of_dir(struct desk *d, const char *path)
 {
     struct plan_operation *operation = add(d, PLAN_DELETE, NULL, path);
-    struct plan_census census;
+    struct tree_digest census;
 
-    if (plan_census(&census, d->tree, path, &d->plan, &d->err) < 0)
+    if (tree_digest(&census, d->tree, path, &d->plan, &d->err) < 0)
         abort();
     operation->entries = census.entries;
     memcpy(operation->below, census.below, PLAN_HASH);

@@ -26,18 +26,18 @@ static struct exec_message example(void)
         .plan = PLAN_ID,
         .actor = "key:ab",
         .request = "r1",
-        .boundary = {.level = CARREL_LEVEL_NS,
-                     .net = CARREL_NET_ALLOW,
-                     .net_rules = rules,
-                     .net_connections = 7,
-                     .net_bytes_per_hour = 1 << 20,
-                     .user = CARREL_USER_ROOT,
-                     .limits = {.memory_bytes = 1 << 30, .disk_image = true},
-                     .tmp_bytes = 7,
-                     .env = env,
-                     .mounts = mounts,
-                     .shared = shared,
-                     .template = TEMPLATE_ID},
+        .spec = {.level = CARREL_LEVEL_NS,
+                 .net = CARREL_NET_ALLOW,
+                 .net_rules = rules,
+                 .net_connections = 7,
+                 .net_bytes_per_hour = 1 << 20,
+                 .user = CARREL_USER_ROOT,
+                 .limits = {.memory_bytes = 1 << 30, .disk_image = true},
+                 .tmp_bytes = 7,
+                 .env = env,
+                 .mounts = mounts,
+                 .shared = shared,
+                 .template = TEMPLATE_ID},
         .argv = argv,
         .env = env,
         .cwd = "/x",
@@ -96,16 +96,16 @@ TEST(an_exec_arrives_as_it_was)
     CHECK(strcmp(ret.plan, PLAN_ID) == 0);
     CHECK(strcmp(ret.argv[2], "echo") == 0 && !ret.argv[3]);
     CHECK(strcmp(ret.env[1], "B=") == 0 && !ret.env[2]);
-    CHECK(strcmp(ret.boundary.mounts[5], "rw") == 0 && !ret.boundary.mounts[6]);
-    CHECK(ret.boundary.limits.memory_bytes == 1 << 30 && ret.boundary.limits.disk_image);
-    CHECK(strcmp(ret.boundary.shared[1], "/srv/skills/u1") == 0);
-    CHECK(strcmp(ret.boundary.shared[4], "/.ticket") == 0);
-    CHECK(strcmp(ret.boundary.shared[5], "rw") == 0 && !ret.boundary.shared[6]);
-    CHECK(strcmp(protocol_shown(&ret.boundary), "w2") == 0);
-    CHECK(ret.boundary.net == CARREL_NET_ALLOW && ret.boundary.net_connections == 7);
-    CHECK(strcmp(ret.boundary.net_rules[1], "!b.example.org") == 0 && !ret.boundary.net_rules[2]);
-    CHECK(ret.boundary.net_bytes_per_hour == 1 << 20);
-    CHECK(strcmp(ret.boundary.template, TEMPLATE_ID) == 0);
+    CHECK(strcmp(ret.spec.mounts[5], "rw") == 0 && !ret.spec.mounts[6]);
+    CHECK(ret.spec.limits.memory_bytes == 1 << 30 && ret.spec.limits.disk_image);
+    CHECK(strcmp(ret.spec.shared[1], "/srv/skills/u1") == 0);
+    CHECK(strcmp(ret.spec.shared[4], "/.ticket") == 0);
+    CHECK(strcmp(ret.spec.shared[5], "rw") == 0 && !ret.spec.shared[6]);
+    CHECK(strcmp(protocol_shown(&ret.spec), "w2") == 0);
+    CHECK(ret.spec.net == CARREL_NET_ALLOW && ret.spec.net_connections == 7);
+    CHECK(strcmp(ret.spec.net_rules[1], "!b.example.org") == 0 && !ret.spec.net_rules[2]);
+    CHECK(ret.spec.net_bytes_per_hour == 1 << 20);
+    CHECK(strcmp(ret.spec.template, TEMPLATE_ID) == 0);
     CHECK(ret.tty && ret.input && ret.rows == 24 && ret.columns == 80);
     CHECK(ret.limits.pids == 3 && ret.timeout_ms == 5 && strcmp(ret.cwd, "/x") == 0);
     free(bytes);
@@ -185,22 +185,22 @@ TEST(an_exec_that_is_not_sane_is_refused)
     REFUSED(argv = nothing);
     REFUSED(env = no_name);
     REFUSED(env = no_sign);
-    REFUSED(boundary.level = 9);
-    REFUSED(boundary.net = CARREL_NET_ALLOW + 1);
-    REFUSED(boundary.user = 3);
-    REFUSED(boundary.mounts = two);
-    REFUSED(boundary.mounts = mode);
-    REFUSED(boundary.template = "../tools");
-    REFUSED(boundary.template = PLAN_ID);
-    REFUSED(boundary.limits.memory_bytes = UINT64_MAX);
+    REFUSED(spec.level = 9);
+    REFUSED(spec.net = CARREL_NET_ALLOW + 1);
+    REFUSED(spec.user = 3);
+    REFUSED(spec.mounts = two);
+    REFUSED(spec.mounts = mode);
+    REFUSED(spec.template = "../tools");
+    REFUSED(spec.template = PLAN_ID);
+    REFUSED(spec.limits.memory_bytes = UINT64_MAX);
     REFUSED(timeout_ms = UINT64_MAX);
     REFUSED(rows = 70000);
 #undef REFUSED
     m = example();
-    m.boundary.shared = NULL;
-    CHECK(*protocol_shown(&m.boundary) == '\0');
-    m.boundary.template = "";
-    m.boundary.mounts = NULL;
+    m.spec.shared = NULL;
+    CHECK(*protocol_shown(&m.spec) == '\0');
+    m.spec.template = "";
+    m.spec.mounts = NULL;
     m.cwd = NULL;
     CHECK(taken(&m));
     return 0;
@@ -216,7 +216,7 @@ static bool share(const char *source, const char *mode, size_t times)
         list[3 * i + 1] = "/x";
         list[3 * i + 2] = mode;
     }
-    m.boundary.shared = list;
+    m.spec.shared = list;
     return taken(&m);
 }
 

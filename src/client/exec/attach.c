@@ -21,9 +21,9 @@ enum {
     REMIND_MS = 500
 };
 
-int session_open(struct session *s, struct daemon *daemon, const char *workspace, struct err *err)
+int attach_open(struct attach *s, struct daemon *daemon, const char *workspace, struct err *err)
 {
-    *s = (struct session){.daemon = daemon, .workspace = workspace, .input_fd = -1};
+    *s = (struct attach){.daemon = daemon, .workspace = workspace, .input_fd = -1};
     s->signal_fd = -1;
     s->piece_fd = STDOUT_FILENO;
     buf_init(&s->received, RECEIVED_MAX);
@@ -31,14 +31,14 @@ int session_open(struct session *s, struct daemon *daemon, const char *workspace
     if (call_open(&s->output, daemon, err) < 0 || call_open(&s->input, daemon, err) < 0 ||
         call_open(&s->control, daemon, err) < 0)
         return -1;
-    s->output.take = session_take;
+    s->output.take = attach_take;
     s->output.context = s;
     s->output.accept = "application/x-ndjson";
     s->input.type = "application/octet-stream";
     return 0;
 }
 
-void session_close(struct session *s)
+void attach_close(struct attach *s)
 {
     call_close(&s->output);
     call_close(&s->input);
@@ -54,7 +54,7 @@ void session_close(struct session *s)
     s->signal_fd = -1;
 }
 
-void session_path(const struct session *s, struct buf *path, const char *what)
+void attach_path(const struct attach *s, struct buf *path, const char *what)
 {
     buf_init(path, 16384);
     buf_str(path, "/v1/workspaces/");
@@ -76,7 +76,7 @@ static int start(struct call *call, const char *method, struct buf *path, struct
     return r;
 }
 
-int session_post(struct session *s, json_t *request, struct err *err)
+int attach_post(struct attach *s, json_t *request, struct err *err)
 {
     char *text = json_dumps(request, JSON_COMPACT);
     struct buf path;
@@ -88,11 +88,11 @@ int session_post(struct session *s, json_t *request, struct err *err)
     s->output.body = text;
     s->output.body_n = strlen(text);
     s->follow = true;
-    session_path(s, &path, "");
+    attach_path(s, &path, "");
     return start(&s->output, "POST", &path, err);
 }
 
-int session_attach(struct session *s, struct err *err)
+int attach_attach(struct attach *s, struct err *err)
 {
     char query[96];
     struct buf path;
@@ -101,12 +101,12 @@ int session_attach(struct session *s, struct err *err)
              s->follow ? "&follow=1" : "");
     s->output.body = NULL;
     s->output.body_n = 0;
-    session_path(s, &path, query);
+    attach_path(s, &path, query);
     return start(&s->output, "GET", &path, err);
 }
 
 /* The place of the first byte that is still kept, when the one asked for is gone. */
-static bool skip_what_is_gone(struct session *s)
+static bool skip_what_is_gone(struct attach *s)
 {
     json_t *answer = json_loadb(s->output.answer.p, s->output.answer.n, 0, NULL);
     json_int_t first = -1;
@@ -124,7 +124,7 @@ static bool skip_what_is_gone(struct session *s)
 }
 
 /* The stream has ended without the end of the command: was it broken, or is it an answer? */
-static int judge(struct session *s, uint64_t now, struct err *err)
+static int judge(struct attach *s, uint64_t now, struct err *err)
 {
     const struct call *call = &s->output;
     bool broken = call->status / 100 == 2 || call->result != CURLE_OK || call->status == 502 ||
@@ -135,7 +135,7 @@ static int judge(struct session *s, uint64_t now, struct err *err)
         return 0;
     }
     if (call->result == CURLE_OK && call->status == 410 && skip_what_is_gone(s))
-        return session_attach(s, err);
+        return attach_attach(s, err);
     s->reached = s->reached || !call_was_not_sent(call);
     if (!s->exec_id[0] || !broken || !s->reached)
         return call_check(call, err) < 0 ? -1 : err_set(err, ERR_IO, 0, "the daemon sent nothing");
@@ -151,7 +151,7 @@ static int judge(struct session *s, uint64_t now, struct err *err)
 }
 
 /* The answer to POST broke off before its first line: the command may or may not have begun. */
-static int explain_start(const struct session *s, struct err *err)
+static int explain_start(const struct attach *s, struct err *err)
 {
     const struct call *call = &s->output;
 
@@ -163,17 +163,17 @@ static int explain_start(const struct session *s, struct err *err)
                    s->workspace);
 }
 
-static int step_output(struct session *s, uint64_t now, struct err *err)
+static int step_output(struct attach *s, uint64_t now, struct err *err)
 {
-    if (session_pump(s, err) < 0)
+    if (attach_pump(s, err) < 0)
         return -1;
-    if (s->over || s->output.busy || session_has_piece(s))
+    if (s->over || s->output.busy || attach_has_piece(s))
         return 0;
     if (s->again_ms) {
         if (now < s->again_ms)
             return 0;
         s->again_ms = 0;
-        return session_attach(s, err);
+        return attach_attach(s, err);
     }
     s->received.n = 0; /* half a line: it comes again, whole */
     s->read_at = 0;
@@ -182,7 +182,7 @@ static int step_output(struct session *s, uint64_t now, struct err *err)
     return 0;
 }
 
-static int wait_ms(const struct session *s, uint64_t now)
+static int wait_ms(const struct attach *s, uint64_t now)
 {
     uint64_t due = s->again_ms && (!s->input_again_ms || s->again_ms < s->input_again_ms)
                        ? s->again_ms
@@ -194,7 +194,7 @@ static int wait_ms(const struct session *s, uint64_t now)
 }
 
 /* What to wait for besides the calls; the order is that of `step`. */
-static int turn(struct session *s, struct err *err)
+static int turn(struct attach *s, struct err *err)
 {
     struct pollfd fds[3];
     size_t count = 0;
@@ -205,18 +205,18 @@ static int turn(struct session *s, struct err *err)
         signal_at = count;
         fds[count++] = (struct pollfd){.fd = s->signal_fd, .events = POLLIN};
     }
-    if (session_wants_input(s)) {
+    if (attach_wants_input(s)) {
         input_at = count;
         fds[count++] = (struct pollfd){.fd = s->input_fd, .events = POLLIN};
     }
-    if (session_has_piece(s))
+    if (attach_has_piece(s))
         fds[count++] = (struct pollfd){.fd = s->piece_fd, .events = POLLOUT};
     if (daemon_turn(s->daemon, fds, count, wait_ms(s, now_ms()), err) < 0)
         return -1;
     if (signal_at < 3 && fds[signal_at].revents)
-        session_take_signals(s);
+        attach_take_signals(s);
     if (input_at < 3 && fds[input_at].revents)
-        return session_read_input(s, err);
+        return attach_read_input(s, err);
     return 0;
 }
 
@@ -224,7 +224,7 @@ static int turn(struct session *s, struct err *err)
  * what it is called, and again until it ends. Once is not enough: a shell that is about to read a
  * key has looked for signals already, and sees this one only when another wakes it. A daemon that
  * is slow to start the command, or to take what it is told, is waited for. */
-static void say_goodbye(struct session *s)
+static void say_goodbye(struct attach *s)
 {
     uint64_t until = now_ms() + (s->terminal ? LOST_MS : GOODBYE_MS);
     uint64_t again_ms = 0;
@@ -241,15 +241,15 @@ static void say_goodbye(struct session *s)
         } else if (now_ms() >= again_ms) {
             if (told++ == GOODBYES)
                 break;
-            session_queue_signal(s, SIGHUP);
+            attach_queue_signal(s, SIGHUP);
         }
-        if (session_send_control(s, &unheard) < 0 ||
-            daemon_turn(s->daemon, NULL, 0, 50, &unheard) < 0 || session_pump(s, &unheard) < 0)
+        if (attach_send_control(s, &unheard) < 0 ||
+            daemon_turn(s->daemon, NULL, 0, 50, &unheard) < 0 || attach_pump(s, &unheard) < 0)
             break;
     }
 }
 
-int session_run(struct session *s, struct err *err)
+int attach_run(struct attach *s, struct err *err)
 {
     int r = 0;
 
@@ -258,7 +258,7 @@ int session_run(struct session *s, struct err *err)
         if (r == 0)
             r = step_output(s, now_ms(), err);
         if (r == 0)
-            r = session_send(s, now_ms(), err);
+            r = attach_send(s, now_ms(), err);
     }
     if (s->left)
         say_goodbye(s);

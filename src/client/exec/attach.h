@@ -20,7 +20,7 @@ enum {
     SESSION_SIGNALS = 8
 };
 
-struct session {
+struct attach {
     struct daemon *daemon;
     const char *workspace;
     char exec_id[72];   /* "" : not yet known */
@@ -69,34 +69,34 @@ struct session {
 };
 
 /* The calls are opened; signals come in through signal_fd only with takes_signals. */
-int session_open(struct session *s, struct daemon *daemon, const char *workspace, struct err *err);
-void session_close(struct session *s);
+int attach_open(struct attach *s, struct daemon *daemon, const char *workspace, struct err *err);
+void attach_close(struct attach *s);
 /* Asks for the command; `request` is consumed. */
-int session_post(struct session *s, json_t *request, struct err *err);
+int attach_post(struct attach *s, json_t *request, struct err *err);
 /* Asks for the output of a command that is there, from s->next on. */
-int session_attach(struct session *s, struct err *err);
+int attach_attach(struct attach *s, struct err *err);
 /* Until it is over, or the person has left. */
-int session_run(struct session *s, struct err *err);
+int attach_run(struct attach *s, struct err *err);
 
 /* attach_output.c */
 /* Reads and writes what can be without waiting. */
-int session_pump(struct session *s, struct err *err);
-bool session_has_piece(const struct session *s);
-size_t session_take(void *session, const char *bytes, size_t n);
+int attach_pump(struct attach *s, struct err *err);
+bool attach_has_piece(const struct attach *s);
+size_t attach_take(void *attach, const char *bytes, size_t n);
 /* For one that has not asked for a plan: where its changes are, on standard error. */
-void session_say_plan(const char *workspace, const char *plan);
+void attach_say_plan(const char *workspace, const char *plan);
 
 /* attach_input.c */
-int session_signals_open(struct session *s, struct err *err);
-void session_take_signals(struct session *s);
-void session_queue_signal(struct session *s, int number);
-int session_read_input(struct session *s, struct err *err);
+int attach_signals_open(struct attach *s, struct err *err);
+void attach_take_signals(struct attach *s);
+void attach_queue_signal(struct attach *s, int number);
+int attach_read_input(struct attach *s, struct err *err);
 /* Starts what waits to be sent, and looks at what came of the last. */
-int session_send(struct session *s, uint64_t now, struct err *err);
-int session_send_control(struct session *s, struct err *err);
-bool session_wants_input(const struct session *s);
-void session_path(const struct session *s, struct buf *path, const char *what);
+int attach_send(struct attach *s, uint64_t now, struct err *err);
+int attach_send_control(struct attach *s, struct err *err);
+bool attach_wants_input(const struct attach *s);
+void attach_path(const struct attach *s, struct buf *path, const char *what);
 
 /* attach_end.c */
 /* Says on standard error why it ended, if that needs saying, and returns the exit status. */
-int session_end_status(const json_t *end);
+int attach_end_status(const json_t *end);

@@ -45,7 +45,7 @@ static void print_denials(const json_t *end)
         cli_say_dim("further calls were refused");
 }
 
-int session_end_status(const json_t *end)
+int attach_end_status(const json_t *end)
 {
     const char *reason = json_string_value(json_object_get(end, "reason"));
     const char *note = json_string_value(json_object_get(end, "note"));

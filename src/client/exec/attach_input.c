@@ -16,7 +16,7 @@ enum {
     FULL_AGAIN_MS = 20 /* the command does not read: there is nothing to wait on */
 };
 
-int session_signals_open(struct session *s, struct err *err)
+int attach_signals_open(struct attach *s, struct err *err)
 {
     static const int taken[] = {SIGINT,  SIGTERM,  SIGHUP,  SIGQUIT,
                                 SIGUSR1, SIGWINCH, SIGCONT, SIGUSR2};
@@ -31,13 +31,13 @@ int session_signals_open(struct session *s, struct err *err)
     return s->signal_fd < 0 ? err_set(err, ERR_IO, errno, "signalfd") : 0;
 }
 
-void session_queue_signal(struct session *s, int number)
+void attach_queue_signal(struct attach *s, int number)
 {
     if (s->takes_signals && s->signal_count < SESSION_SIGNALS)
         s->signals[s->signal_count++] = number;
 }
 
-static void leave(struct session *s, int number)
+static void leave(struct attach *s, int number)
 {
     s->left = true;
     s->left_by = number;
@@ -45,7 +45,7 @@ static void leave(struct session *s, int number)
 
 /* The first Ctrl-C asks, the second ends the command, the third leaves it alone. With a terminal
  * Ctrl-C is a character like others, and who sends a signal from elsewhere wants us gone. */
-static void take_signal(struct session *s, int number)
+static void take_signal(struct attach *s, int number)
 {
     if (number == SIGWINCH || number == SIGCONT) {
         if (number == SIGCONT)
@@ -54,18 +54,18 @@ static void take_signal(struct session *s, int number)
         return;
     }
     if (s->terminal && (number == SIGTERM || number == SIGHUP || number == SIGINT)) {
-        session_queue_signal(s, SIGHUP);
+        attach_queue_signal(s, SIGHUP);
         leave(s, number);
         return;
     }
     if (number == SIGINT && ++s->interrupts > 1)
         number = SIGKILL;
-    session_queue_signal(s, number);
+    attach_queue_signal(s, number);
     if (s->interrupts > 2)
         leave(s, SIGINT);
 }
 
-void session_take_signals(struct session *s)
+void attach_take_signals(struct attach *s)
 {
     struct signalfd_siginfo info;
 
@@ -73,13 +73,13 @@ void session_take_signals(struct session *s)
         take_signal(s, (int)info.ssi_signo);
 }
 
-bool session_wants_input(const struct session *s)
+bool attach_wants_input(const struct attach *s)
 {
     return s->input_fd >= 0 && s->exec_id[0] && !s->input_eof && !s->input_closed &&
            s->filled < SESSION_INPUT;
 }
 
-int session_read_input(struct session *s, struct err *err)
+int attach_read_input(struct attach *s, struct err *err)
 {
     ssize_t n = read(s->input_fd, s->filling + s->filled, SESSION_INPUT - s->filled);
 
@@ -91,25 +91,25 @@ int session_read_input(struct session *s, struct err *err)
     }
     s->input_eof = true;
     if (s->terminal && isatty(s->input_fd)) { /* it is gone */
-        session_queue_signal(s, SIGHUP);
+        attach_queue_signal(s, SIGHUP);
         leave(s, SIGHUP);
         return 0;
     }
     return n < 0 ? err_set(err, ERR_IO, errno, "standard input cannot be read") : 0;
 }
 
-static int post(struct session *s, struct call *call, const char *what, struct err *err)
+static int post(struct attach *s, struct call *call, const char *what, struct err *err)
 {
     struct buf path;
 
-    session_path(s, &path, what);
+    attach_path(s, &path, what);
     int r = buf_done(&path) < 0 ? err_set(err, ERR_INVALID, 0, "the request is too long")
                                 : call_start(call, "POST", path.p, err);
     buf_clear(&path);
     return r;
 }
 
-static int send_again(struct session *s, struct err *err)
+static int send_again(struct attach *s, struct err *err)
 {
     s->input.body = s->sending;
     s->input.body_n = s->sent;
@@ -118,7 +118,7 @@ static int send_again(struct session *s, struct err *err)
 
 /* Looks at what came of the last piece. Input that may have arrived is never sent again: a command
  * must not get bytes twice, and a program's input must not have a hole either. */
-static int settle_input(struct session *s, uint64_t now, struct err *err)
+static int settle_input(struct attach *s, uint64_t now, struct err *err)
 {
     const struct call *call = &s->input;
     bool refused = call->result == CURLE_OK && call->status / 100 != 2;
@@ -131,7 +131,7 @@ static int settle_input(struct session *s, uint64_t now, struct err *err)
         call->status != 410)
         return call_check(call, err);
     if (call->result != CURLE_OK && !s->terminal) {
-        session_queue_signal(s, SIGKILL);
+        attach_queue_signal(s, SIGKILL);
         leave(s, SIGKILL);
         return err_set(err, ERR_IO, 0,
                        "the daemon stopped while input was being sent, and how much arrived is "
@@ -142,7 +142,7 @@ static int settle_input(struct session *s, uint64_t now, struct err *err)
     return 0;
 }
 
-static int send_input(struct session *s, uint64_t now, struct err *err)
+static int send_input(struct attach *s, uint64_t now, struct err *err)
 {
     if (s->input.busy || s->input_closed || !s->exec_id[0])
         return 0;
@@ -169,7 +169,7 @@ static int send_input(struct session *s, uint64_t now, struct err *err)
 
 /* The next signal or size. A failure means that the command has ended, or that the daemon is away:
  * then the person tries again. */
-int session_send_control(struct session *s, struct err *err)
+int attach_send_control(struct attach *s, struct err *err)
 {
     const char *what = "/signal";
     int columns;
@@ -194,9 +194,9 @@ int session_send_control(struct session *s, struct err *err)
     return post(s, &s->control, what, err);
 }
 
-int session_send(struct session *s, uint64_t now, struct err *err)
+int attach_send(struct attach *s, uint64_t now, struct err *err)
 {
     if (s->over)
         return 0;
-    return send_input(s, now, err) < 0 ? -1 : session_send_control(s, err);
+    return send_input(s, now, err) < 0 ? -1 : attach_send_control(s, err);
 }

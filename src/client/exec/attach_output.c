@@ -17,16 +17,16 @@ enum {
     ENOUGH = 256 * 1024 /* waiting to be read; beyond that the daemon waits */
 };
 
-bool session_has_piece(const struct session *s)
+bool attach_has_piece(const struct attach *s)
 {
     return s->piece_at < s->piece.n;
 }
 
-size_t session_take(void *session, const char *bytes, size_t n)
+size_t attach_take(void *attach, const char *bytes, size_t n)
 {
-    struct session *s = session;
+    struct attach *s = attach;
 
-    if (session_has_piece(s) && s->received.n - s->read_at > ENOUGH) {
+    if (attach_has_piece(s) && s->received.n - s->read_at > ENOUGH) {
         s->paused = true;
         return CALL_PAUSE;
     }
@@ -42,9 +42,9 @@ size_t session_take(void *session, const char *bytes, size_t n)
 }
 
 /* Writes only what a pipe takes without making us wait: signals must not wait for a reader. */
-static int write_piece(struct session *s, struct err *err)
+static int write_piece(struct attach *s, struct err *err)
 {
-    while (session_has_piece(s)) {
+    while (attach_has_piece(s)) {
         struct pollfd ready = {.fd = s->piece_fd, .events = POLLOUT};
         size_t n = s->piece.n - s->piece_at;
         if (s->closed[s->piece_fd]) {
@@ -58,7 +58,7 @@ static int write_piece(struct session *s, struct err *err)
             s->piece_at += (size_t)wrote;
         else if (wrote < 0 && errno == EPIPE) {
             s->closed[s->piece_fd] = true;
-            session_queue_signal(s, SIGPIPE); /* as if it had written there itself */
+            attach_queue_signal(s, SIGPIPE); /* as if it had written there itself */
             s->over = s->over || !s->takes_signals;
         } else if (wrote < 0 && errno != EINTR && errno != EAGAIN)
             return err_set(err, ERR_IO, errno, "standard %s cannot be written",
@@ -68,7 +68,7 @@ static int write_piece(struct session *s, struct err *err)
 }
 
 /* Keeps what is new of it. */
-static int take_piece(struct session *s, const json_t *line, int fd, struct err *err)
+static int take_piece(struct attach *s, const json_t *line, int fd, struct err *err)
 {
     json_t *text = json_object_get(line, "data");
     json_t *encoded = json_object_get(line, "data_b64");
@@ -98,7 +98,7 @@ static int take_piece(struct session *s, const json_t *line, int fd, struct err 
     return 0;
 }
 
-void session_say_plan(const char *workspace, const char *plan)
+void attach_say_plan(const char *workspace, const char *plan)
 {
     char text[320];
 
@@ -110,7 +110,7 @@ void session_say_plan(const char *workspace, const char *plan)
     cli_say(text);
 }
 
-static int take_line(struct session *s, const char *bytes, size_t n, struct err *err)
+static int take_line(struct attach *s, const char *bytes, size_t n, struct err *err)
 {
     json_t *line = json_loadb(bytes, n, JSON_ALLOW_NUL, NULL);
     const char *type = json_string_value(json_object_get(line, "type"));
@@ -133,9 +133,9 @@ static int take_line(struct session *s, const char *bytes, size_t n, struct err 
     else if (strcmp(type, "end") == 0 && !s->end)
         s->end = json_incref(line);
     else if (strcmp(type, "start") == 0 && s->says_plan)
-        session_say_plan(s->workspace, json_string_value(json_object_get(line, "plan")));
+        attach_say_plan(s->workspace, json_string_value(json_object_get(line, "plan")));
     json_decref(line);
-    if (r == 0 && s->lines && (session_has_piece(s) || s->end || strcmp(type, "start") == 0)) {
+    if (r == 0 && s->lines && (attach_has_piece(s) || s->end || strcmp(type, "start") == 0)) {
         s->piece.n = 0;
         s->piece_at = 0;
         s->piece_fd = STDOUT_FILENO;
@@ -146,12 +146,12 @@ static int take_line(struct session *s, const char *bytes, size_t n, struct err 
     return r;
 }
 
-int session_pump(struct session *s, struct err *err)
+int attach_pump(struct attach *s, struct err *err)
 {
     for (;;) {
         if (write_piece(s, err) < 0)
             return -1;
-        if (session_has_piece(s))
+        if (attach_has_piece(s))
             return 0;
         if (s->end) {
             s->over = true;

@@ -152,7 +152,7 @@ int exec_ask(const struct exec_options *o, struct daemon *daemon, json_t *reques
     if (o->common.json) {
         status = client_print(json_incref(answer));
     } else {
-        session_say_plan(o->workspace, client_text(json_object_get(answer, "plan"), "id"));
+        attach_say_plan(o->workspace, client_text(json_object_get(answer, "plan"), "id"));
         printf("%s\n", id ? id : "");
         status = fflush(stdout) == 0 ? 0 : cli_fail("standard output cannot be written");
     }
@@ -160,7 +160,7 @@ int exec_ask(const struct exec_options *o, struct daemon *daemon, json_t *reques
     return status ? status : code;
 }
 
-static int open_input(const struct exec_options *o, struct session *s, struct err *err)
+static int open_input(const struct exec_options *o, struct attach *s, struct err *err)
 {
     s->input_fd = -1;
     if (o->stdin_path && strcmp(o->stdin_path, "-") != 0) {
@@ -187,13 +187,12 @@ static void add_term(json_t *request)
         json_object_set_new(env, "TERM", json_string(term));
 }
 
-static int prepare(const struct exec_options *o, struct session *s, json_t *request,
-                   struct err *err)
+static int prepare(const struct exec_options *o, struct attach *s, json_t *request, struct err *err)
 {
     int columns;
     int rows;
 
-    if (open_input(o, s, err) < 0 || session_signals_open(s, err) < 0)
+    if (open_input(o, s, err) < 0 || attach_signals_open(s, err) < 0)
         return -1;
     json_object_set_new(request, "stream", json_string("ndjson"));
     if (s->input_fd >= 0 && !o->tty)
@@ -207,28 +206,28 @@ static int prepare(const struct exec_options *o, struct session *s, json_t *requ
     return 0;
 }
 
-static int finish(const struct session *s)
+static int finish(const struct attach *s)
 {
     if (s->left) {
         if (!s->terminal)
             cli_say("carrel ends here; the command may still run: see 'carrel ps'");
         return 128 + s->left_by;
     }
-    return session_end_status(s->end);
+    return attach_end_status(s->end);
 }
 
 int exec_stream(const struct exec_options *o, struct daemon *daemon, json_t *request,
                 json_t **ret_end, struct err *err)
 {
-    static struct session s;
-    int r = session_open(&s, daemon, o->workspace, err);
+    static struct attach s;
+    int r = attach_open(&s, daemon, o->workspace, err);
     int status = CLI_FAILED;
 
     if (r == 0)
         r = prepare(o, &s, request, err);
     s.says_plan = !json_object_get(request, "mode");
     if (r == 0)
-        r = session_post(&s, json_incref(request), err);
+        r = attach_post(&s, json_incref(request), err);
     json_decref(request);
     if (r == 0 && s.terminal && s.input_fd >= 0 && isatty(s.input_fd)) {
         int failed = terminal_raw();
@@ -236,12 +235,12 @@ int exec_stream(const struct exec_options *o, struct daemon *daemon, json_t *req
             r = err_set(err, ERR_IO, -failed, "the terminal cannot be set");
     }
     if (r == 0)
-        r = session_run(&s, err);
+        r = attach_run(&s, err);
     terminal_restore();
     status = r < 0 ? client_fail(err) : finish(&s);
     if (ret_end)
         *ret_end = json_incref(s.end);
-    session_close(&s);
+    attach_close(&s);
     return status;
 }
 

@@ -30,19 +30,19 @@ static int parse_from(const char *text, uint64_t *ret, struct err *err)
     return 0;
 }
 
-static int follow(struct daemon *daemon, struct session *s, struct err *err)
+static int follow(struct daemon *daemon, struct attach *s, struct err *err)
 {
-    int r = session_attach(s, err);
+    int r = attach_attach(s, err);
 
     (void)daemon;
     if (r == 0)
-        r = session_run(s, err);
+        r = attach_run(s, err);
     return r < 0 ? client_fail(err) : 0;
 }
 
 int client_logs(char **argv)
 {
-    static struct session s;
+    static struct attach s;
     struct args_common common = {.verb = "logs"};
     bool follows = false;
     const char *from_text = NULL;
@@ -69,7 +69,7 @@ int client_logs(char **argv)
     if (parse_from(from_text, &from, &err) < 0 || daemon_open(&daemon, common.state, &err) < 0)
         return client_fail(&err);
     int status = CLI_FAILED;
-    if (session_open(&s, &daemon, words[0], &err) < 0) {
+    if (attach_open(&s, &daemon, words[0], &err) < 0) {
         status = client_fail(&err);
     } else {
         snprintf(s.exec_id, sizeof(s.exec_id), "%s", words[1]);
@@ -78,7 +78,7 @@ int client_logs(char **argv)
         s.lines = common.json;
         status = follow(&daemon, &s, &err);
     }
-    session_close(&s);
+    attach_close(&s);
     daemon_close(&daemon);
     return status;
 }

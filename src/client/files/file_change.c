@@ -41,7 +41,7 @@ static bool is_link_with_slash(const char *word)
 
 /* What is removed has a name of its own: "." and ".." are where one is, and come about by mistake,
  * such as a pattern of the shell that also matches them. */
-static int refuse_unnamed(const char *word, const struct place *place, struct err *err)
+static int refuse_unnamed(const char *word, const struct client_path *place, struct err *err)
 {
     if (place->local && is_link_with_slash(word))
         return err_set(err, ERR_INVALID, 0,
@@ -63,7 +63,7 @@ static int each_place(struct files *f, const struct files_message *wanted, const
     for (size_t i = 0; words[i]; i++) {
         struct files_message m = *wanted;
         struct err err = {0};
-        struct place place;
+        struct client_path place;
         json_t *answer = NULL;
         int one = 0;
         if (place_parse(words[i], &place, &err) < 0 ||
@@ -149,11 +149,11 @@ struct two {
     enum files_op op;
 };
 
-static int move_one(struct two *t, const char *word, const struct place *to, bool into,
+static int move_one(struct two *t, const char *word, const struct client_path *to, bool into,
                     struct err *err)
 {
-    struct place from;
-    struct place end = *to;
+    struct client_path from;
+    struct client_path end = *to;
     json_t *answer = NULL;
 
     if (place_parse(word, &from, err) < 0)
@@ -184,7 +184,7 @@ static int move_all(struct two *t, const char **words)
 {
     struct files_kind kind;
     struct err err = {0};
-    struct place to;
+    struct client_path to;
     size_t count = 0;
     int status = 0;
 
@@ -291,7 +291,7 @@ int client_edit(char **argv)
                                     "name a file: carrel edit WS:/path --old TEXT --new TEXT"};
     const char *words[2] = {NULL};
     struct err err = {0};
-    struct place place;
+    struct client_path place;
     json_t *answer = NULL;
     char line[64];
 

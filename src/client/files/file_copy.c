@@ -77,7 +77,8 @@ static ssize_t give_tree(void *context, char *bytes, size_t size)
     return n;
 }
 
-static int put_file(struct transfer *t, const char *word, const struct place *to, struct err *err)
+static int put_file(struct transfer *t, const char *word, const struct client_path *to,
+                    struct err *err)
 {
     bool standard = strcmp(word, "-") == 0;
     scoped_fd int fd = standard ? -1 : open(word, O_RDONLY | O_CLOEXEC | O_NOCTTY);
@@ -105,12 +106,13 @@ static int put_file(struct transfer *t, const char *word, const struct place *to
     return r < 0 ? -1 : show_end(t, answer);
 }
 
-static int put_tree(struct transfer *t, const char *word, const struct place *to, struct err *err)
+static int put_tree(struct transfer *t, const char *word, const struct client_path *to,
+                    struct err *err)
 {
     static const char *const none[] = {NULL};
     struct files_message pack = {.op = FILES_PACK, .to = FILES_MOST, .globs = none};
     struct files_message unpack = {.op = FILES_UNPACK, .mode = FILES_MOST};
-    struct place from;
+    struct client_path from;
     json_t *answer = NULL;
 
     if (place_parse(word, &from, err) < 0)
@@ -153,10 +155,10 @@ static int own_name(const char *word, char name[256])
     return 0;
 }
 
-static int put_one(struct transfer *t, const char *word, const struct place *to, bool into,
+static int put_one(struct transfer *t, const char *word, const struct client_path *to, bool into,
                    struct err *err)
 {
-    struct place end = *to;
+    struct client_path end = *to;
     struct stat st;
     char name[256];
     bool tree = t->recursive && stat(word, &st) == 0 && S_ISDIR(st.st_mode);
@@ -175,7 +177,7 @@ static int put_all(struct transfer *t, const char **words)
 {
     struct files_kind kind;
     struct err err = {0};
-    struct place to;
+    struct client_path to;
     size_t count = 0;
     int status = 0;
 
@@ -247,7 +249,7 @@ static size_t take_to_server(void *context, const char *bytes, size_t n)
 }
 
 /* From the workspace's file server into ours, which has the last word on how it went. */
-static int carry(struct transfer *t, const struct place *from, struct files_message *read,
+static int carry(struct transfer *t, const struct client_path *from, struct files_message *read,
                  struct files_message *write, struct err *err)
 {
     static const char *const none[] = {NULL};
@@ -271,7 +273,7 @@ static int carry(struct transfer *t, const struct place *from, struct files_mess
     return r < 0 ? -1 : show_end(t, answer);
 }
 
-static int get_one(struct transfer *t, const struct place *from, const struct place *to,
+static int get_one(struct transfer *t, const struct client_path *from, const struct client_path *to,
                    const struct files_kind *kind, struct err *err)
 {
     bool tree = strcmp(kind->type, "directory") == 0;
@@ -300,7 +302,7 @@ static size_t take_to_output(void *context, const char *bytes, size_t n)
     return t->broken ? 0 : n;
 }
 
-static int get_to_output(struct transfer *t, const struct place *from, struct err *err)
+static int get_to_output(struct transfer *t, const struct client_path *from, struct err *err)
 {
     struct files_message m = {.op = FILES_READ, .to = FILES_MOST};
     int r = files_pull(&t->f, from, &m, take_to_output, t, err);
@@ -312,8 +314,8 @@ static int get_word(struct transfer *t, const char *word, const char *local, boo
                     struct err *err)
 {
     struct files_kind kind;
-    struct place from;
-    struct place to;
+    struct client_path from;
+    struct client_path to;
 
     if (place_parse(word, &from, err) < 0)
         return -1;
@@ -339,7 +341,7 @@ static int get_word(struct transfer *t, const char *word, const char *local, boo
 static int get_all(struct transfer *t, const char **words)
 {
     struct err err = {0};
-    struct place last;
+    struct client_path last;
     struct stat st;
     size_t count = 0;
     int status = 0;
@@ -442,7 +444,7 @@ static size_t take_text(void *context, const char *bytes, size_t n)
     return cat->status ? 0 : n;
 }
 
-static int cat_bytes(struct files *f, const struct place *place, struct err *err)
+static int cat_bytes(struct files *f, const struct client_path *place, struct err *err)
 {
     struct files_message m = {.op = FILES_READ, .to = FILES_MOST};
     struct cat cat = {.escapes = isatty(STDOUT_FILENO) != 0};
@@ -456,7 +458,7 @@ static int cat_bytes(struct files *f, const struct place *place, struct err *err
 }
 
 /* A page ends where it was asked to, or where it is full. */
-static void say_more(const struct place *place, const json_t *page)
+static void say_more(const struct client_path *place, const json_t *page)
 {
     const json_t *next = json_object_get(page, "next_offset");
     char text[320];
@@ -474,7 +476,7 @@ static void say_more(const struct place *place, const json_t *page)
     cli_say(text);
 }
 
-static int cat_lines(struct files *f, const struct place *place, struct files_message m,
+static int cat_lines(struct files *f, const struct client_path *place, struct files_message m,
                      struct err *err)
 {
     struct cat cat = {.escapes = isatty(STDOUT_FILENO) != 0};
@@ -519,7 +521,7 @@ int client_cat(char **argv)
     const char *words[FILES_WORDS + 1] = {NULL};
     struct files_message m = {.op = FILES_TEXT, .limit = 2000, .to = FILES_MOST};
     struct err err = {0};
-    struct place place;
+    struct client_path place;
 
     int status = files_begin(&f, argv, &verb, words);
     if (status >= 0)

@@ -123,7 +123,7 @@ static int search(struct grep *g, const char *const *words, struct err *err)
                                        (g->ignore_case ? FILES_IGNORE_CASE : 0U)};
     const char *globs[FILES_GLOBS + 1] = {NULL};
     json_t *answer = NULL;
-    struct place place;
+    struct client_path place;
 
     if (g->globs.count > FILES_GLOBS)
         return err_set(err, ERR_LIMIT, 0, "more than %d times --glob", FILES_GLOBS);
@@ -228,7 +228,7 @@ int client_watch(char **argv)
                                     "name a place: carrel watch WS:/path, or a path here"};
     const char *words[2] = {NULL};
     struct err err = {0};
-    struct place place;
+    struct client_path place;
     struct lines lines;
 
     int status = files_begin(&f, argv, &verb, words);

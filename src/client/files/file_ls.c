@@ -110,14 +110,14 @@ static int put_buf(struct buf *b)
 }
 
 /* How many bytes of a path below this place are the place. */
-static size_t length_above(const struct place *place)
+static size_t length_above(const struct client_path *place)
 {
     return place->path[1] ? strlen(place->path) + 1 : 1;
 }
 
 /* One page after the other; each is handed over and gone. Returns the exit status. */
-static int each_page(struct listing *l, const struct place *place, uint64_t depth,
-                     int (*show)(struct listing *, const struct place *, json_t *, void *),
+static int each_page(struct listing *l, const struct client_path *place, uint64_t depth,
+                     int (*show)(struct listing *, const struct client_path *, json_t *, void *),
                      void *context, struct err *err)
 {
     struct files_message m = {.op = FILES_LIST,
@@ -145,7 +145,8 @@ static int each_page(struct listing *l, const struct place *place, uint64_t dept
     return status;
 }
 
-static int show_page(struct listing *l, const struct place *place, json_t *entries, void *context)
+static int show_page(struct listing *l, const struct client_path *place, json_t *entries,
+                     void *context)
 {
     json_t *entry;
     struct buf b;
@@ -160,7 +161,8 @@ static int show_page(struct listing *l, const struct place *place, json_t *entri
     return put_buf(&b);
 }
 
-static int keep_page(struct listing *l, const struct place *place, json_t *entries, void *context)
+static int keep_page(struct listing *l, const struct client_path *place, json_t *entries,
+                     void *context)
 {
     (void)l;
     (void)place;
@@ -168,7 +170,8 @@ static int keep_page(struct listing *l, const struct place *place, json_t *entri
 }
 
 /* What is no directory is listed by itself. */
-static int show_one(struct listing *l, const struct place *place, const char *word, struct err *err)
+static int show_one(struct listing *l, const struct client_path *place, const char *word,
+                    struct err *err)
 {
     struct files_message m = {.op = FILES_STAT, .to = FILES_MOST};
     json_t *entry = NULL;
@@ -187,7 +190,7 @@ static int show_one(struct listing *l, const struct place *place, const char *wo
 static int list_place(struct listing *l, const char *word, uint64_t depth)
 {
     struct err err = {0};
-    struct place place;
+    struct client_path place;
 
     if (place_parse(word, &place, &err) < 0)
         return client_fail(&err);
@@ -300,7 +303,7 @@ static void add_branch(struct buf *b, const json_t *entry, size_t skip, bool las
     buf_str(b, "\n");
 }
 
-static int show_tree(const char *word, const struct place *place, const json_t *entries)
+static int show_tree(const char *word, const struct client_path *place, const json_t *entries)
 {
     static bool ended[DEPTH_MOST];
     size_t count = json_array_size(entries);
@@ -342,7 +345,7 @@ int client_tree(char **argv)
                                     "name a place: carrel tree WS:/path, or a path here"};
     const char *words[2] = {NULL};
     struct err err = {0};
-    struct place place;
+    struct client_path place;
     uint64_t depth = DEPTH_MOST;
 
     int status = files_begin(&l.f, argv, &verb, words);
@@ -407,7 +410,7 @@ int client_stat(char **argv)
                                     "name a file: carrel stat WS:/path, or a path here"};
     const char *words[FILES_WORDS + 1] = {NULL};
     struct err err = {0};
-    struct place place;
+    struct client_path place;
 
     int status = files_begin(&l.f, argv, &verb, words);
     if (status >= 0)
@@ -471,7 +474,7 @@ int client_glob(char **argv)
     const char *words[3] = {NULL};
     struct files_message m = {.op = FILES_GLOB, .limit = GLOB_LIMIT, .to = FILES_MOST};
     struct err err = {0};
-    struct place place;
+    struct client_path place;
     json_t *answer = NULL;
 
     int status = files_begin(&l.f, argv, &verb, words);

@@ -23,19 +23,19 @@ enum {
     FILES_WORDS = 256, /* most words of a verb */
 };
 
-struct place {
+struct client_path {
     bool local;
     bool folder; /* written with a slash at its end: a directory is meant */
     char workspace[PLACE_ID];
     char path[FILES_PATH]; /* absolute */
 };
 
-int place_parse(const char *word, struct place *ret, struct err *err);
+int place_parse(const char *word, struct client_path *ret, struct err *err);
 /* The last part of its path; "" of the root. */
-const char *place_name(const struct place *place);
+const char *place_name(const struct client_path *place);
 /* Becomes what has this name in it. */
-int place_enter(struct place *place, const char *name, struct err *err);
-bool place_same_side(const struct place *a, const struct place *b);
+int place_enter(struct client_path *place, const char *name, struct err *err);
+bool place_same_side(const struct client_path *a, const struct client_path *b);
 
 /* One run of a verb. */
 struct files {
@@ -72,7 +72,7 @@ int files_if_match(const char *text, struct files_message *m, struct err *err);
 void files_explain_match(struct err *err);
 
 /* One question with one JSON answer. texts: of an edit, the old and the new one; else NULL. */
-int files_ask(struct files *f, const struct place *place, struct files_message *m,
+int files_ask(struct files *f, const struct client_path *place, struct files_message *m,
               const char *const *texts, json_t **ret, struct err *err);
 
 /* What there is, links followed: its type ("" when there is nothing) and mode. */
@@ -82,7 +82,8 @@ struct files_kind {
     uint64_t size;
 };
 
-int files_look(struct files *f, const struct place *place, struct files_kind *ret, struct err *err);
+int files_look(struct files *f, const struct client_path *place, struct files_kind *ret,
+               struct err *err);
 
 /* Returns n, or less to end it. */
 typedef size_t files_take(void *context, const char *bytes, size_t n);
@@ -94,10 +95,10 @@ struct files_source {
 };
 
 /* An answer that is no JSON, piece by piece. */
-int files_pull(struct files *f, const struct place *place, struct files_message *m,
+int files_pull(struct files *f, const struct client_path *place, struct files_message *m,
                files_take *take, void *context, struct err *err);
 /* A body, piece by piece, to a workspace. */
-int files_push(struct files *f, const struct place *place, struct files_message *m,
+int files_push(struct files *f, const struct client_path *place, struct files_message *m,
                const struct files_source *from, json_t **ret, struct err *err);
 
 /* --- the file server here */

@@ -49,7 +49,8 @@ static void add_page(struct buf *b, const struct files_message *m)
 }
 
 /* "/v1/workspaces/WS/files/PATH" and its query, or where else such a call goes. */
-static void add_target(struct buf *b, const struct place *place, const struct files_message *m)
+static void add_target(struct buf *b, const struct client_path *place,
+                       const struct files_message *m)
 {
     bool by_query = m->op == FILES_WATCH || m->op == FILES_UNPACK;
 
@@ -133,8 +134,9 @@ static const struct {
     {FILES_GLOB, "/files-glob", fill_glob}, {FILES_GREP, "/files-grep", fill_grep},
 };
 
-static int ask_daemon(struct files *f, const struct place *place, const struct files_message *m,
-                      const char *const *texts, json_t **ret, struct err *err)
+static int ask_daemon(struct files *f, const struct client_path *place,
+                      const struct files_message *m, const char *const *texts, json_t **ret,
+                      struct err *err)
 {
     struct buf path;
     size_t i = 0;
@@ -194,7 +196,7 @@ static int ask_here(struct files *f, const struct files_message *m, const char *
 
 /* --- either --- */
 
-int files_ask(struct files *f, const struct place *place, struct files_message *m,
+int files_ask(struct files *f, const struct client_path *place, struct files_message *m,
               const char *const *texts, json_t **ret, struct err *err)
 {
     static const char *const none[] = {NULL};
@@ -205,7 +207,8 @@ int files_ask(struct files *f, const struct place *place, struct files_message *
                         : ask_daemon(f, place, m, texts, ret, err);
 }
 
-int files_look(struct files *f, const struct place *place, struct files_kind *ret, struct err *err)
+int files_look(struct files *f, const struct client_path *place, struct files_kind *ret,
+               struct err *err)
 {
     struct files_message m = {.op = FILES_STAT, .flags = FILES_FOLLOW, .to = FILES_MOST};
     json_t *entry = NULL;
@@ -242,7 +245,7 @@ static int pull_here(struct files *f, const struct files_message *m, files_take 
     return r;
 }
 
-int files_pull(struct files *f, const struct place *place, struct files_message *m,
+int files_pull(struct files *f, const struct client_path *place, struct files_message *m,
                files_take *take, void *context, struct err *err)
 {
     static const char *const none[] = {NULL};
@@ -269,7 +272,7 @@ int files_pull(struct files *f, const struct place *place, struct files_message 
     return r;
 }
 
-int files_push(struct files *f, const struct place *place, struct files_message *m,
+int files_push(struct files *f, const struct client_path *place, struct files_message *m,
                const struct files_source *from, json_t **ret, struct err *err)
 {
     struct call call;

@@ -11,7 +11,7 @@
 #include "client/files/files.h"
 
 /* Without needless slashes and dots. What ".." means depends on links: it is not guessed. */
-static int clean(const char *from, struct place *ret, struct err *err)
+static int clean(const char *from, struct client_path *ret, struct err *err)
 {
     const char *word = from;
     size_t at = 0;
@@ -57,7 +57,7 @@ static const char *resolve(const char *word, char whole[PATH_MAX])
     return whole;
 }
 
-static int parse_local(const char *word, struct place *ret, struct err *err)
+static int parse_local(const char *word, struct client_path *ret, struct err *err)
 {
     char whole[PATH_MAX];
     char joined[2 * PATH_MAX];
@@ -87,12 +87,12 @@ static bool is_id(const char *text, size_t n)
     return n > 0 && n < PLACE_ID;
 }
 
-int place_parse(const char *word, struct place *ret, struct err *err)
+int place_parse(const char *word, struct client_path *ret, struct err *err)
 {
     size_t n = strcspn(word, ":/");
     size_t length = strlen(word);
 
-    *ret = (struct place){.folder = length > 0 && word[length - 1] == '/'};
+    *ret = (struct client_path){.folder = length > 0 && word[length - 1] == '/'};
     if (length == 0)
         return err_set(err, ERR_INVALID, 0,
                        "an argument is empty: write WS:/path, or a path on this host");
@@ -102,12 +102,12 @@ int place_parse(const char *word, struct place *ret, struct err *err)
     return clean(word + n + 1, ret, err);
 }
 
-const char *place_name(const struct place *place)
+const char *place_name(const struct client_path *place)
 {
     return strrchr(place->path, '/') + 1;
 }
 
-int place_enter(struct place *place, const char *name, struct err *err)
+int place_enter(struct client_path *place, const char *name, struct err *err)
 {
     size_t n = strlen(place->path);
     size_t more = strlen(name);
@@ -120,7 +120,7 @@ int place_enter(struct place *place, const char *name, struct err *err)
     return 0;
 }
 
-bool place_same_side(const struct place *a, const struct place *b)
+bool place_same_side(const struct client_path *a, const struct client_path *b)
 {
     return a->local == b->local && strcmp(a->workspace, b->workspace) == 0;
 }

@@ -61,7 +61,7 @@ static bool refused(const json_t *answer)
 }
 
 /* "p1: closed", and how to go on. */
-static int tell_plan(const struct plan_place *place, const struct plan_options *o, json_t *plan)
+static int tell_plan(const struct plan_address *place, const struct plan_options *o, json_t *plan)
 {
     struct buf text;
 
@@ -120,8 +120,8 @@ static size_t print_left_out(struct buf *text, const json_t *result)
 
 /* --- what there is to do --- */
 
-static int submit(struct plan_place *place, const struct plan_options *o, const char *const *words,
-                  struct err *err)
+static int submit(struct plan_address *place, const struct plan_options *o,
+                  const char *const *words, struct err *err)
 {
     json_error_t where;
     json_t *body = NULL;
@@ -142,7 +142,7 @@ static int submit(struct plan_place *place, const struct plan_options *o, const 
     return r < 0 ? client_fail(err) : tell_plan(place, o, plan);
 }
 
-static int close_plan(struct plan_place *place, const struct plan_options *o,
+static int close_plan(struct plan_address *place, const struct plan_options *o,
                       const char *const *words, struct err *err)
 {
     json_t *plan = NULL;
@@ -152,8 +152,8 @@ static int close_plan(struct plan_place *place, const struct plan_options *o,
     return tell_plan(place, o, plan);
 }
 
-static int cancel(struct plan_place *place, const struct plan_options *o, const char *const *words,
-                  struct err *err)
+static int cancel(struct plan_address *place, const struct plan_options *o,
+                  const char *const *words, struct err *err)
 {
     json_t *plan = NULL;
 
@@ -162,15 +162,15 @@ static int cancel(struct plan_place *place, const struct plan_options *o, const 
     return tell_plan(place, o, plan);
 }
 
-static int discard(struct plan_place *place, const struct plan_options *o, const char *const *words,
-                   struct err *err)
+static int discard(struct plan_address *place, const struct plan_options *o,
+                   const char *const *words, struct err *err)
 {
     (void)o;
     return place->ways->discard(place, words[0], err) < 0 ? client_fail(err) : 0;
 }
 
-static int verify(struct plan_place *place, const struct plan_options *o, const char *const *words,
-                  struct err *err)
+static int verify(struct plan_address *place, const struct plan_options *o,
+                  const char *const *words, struct err *err)
 {
     json_t *answer = NULL;
     json_t *body = json_object();
@@ -216,8 +216,8 @@ static int add_operations(json_t *body, const struct args_list *list, struct err
     return 0;
 }
 
-static int decide(struct plan_place *place, const struct plan_options *o, const char *const *words,
-                  const char *decision, struct err *err)
+static int decide(struct plan_address *place, const struct plan_options *o,
+                  const char *const *words, const char *decision, struct err *err)
 {
     json_t *body = json_object();
     json_t *plan = NULL;
@@ -237,8 +237,8 @@ static int decide(struct plan_place *place, const struct plan_options *o, const 
     return tell_plan(place, o, plan);
 }
 
-static int approve(struct plan_place *place, const struct plan_options *o, const char *const *words,
-                   struct err *err)
+static int approve(struct plan_address *place, const struct plan_options *o,
+                   const char *const *words, struct err *err)
 {
     if (!o->hash)
         return cli_fail("approve: --hash is missing; 'carrel plan show' prints the hash of the "
@@ -246,14 +246,14 @@ static int approve(struct plan_place *place, const struct plan_options *o, const
     return decide(place, o, words, "approve", err);
 }
 
-static int reject(struct plan_place *place, const struct plan_options *o, const char *const *words,
-                  struct err *err)
+static int reject(struct plan_address *place, const struct plan_options *o,
+                  const char *const *words, struct err *err)
 {
     return decide(place, o, words, "reject", err);
 }
 
 /* What is applied is what is there at this moment, or what --hash names. */
-static int add_hash(struct plan_place *place, const struct plan_options *o, const char *plan,
+static int add_hash(struct plan_address *place, const struct plan_options *o, const char *plan,
                     json_t *body, struct err *err)
 {
     json_t *now = NULL;
@@ -301,7 +301,7 @@ static int tell_done(const struct plan_options *o, json_t *answer, const char *p
 }
 
 /* Why it is refused, one by one, as verify tells it; then the error. */
-static int fail_with_findings(struct plan_place *place, const struct plan_options *o,
+static int fail_with_findings(struct plan_address *place, const struct plan_options *o,
                               const char *name, const struct err *err)
 {
     struct err unheard;
@@ -322,7 +322,7 @@ static int fail_with_findings(struct plan_place *place, const struct plan_option
     return client_fail(err);
 }
 
-static int apply(struct plan_place *place, const struct plan_options *o, const char *const *words,
+static int apply(struct plan_address *place, const struct plan_options *o, const char *const *words,
                  struct err *err)
 {
     json_t *body = json_object();
@@ -341,7 +341,7 @@ static int apply(struct plan_place *place, const struct plan_options *o, const c
     return tell_done(o, answer, "apply", "applied");
 }
 
-static int undo(struct plan_place *place, const struct plan_options *o, const char *const *words,
+static int undo(struct plan_address *place, const struct plan_options *o, const char *const *words,
                 struct err *err)
 {
     json_t *body = json_object();
@@ -395,7 +395,7 @@ static int dispatch(const struct plan_options *o, const char *const *words, stru
 {
     const struct action *action = find(words[0]);
     const char *workspace = o->dir ? NULL : words[0] ? words[1] : NULL;
-    struct plan_place place;
+    struct plan_address place;
     size_t count = 0;
 
     if (!action)

@@ -36,7 +36,7 @@ struct plan_options {
 };
 
 /* One place where plans are. Answers are the caller's to let go. */
-struct plan_place {
+struct plan_address {
     const struct plan_ways *ways;
     struct daemon daemon;  /* remote */
     const char *workspace; /* remote; NULL: all of them */
@@ -48,30 +48,30 @@ struct plan_place {
 
 /* How it is asked. */
 struct plan_ways {
-    int (*list)(struct plan_place *, const char *state, json_t **ret, struct err *);
+    int (*list)(struct plan_address *, const char *state, json_t **ret, struct err *);
     /* The plan; its operations too, unless ret_operations is NULL. */
-    int (*get)(struct plan_place *, const char *plan, json_t **ret, json_t **ret_operations,
+    int (*get)(struct plan_address *, const char *plan, json_t **ret, json_t **ret_operations,
                struct err *);
     /* `body` is consumed. */
-    int (*act)(struct plan_place *, const char *plan, const char *verb, json_t *body, json_t **ret,
-               struct err *);
-    int (*submit)(struct plan_place *, json_t *body, json_t **ret, struct err *);
-    int (*discard)(struct plan_place *, const char *plan, struct err *);
+    int (*act)(struct plan_address *, const char *plan, const char *verb, json_t *body,
+               json_t **ret, struct err *);
+    int (*submit)(struct plan_address *, json_t *body, json_t **ret, struct err *);
+    int (*discard)(struct plan_address *, const char *plan, struct err *);
     /* `path` NULL: of all files. */
-    int (*diff)(struct plan_place *, const char *plan, const char *path, struct buf *ret,
+    int (*diff)(struct plan_address *, const char *plan, const char *path, struct buf *ret,
                 struct err *);
-    void (*close)(struct plan_place *);
+    void (*close)(struct plan_address *);
 };
 
-int plan_open_remote(struct plan_place *ret, const char *state, const char *workspace,
+int plan_open_remote(struct plan_address *ret, const char *state, const char *workspace,
                      struct err *err);
-int plan_open_local(struct plan_place *ret, const char *dir, struct err *err);
+int plan_open_local(struct plan_address *ret, const char *dir, struct err *err);
 
 /* "desk p1" or "--dir DIR p1", as it is typed; quoted for a shell. */
-void plan_print_where(struct buf *b, const struct plan_place *place, const char *plan);
+void plan_print_where(struct buf *b, const struct plan_address *place, const char *plan);
 
 /* What there is to do; each returns the exit status. `words` are those after the place. */
-typedef int plan_fn(struct plan_place *place, const struct plan_options *o,
+typedef int plan_fn(struct plan_address *place, const struct plan_options *o,
                     const char *const *words, struct err *err);
 
 plan_fn plan_show;

@@ -29,7 +29,7 @@ enum {
     MOST_PLANS = 10000,
 };
 
-static int open_plan(const struct plan_place *place, const char *plan, struct err *err)
+static int open_plan(const struct plan_address *place, const char *plan, struct err *err)
 {
     int fd = place->plans < 0 ? -1 : plan_open_place(place->plans, plan);
 
@@ -41,7 +41,7 @@ static int open_plan(const struct plan_place *place, const char *plan, struct er
 }
 
 /* One plan is worked on at a time. */
-static int lock(struct plan_place *place, int dir, const char *plan, struct err *err)
+static int lock(struct plan_address *place, int dir, const char *plan, struct err *err)
 {
     scope_close(&place->lock);
     place->lock = plan_lock(dir, plan, err);
@@ -49,7 +49,7 @@ static int lock(struct plan_place *place, int dir, const char *plan, struct err 
 }
 
 /* To work on it: not while a command runs in it. */
-static int open_locked(struct plan_place *place, const char *plan, struct err *err)
+static int open_locked(struct plan_address *place, const char *plan, struct err *err)
 {
     scoped_fd int dir = open_plan(place, plan, err);
 
@@ -64,7 +64,7 @@ static void set_now(json_t *object, const char *name)
 /* --- carrel-plan --- */
 
 /* One object in answer; `job` is consumed. */
-static int tool(const struct plan_place *place, int dir, const char *verb, json_t *job,
+static int tool(const struct plan_address *place, int dir, const char *verb, json_t *job,
                 json_t **ret, struct err *err)
 {
     char *text = json_dumps(job, JSON_COMPACT);
@@ -98,7 +98,7 @@ static uint64_t in_force(const json_t *answer)
 }
 
 /* Broken off by a crash or a kill: the tree is made whole before anybody looks at it. */
-static int recover(const struct plan_place *place, int dir, struct err *err)
+static int recover(const struct plan_address *place, int dir, struct err *err)
 {
     json_t *state = plan_read_state(dir);
     json_t *answer = NULL;
@@ -127,7 +127,7 @@ static int compare_created(const void *left, const void *right)
     return strcmp(b ? b : "", a ? a : ""); /* the last one first */
 }
 
-static json_t *state_of(const struct plan_place *place, const char *name)
+static json_t *state_of(const struct plan_address *place, const char *name)
 {
     struct err unheard;
     scoped_fd int dir = open_plan(place, name, &unheard);
@@ -138,7 +138,7 @@ static json_t *state_of(const struct plan_place *place, const char *name)
     return state;
 }
 
-static int list(struct plan_place *place, const char *wanted, json_t **ret, struct err *err)
+static int list(struct plan_address *place, const char *wanted, json_t **ret, struct err *err)
 {
     int again =
         place->plans < 0 ? -1 : openat(place->plans, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -192,7 +192,7 @@ static int take_lines(const struct buf *text, json_t *plan, json_t *operations, 
     return 0;
 }
 
-static int get(struct plan_place *place, const char *plan, json_t **ret, json_t **ret_operations,
+static int get(struct plan_address *place, const char *plan, json_t **ret, json_t **ret_operations,
                struct err *err)
 {
     scoped_fd int dir = open_plan(place, plan, err);
@@ -227,7 +227,7 @@ static int get(struct plan_place *place, const char *plan, json_t **ret, json_t 
     return 0;
 }
 
-static int diff(struct plan_place *place, const char *plan, const char *path, struct buf *ret,
+static int diff(struct plan_address *place, const char *plan, const char *path, struct buf *ret,
                 struct err *err)
 {
     scoped_fd int dir = open_plan(place, plan, err);
@@ -244,7 +244,7 @@ static int diff(struct plan_place *place, const char *plan, const char *path, st
     return r;
 }
 
-static int remove_plan(struct plan_place *place, int dir, const char *plan, struct err *err)
+static int remove_plan(struct plan_address *place, int dir, const char *plan, struct err *err)
 {
     if (tool(place, dir, "drop", json_object(), NULL, err) < 0)
         return -1;
@@ -253,7 +253,7 @@ static int remove_plan(struct plan_place *place, int dir, const char *plan, stru
     return 0;
 }
 
-static int discard(struct plan_place *place, const char *plan, struct err *err)
+static int discard(struct plan_address *place, const char *plan, struct err *err)
 {
     scoped_fd int dir = open_locked(place, plan, err);
 
@@ -261,7 +261,7 @@ static int discard(struct plan_place *place, const char *plan, struct err *err)
 }
 
 /* Made when the first plan is. */
-static int open_plans(struct plan_place *place, bool make, struct err *err)
+static int open_plans(struct plan_address *place, bool make, struct err *err)
 {
     char whole[PATH_MAX];
     char home[PATH_MAX];
@@ -275,7 +275,7 @@ static int open_plans(struct plan_place *place, bool make, struct err *err)
                 : plan_open_home(home, &place->plans, err);
 }
 
-static int make_plan(struct plan_place *place, char id[PLAN_ID_SIZE], struct err *err)
+static int make_plan(struct plan_address *place, char id[PLAN_ID_SIZE], struct err *err)
 {
     if (open_plans(place, true, err) < 0 || plan_make_id(id, err) < 0)
         return -1;
@@ -291,7 +291,7 @@ static int keep_answer(int dir, json_t *state, json_t *answer, struct err *err)
     return plan_change_state(dir, state, PLAN_EVENT_MADE, 0, err);
 }
 
-static int submit(struct plan_place *place, json_t *body, json_t **ret, struct err *err)
+static int submit(struct plan_address *place, json_t *body, json_t **ret, struct err *err)
 {
     json_t *answer = NULL;
     struct err unheard;
@@ -321,7 +321,7 @@ static int submit(struct plan_place *place, json_t *body, json_t **ret, struct e
 
 /* One that is being worked on, by its state as it is on disk. */
 struct work {
-    struct plan_place *place;
+    struct plan_address *place;
     int dir;
     json_t *state;
     json_t *body; /* what was asked */
@@ -494,7 +494,7 @@ static const struct {
     {"approve", refuse}, {"reject", refuse}, {"cancel", refuse},
 };
 
-static int act(struct plan_place *place, const char *plan, const char *verb, json_t *body,
+static int act(struct plan_address *place, const char *plan, const char *verb, json_t *body,
                json_t **ret, struct err *err)
 {
     scoped_fd int dir = open_locked(place, plan, err);
@@ -515,7 +515,7 @@ static int act(struct plan_place *place, const char *plan, const char *verb, jso
     return r;
 }
 
-static void close_local(struct plan_place *place)
+static void close_local(struct plan_address *place)
 {
     scope_close(&place->tree);
     scope_close(&place->plans);
@@ -523,7 +523,7 @@ static void close_local(struct plan_place *place)
 }
 
 /* One at a time, and nobody sees a tree that is half changed. */
-static int make_whole(struct plan_place *place, struct err *err)
+static int make_whole(struct plan_address *place, struct err *err)
 {
     json_t *plans = NULL;
     json_t *plan;
@@ -550,11 +550,11 @@ static int make_whole(struct plan_place *place, struct err *err)
     return r;
 }
 
-int plan_open_local(struct plan_place *ret, const char *dir, struct err *err)
+int plan_open_local(struct plan_address *ret, const char *dir, struct err *err)
 {
     static const struct plan_ways ways = {list, get, act, submit, discard, diff, close_local};
 
-    *ret = (struct plan_place){.ways = &ways, .dir = dir, .plans = -1, .lock = -1};
+    *ret = (struct plan_address){.ways = &ways, .dir = dir, .plans = -1, .lock = -1};
     ret->tree = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (ret->tree < 0)
         return err_set(err, ERR_NOT_FOUND, errno, "open '%.200s'", dir);

@@ -10,7 +10,7 @@ enum {
     PAGE = 10000 /* operations in one answer */
 };
 
-static void plan_path(struct buf *b, const struct plan_place *place, const char *plan,
+static void plan_path(struct buf *b, const struct plan_address *place, const char *plan,
                       const char *rest)
 {
     client_workspace_path(b, place->workspace, "/plans");
@@ -21,7 +21,7 @@ static void plan_path(struct buf *b, const struct plan_place *place, const char 
     buf_str(b, rest);
 }
 
-static int list(struct plan_place *place, const char *state, json_t **ret, struct err *err)
+static int list(struct plan_address *place, const char *state, json_t **ret, struct err *err)
 {
     struct buf path;
 
@@ -42,7 +42,7 @@ static int list(struct plan_place *place, const char *state, json_t **ret, struc
 }
 
 /* The operations come in pages, each with the plan around it. */
-static int get(struct plan_place *place, const char *plan, json_t **ret, json_t **ret_operations,
+static int get(struct plan_address *place, const char *plan, json_t **ret, json_t **ret_operations,
                struct err *err)
 {
     json_t *all = ret_operations ? json_array() : NULL;
@@ -80,7 +80,7 @@ static int get(struct plan_place *place, const char *plan, json_t **ret, json_t 
     return 0;
 }
 
-static int act(struct plan_place *place, const char *plan, const char *verb, json_t *body,
+static int act(struct plan_address *place, const char *plan, const char *verb, json_t *body,
                json_t **ret, struct err *err)
 {
     struct buf path;
@@ -90,7 +90,7 @@ static int act(struct plan_place *place, const char *plan, const char *verb, jso
     return client_do(&place->daemon, "POST", &path, body, ret, err);
 }
 
-static int submit(struct plan_place *place, json_t *body, json_t **ret, struct err *err)
+static int submit(struct plan_address *place, json_t *body, json_t **ret, struct err *err)
 {
     struct buf path;
 
@@ -98,7 +98,7 @@ static int submit(struct plan_place *place, json_t *body, json_t **ret, struct e
     return client_do(&place->daemon, "POST", &path, body, ret, err);
 }
 
-static int discard(struct plan_place *place, const char *plan, struct err *err)
+static int discard(struct plan_address *place, const char *plan, struct err *err)
 {
     struct buf path;
 
@@ -114,7 +114,7 @@ static size_t take_text(void *context, const char *bytes, size_t n)
     return text->failed ? 0 : n;
 }
 
-static int diff(struct plan_place *place, const char *plan, const char *of, struct buf *ret,
+static int diff(struct plan_address *place, const char *plan, const char *of, struct buf *ret,
                 struct err *err)
 {
     struct call call;
@@ -139,16 +139,16 @@ static int diff(struct plan_place *place, const char *plan, const char *of, stru
                                        : err_set(err, ERR_LIMIT, 0, "the differences are too long");
 }
 
-static void close_remote(struct plan_place *place)
+static void close_remote(struct plan_address *place)
 {
     daemon_close(&place->daemon);
 }
 
-int plan_open_remote(struct plan_place *ret, const char *state, const char *workspace,
+int plan_open_remote(struct plan_address *ret, const char *state, const char *workspace,
                      struct err *err)
 {
     static const struct plan_ways ways = {list, get, act, submit, discard, diff, close_remote};
 
-    *ret = (struct plan_place){.ways = &ways, .workspace = workspace, .tree = -1, .plans = -1};
+    *ret = (struct plan_address){.ways = &ways, .workspace = workspace, .tree = -1, .plans = -1};
     return daemon_open(&ret->daemon, state, err);
 }

@@ -19,7 +19,7 @@ enum {
 /* On standard error: the output is the command's. */
 static void tell(const struct plan_options *o, const json_t *plan)
 {
-    const struct plan_place place = {.workspace = o->exec.workspace};
+    const struct plan_address place = {.workspace = o->exec.workspace};
     const char *id = client_text(plan, "id");
     const char *hash = client_text(plan, "hash");
     uint64_t copied = (uint64_t)json_integer_value(json_object_get(plan, "copied_bytes"));

@@ -63,7 +63,7 @@ static void print_quoted(struct buf *b, const char *word)
     buf_str(b, quotes ? "'" : word);
 }
 
-void plan_print_where(struct buf *b, const struct plan_place *place, const char *plan)
+void plan_print_where(struct buf *b, const struct plan_address *place, const char *plan)
 {
     if (place->dir)
         buf_str(b, "--dir ");
@@ -72,7 +72,7 @@ void plan_print_where(struct buf *b, const struct plan_place *place, const char 
     print_quoted(b, plan);
 }
 
-static void print_head(struct buf *b, const struct plan_place *place, const json_t *plan,
+static void print_head(struct buf *b, const struct plan_address *place, const json_t *plan,
                        bool colours)
 {
     const char *state = client_text(plan, "state");
@@ -150,7 +150,7 @@ void plan_print_findings(struct buf *b, const json_t *findings, bool colours)
     }
 }
 
-static void print_command(struct buf *b, const char *form, const struct plan_place *place,
+static void print_command(struct buf *b, const char *form, const struct plan_address *place,
                           const json_t *plan)
 {
     const char *hash = client_text(plan, "hash");
@@ -197,7 +197,7 @@ static void print_story(struct buf *b, const json_t *plan)
     }
 }
 
-static void print_tail(struct buf *b, const struct plan_place *place, const json_t *plan,
+static void print_tail(struct buf *b, const struct plan_address *place, const json_t *plan,
                        bool colours)
 {
     const char *const *next = states[plan_state_from_name(client_text(plan, "state"))].next;
@@ -263,7 +263,7 @@ static int print_diff_json(const char *plan, const struct buf *diff)
     return client_print(object);
 }
 
-static int show_diff(struct plan_place *place, const struct plan_options *o, const char *plan,
+static int show_diff(struct plan_address *place, const struct plan_options *o, const char *plan,
                      struct err *err)
 {
     struct buf diff;
@@ -288,7 +288,7 @@ static int show_diff(struct plan_place *place, const struct plan_options *o, con
     return status;
 }
 
-static int show_tree(const struct plan_place *place, const struct plan_options *o,
+static int show_tree(const struct plan_address *place, const struct plan_options *o,
                      const json_t *plan, const json_t *operations, struct err *err)
 {
     bool colours = table_colours();
@@ -312,7 +312,7 @@ static int show_tree(const struct plan_place *place, const struct plan_options *
     return status;
 }
 
-int plan_show(struct plan_place *place, const struct plan_options *o, const char *const *words,
+int plan_show(struct plan_address *place, const struct plan_options *o, const char *const *words,
               struct err *err)
 {
     json_t *plan = NULL;
@@ -358,7 +358,7 @@ static void add_row(struct table *table, const json_t *plan, bool with_workspace
     buf_clear(&command);
 }
 
-int plan_list(struct plan_place *place, const struct plan_options *o, const char *const *words,
+int plan_list(struct plan_address *place, const struct plan_options *o, const char *const *words,
               struct err *err)
 {
     static const char *const heads[] = {"WORKSPACE", "PLAN", "STATE",   "CHANGES", "BYTES",

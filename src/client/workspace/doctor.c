@@ -231,11 +231,11 @@ static const char *fix_of(enum err_said said)
 }
 
 /* A file that nobody has, there and gone again. `dir` must be a directory. */
-static void try_to_write(struct doctor *d, const struct place *dir)
+static void try_to_write(struct doctor *d, const struct client_path *dir)
 {
     struct files_message write = {.op = FILES_WRITE, .mode = 0600};
     struct files_message gone = {.op = FILES_REMOVE, .to = FILES_MOST};
-    struct place probe = *dir;
+    struct client_path probe = *dir;
     struct err err = {0};
     struct timespec now;
     char name[64];
@@ -262,7 +262,7 @@ static void try_to_write(struct doctor *d, const struct place *dir)
 /* --- why was my file not created? --- */
 
 /* The nearest directory above that is there. */
-static int climb(struct doctor *d, struct place *at, struct files_kind *kind, struct err *err)
+static int climb(struct doctor *d, struct client_path *at, struct files_kind *kind, struct err *err)
 {
     do {
         char *slash = strrchr(at->path, '/');
@@ -275,7 +275,7 @@ static int climb(struct doctor *d, struct place *at, struct files_kind *kind, st
 
 static void look_at_path(struct doctor *d)
 {
-    struct place at = d->place;
+    struct client_path at = d->place;
     struct files_kind kind;
     struct err err = {0};
     char text[512];
@@ -343,7 +343,7 @@ static int show(struct doctor *d)
 
 static void examine(struct doctor *d)
 {
-    struct place root = d->place;
+    struct client_path root = d->place;
 
     if (!look_at_workspace(d))
         return;

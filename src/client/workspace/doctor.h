@@ -9,7 +9,7 @@
 
 struct doctor {
     struct files f;
-    struct place place;
+    struct client_path place;
     bool asks_path;
     const char *package; /* NULL: none is asked for */
     json_t *checks;

@@ -63,7 +63,7 @@ static int open_unfinished(struct files_call *call, struct files_new *new)
 }
 
 /* What is there must be one that a shell could write to. */
-static int check_old(struct files_new *new, struct place *place)
+static int check_old(struct files_new *new, struct dir_entry *place)
 {
     int r = place_follow(place, &new->old);
 
@@ -89,7 +89,7 @@ static mode_t mode_for(const struct files_new *new, uint64_t mode)
 int files_new_begin(struct files_call *call, const char *path, uint64_t mode, bool parents,
                     struct files_new *ret)
 {
-    scoped_place struct place place = {.dir = -1};
+    scoped_place struct dir_entry place = {.dir = -1};
     int r;
 
     *ret = (struct files_new){

@@ -39,7 +39,7 @@ bool files_is_root(int dir)
            here.st_ino == root.st_ino;
 }
 
-int place_check_reserved(const struct place *place)
+int place_check_reserved(const struct dir_entry *place)
 {
     return files_is_reserved_name(place->name) && files_is_root(place->dir) ? -EBUSY : 0;
 }
@@ -125,7 +125,7 @@ static int open_parents(const char *path, bool sync)
 
 /* Whether a name, once in a path, means a directory that is there already. */
 
-int place_open(const char *path, bool parents, bool sync, struct place *ret)
+int place_open(const char *path, bool parents, bool sync, struct dir_entry *ret)
 {
     const char *slash = strrchr(path, '/');
     char above[FILES_PATH];
@@ -149,7 +149,7 @@ int place_open(const char *path, bool parents, bool sync, struct place *ret)
     return 0;
 }
 
-void place_close(struct place *place)
+void place_close(struct dir_entry *place)
 {
     scope_close(&place->dir);
 }
@@ -167,7 +167,7 @@ ssize_t files_read_link(int dir, const char *name, char target[FILES_PATH])
 }
 
 /* One link further. What it says ends in a name, or in a directory that is there. */
-static int follow_one(struct place *place)
+static int follow_one(struct dir_entry *place)
 {
     char target[FILES_PATH];
     ssize_t n = files_read_link(place->dir, place->name, target);
@@ -197,7 +197,7 @@ static int follow_one(struct place *place)
     return 0;
 }
 
-int place_follow(struct place *place, struct stat *ret)
+int place_follow(struct dir_entry *place, struct stat *ret)
 {
     for (int links = 0; links <= MOST_LINKS; links++) {
         if (fstatat(place->dir, place->name, ret, AT_SYMLINK_NOFOLLOW) < 0)

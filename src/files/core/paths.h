@@ -9,22 +9,22 @@
 #include "base/names.h"
 #include "files/core/call.h"
 
-struct place {
+struct dir_entry {
     int dir; /* open for reading where that is allowed, else O_PATH */
     char name[256];
 };
 
 /* The directory above the last part of a path, found as the kernel does, and that part. `parents`:
  * directories that are missing are made, and synced with `sync`. -EBUSY for "/". 0 or -errno. */
-int place_open(const char *path, bool parents, bool sync, struct place *ret);
-void place_close(struct place *place);
+int place_open(const char *path, bool parents, bool sync, struct dir_entry *ret);
+void place_close(struct dir_entry *place);
 #define scoped_place __attribute__((cleanup(place_close)))
 /* Goes on to where symbolic links under that name lead. 0: *ret is what is there, 1: there is
  * nothing, -errno. */
-int place_follow(struct place *place, struct stat *ret);
+int place_follow(struct dir_entry *place, struct stat *ret);
 /* Returns -EBUSY for Carrel's own top-level names (usr, etc, …), also when reached through a
  * symlink. */
-int place_check_reserved(const struct place *place);
+int place_check_reserved(const struct dir_entry *place);
 
 /* Whether the directory is the root itself. */
 bool files_is_root(int dir);
@@ -70,4 +70,5 @@ void files_sweep(int hidden, struct buf *names);
 int files_remove_tree(int dir, const char *name);
 /* copy.c: what is under one name comes to another, whole or not at all, as RECURSIVE and REPLACE of
  * the call say. 0 or -errno. */
-int files_copy_to(struct files_call *call, const struct place *from, const struct place *to);
+int files_copy_to(struct files_call *call, const struct dir_entry *from,
+                  const struct dir_entry *to);

@@ -53,10 +53,10 @@ static bool template_env(struct call *call, const char *id, const char *const **
     return whole;
 }
 
-bool boundary_apply(struct call *call, struct carrel_spec *spec, struct sandbox_wish *wish)
+bool boundary_apply(struct call *call, struct carrel_spec *spec, struct sandbox_request *wanted)
 {
     struct policy *policy = arena_alloc(&call->arena, sizeof(*policy));
-    struct exec_message *m = &wish->message;
+    struct exec_message *m = &wanted->message;
     struct carrel_limits own = spec->limits;
     struct err err;
 
@@ -79,22 +79,21 @@ bool boundary_apply(struct call *call, struct carrel_spec *spec, struct sandbox_
     m->env = spec->env;
     m->timeout_ms = spec->timeout_ms;
     m->limits = own;
-    wish->output_bytes = spec->output_bytes;
-    m->boundary = (struct boundary_message){.level = CARREL_LEVEL_NS,
-                                            .net = policy->net,
-                                            .net_rules = spec->net_rules,
-                                            .net_connections = policy->net_connections,
-                                            .net_bytes_per_hour = policy->net_bytes_per_hour,
-                                            .user = policy->user,
-                                            .limits = policy->limits,
-                                            .tmp_bytes = policy->tmp_bytes,
-                                            .tmp_exec = policy->tmp_exec,
-                                            .mounts = mounts_of(call, policy)};
-    m->boundary.template = call->workspace.template;
-    if (*call->workspace.template &&
-        !template_env(call, call->workspace.template, &m->boundary.env))
+    wanted->output_bytes = spec->output_bytes;
+    m->spec = (struct spec_message){.level = CARREL_LEVEL_NS,
+                                    .net = policy->net,
+                                    .net_rules = spec->net_rules,
+                                    .net_connections = policy->net_connections,
+                                    .net_bytes_per_hour = policy->net_bytes_per_hour,
+                                    .user = policy->user,
+                                    .limits = policy->limits,
+                                    .tmp_bytes = policy->tmp_bytes,
+                                    .tmp_exec = policy->tmp_exec,
+                                    .mounts = mounts_of(call, policy)};
+    m->spec.template = call->workspace.template;
+    if (*call->workspace.template && !template_env(call, call->workspace.template, &m->spec.env))
         return false;
-    if (!links_apply(call, &m->boundary))
+    if (!links_apply(call, &m->spec))
         return false;
     m->bucket = call->workspace.bucket;
     m->workspace = call->workspace.id;
@@ -104,25 +103,25 @@ bool boundary_apply(struct call *call, struct carrel_spec *spec, struct sandbox_
     return true;
 }
 
-bool boundary_wake(struct call *call, const char *const *argv, struct sandbox_wish *ret)
+bool boundary_wake(struct call *call, const char *const *argv, struct sandbox_request *ret)
 {
     struct carrel_spec spec = {0};
 
-    *ret = (struct sandbox_wish){.message = {.cwd = "/", .argv = argv}};
+    *ret = (struct sandbox_request){.message = {.cwd = "/", .argv = argv}};
     ret->message.env = arena_alloc(&call->arena, sizeof(char *));
     return boundary_apply(call, &spec, ret);
 }
 
-struct quota_wish boundary_quota(const struct call *call, const struct sandbox_wish *wish)
+struct quota_request boundary_quota(const struct call *call, const struct sandbox_request *wanted)
 {
-    const struct exec_message *m = &wish->message;
+    const struct exec_message *m = &wanted->message;
 
     /* The sandbox of a plan is another one than the workspace's. */
-    const char *name = wish->plan.is_plan ? wish->plan.quota_name : m->workspace;
+    const char *name = wanted->plan.is_plan ? wanted->plan.quota_name : m->workspace;
 
-    return (struct quota_wish){.workspace = name,
-                               .owner = call->workspace.owner,
-                               .memory_bytes = m->boundary.limits.memory_bytes,
-                               .pids = m->boundary.limits.pids,
-                               .starts_nothing = call->planned && !wish->plan.is_plan};
+    return (struct quota_request){.workspace = name,
+                                  .owner = call->workspace.owner,
+                                  .memory_bytes = m->spec.limits.memory_bytes,
+                                  .pids = m->spec.limits.pids,
+                                  .starts_nothing = call->planned && !wanted->plan.is_plan};
 }

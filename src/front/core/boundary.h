@@ -8,7 +8,7 @@
 #include "protocol/broker.h"
 
 /* Where what is written goes: into the tree, or into a plan. */
-struct plan_wish {
+struct plan_request {
     bool is_plan;
     bool keep_open;
     bool is_new;
@@ -17,16 +17,16 @@ struct plan_wish {
     char quota_name[FRONT_ID]; /* of its sandbox, as the broker tells it */
 };
 
-struct sandbox_wish {
+struct sandbox_request {
     struct exec_message message; /* all but exec */
-    struct plan_wish plan;
+    struct plan_request plan;
     uint64_t output_bytes; /* bound on the output of a command; 0: none */
 };
 
 /* Puts what is asked under the workspace's policy: nothing in it goes beyond. False: answered. It
  * lives as long as the call. */
-bool boundary_apply(struct call *call, struct carrel_spec *spec, struct sandbox_wish *wish);
+bool boundary_apply(struct call *call, struct carrel_spec *spec, struct sandbox_request *wanted);
 /* For whoever needs no more than the sandbox: no command is run. False: answered. */
-bool boundary_wake(struct call *call, const char *const *argv, struct sandbox_wish *ret);
+bool boundary_wake(struct call *call, const char *const *argv, struct sandbox_request *ret);
 /* What that sandbox counts for. */
-struct quota_wish boundary_quota(const struct call *call, const struct sandbox_wish *wish);
+struct quota_request boundary_quota(const struct call *call, const struct sandbox_request *wanted);

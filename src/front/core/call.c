@@ -272,7 +272,7 @@ static void hear(void *context, struct answer *answer)
 
 uint64_t call_expect(struct call *call, call_heard *heard)
 {
-    uint64_t tag = link_expect(call->front->link, hear, call);
+    uint64_t tag = broker_expect(call->front->channel, hear, call);
 
     call->heard = heard;
     call->records = false;
@@ -295,7 +295,7 @@ void call_record(struct call *call, const char *workspace, const char *operation
     buf_init(&b, 1UL << 20);
     protocol_pack_record(&b, call_expect(call, heard), &m);
     call->records = true;
-    link_send(call->front->link, REQUEST_RECORD, &b);
+    broker_send(call->front->channel, REQUEST_RECORD, &b);
     free(text);
 }
 
@@ -307,7 +307,7 @@ void call_ask(struct call *call, uint32_t kind, const char *a, const char *b, co
 
     buf_init(&message, 4096);
     protocol_pack_plain(&message, call_expect(call, heard), &m);
-    link_send(call->front->link, kind, &message);
+    broker_send(call->front->channel, kind, &message);
 }
 
 /* Its key, meanwhile. */

@@ -22,7 +22,7 @@ struct actor {
 /* Who reaches what listens on a workspace's ports. */
 #define PORT_SCOPES (SCOPE_ADMIN | SCOPE_OWNER | SCOPE_USER | SCOPE_AGENT)
 
-struct job;
+struct exec;
 struct ending;
 struct links_look;
 struct exec_manner;
@@ -36,7 +36,7 @@ struct call {
     const struct route *route;
     char *params[3];                  /* decoded path parameters, in order */
     const char *rest;                 /* of the path, still encoded, where the route ends in {*} */
-    struct tenant *tenant;            /* who pays for its body; NULL: it has none to keep */
+    struct owner_use *tenant;         /* who pays for its body; NULL: it has none to keep */
     struct store_workspace workspace; /* of routes that name one: checked to be the actor's */
     bool planned;                     /* what it changes goes into its key's plan: planned.h */
     json_t *body;                     /* of routes with a JSON body: an object */
@@ -85,7 +85,7 @@ void call_error(struct call *call, int status, const char *code, const char *for
 /* 429: which quota it is, by the name of its setting, and a sentence. */
 void call_quota(struct call *call, const char *setting, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* ... for the owner of its workspace: tenant_begin_chore said no. */
+/* ... for the owner of its workspace: owner_use_begin_chore said no. */
 void call_chores(struct call *call);
 /* What an answer says of our own error; its words into `text`. */
 enum err_said failure_said(const struct err *err, char *text, size_t size);

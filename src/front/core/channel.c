@@ -18,17 +18,17 @@ enum {
 struct question {
     struct question *next;
     uint64_t tag;
-    link_heard *heard;
+    broker_heard *heard;
     void *context;
     bool many;
 };
 
-struct link {
+struct channel {
     struct events *events;
     struct watch watch;
     int socket;
     uint64_t last_tag;
-    link_heard *event;
+    broker_heard *event;
     void *context;
     struct question *questions[SLOTS];
 };
@@ -41,9 +41,9 @@ static _Noreturn void lose_broker(const char *doing, int r)
     _exit(1);
 }
 
-static struct question *take_question(struct link *link, uint64_t tag)
+static struct question *take_question(struct channel *channel, uint64_t tag)
 {
-    for (struct question **at = &link->questions[tag % SLOTS]; *at; at = &(*at)->next) {
+    for (struct question **at = &channel->questions[tag % SLOTS]; *at; at = &(*at)->next) {
         struct question *q = *at;
         if (q->tag != tag)
             continue;
@@ -54,20 +54,20 @@ static struct question *take_question(struct link *link, uint64_t tag)
     return NULL;
 }
 
-void link_pass(struct link *link, struct answer *answer)
+void broker_pass(struct channel *channel, struct answer *answer)
 {
-    link->event(link->context, answer);
+    channel->event(channel->context, answer);
 }
 
-static void hand_out(struct link *link, struct answer *answer)
+static void hand_out(struct channel *channel, struct answer *answer)
 {
     uint64_t tag = 0;
 
     if (answer->n >= sizeof(tag))
         memcpy(&tag, answer->bytes, sizeof(tag));
-    struct question *q = tag ? take_question(link, tag) : NULL;
+    struct question *q = tag ? take_question(channel, tag) : NULL;
     if (!q) {
-        link->event(link->context, answer);
+        channel->event(channel->context, answer);
         return;
     }
     bool once = !q->many; /* one that hears many may settle, and be freed, meanwhile */
@@ -78,12 +78,12 @@ static void hand_out(struct link *link, struct answer *answer)
 
 static void receive(struct watch *watch, uint32_t what)
 {
-    struct link *link = container_of(watch, struct link, watch);
+    struct channel *channel = container_of(watch, struct channel, watch);
     int fds[MESSAGE_MAX_FDS];
     struct message_head head;
 
     (void)what;
-    int r = message_receive_head(link->socket, &head, fds);
+    int r = message_receive_head(channel->socket, &head, fds);
     if (r <= 0)
         lose_broker("receive", r);
     struct answer answer = {.kind = head.kind,
@@ -93,66 +93,66 @@ static void receive(struct watch *watch, uint32_t what)
                             .fd_count = head.fd_count};
     if (!answer.bytes)
         lose_broker("receive", -ENOMEM);
-    r = message_read_exactly(link->socket, answer.bytes, answer.n);
+    r = message_read_exactly(channel->socket, answer.bytes, answer.n);
     if (r < 0)
         lose_broker("receive", r);
-    hand_out(link, &answer);
+    hand_out(channel, &answer);
     for (size_t i = 0; i < answer.fd_count; i++)
         scope_close(&fds[i]);
     free(answer.bytes);
 }
 
-int link_open(struct link **ret, struct events *events, int socket, link_heard *event,
-              void *context)
+int broker_open(struct channel **ret, struct events *events, int socket, broker_heard *event,
+                void *context)
 {
-    struct link *link = calloc(1, sizeof(*link));
+    struct channel *channel = calloc(1, sizeof(*channel));
 
-    if (!link)
+    if (!channel)
         return -ENOMEM;
-    *link = (struct link){.events = events,
-                          .watch = {.ready = receive, .fd = -1},
-                          .socket = socket,
-                          .event = event,
-                          .context = context};
-    int r = events_watch(events, &link->watch, socket, EPOLLIN);
+    *channel = (struct channel){.events = events,
+                                .watch = {.ready = receive, .fd = -1},
+                                .socket = socket,
+                                .event = event,
+                                .context = context};
+    int r = events_watch(events, &channel->watch, socket, EPOLLIN);
     if (r < 0) {
-        free(link);
+        free(channel);
         return r;
     }
-    *ret = link;
+    *ret = channel;
     return 0;
 }
 
-static uint64_t expect(struct link *link, link_heard *heard, void *context, bool many)
+static uint64_t expect(struct channel *channel, broker_heard *heard, void *context, bool many)
 {
     struct question *q = calloc(1, sizeof(*q));
 
     if (!q)
         return 0;
     *q = (struct question){
-        .tag = ++link->last_tag, .heard = heard, .context = context, .many = many};
-    q->next = link->questions[q->tag % SLOTS];
-    link->questions[q->tag % SLOTS] = q;
+        .tag = ++channel->last_tag, .heard = heard, .context = context, .many = many};
+    q->next = channel->questions[q->tag % SLOTS];
+    channel->questions[q->tag % SLOTS] = q;
     return q->tag;
 }
 
-uint64_t link_expect(struct link *link, link_heard *heard, void *context)
+uint64_t broker_expect(struct channel *channel, broker_heard *heard, void *context)
 {
-    return expect(link, heard, context, false);
+    return expect(channel, heard, context, false);
 }
 
-uint64_t link_expect_many(struct link *link, link_heard *heard, void *context)
+uint64_t broker_expect_many(struct channel *channel, broker_heard *heard, void *context)
 {
-    return expect(link, heard, context, true);
+    return expect(channel, heard, context, true);
 }
 
-void link_settle(struct link *link, uint64_t tag)
+void broker_settle(struct channel *channel, uint64_t tag)
 {
-    struct question *q = take_question(link, tag);
+    struct question *q = take_question(channel, tag);
 
     if (!q)
         return;
-    for (struct question **at = &link->questions[tag % SLOTS]; *at; at = &(*at)->next) {
+    for (struct question **at = &channel->questions[tag % SLOTS]; *at; at = &(*at)->next) {
         if (*at == q) {
             *at = q->next;
             break;
@@ -161,11 +161,11 @@ void link_settle(struct link *link, uint64_t tag)
     free(q);
 }
 
-void link_send(struct link *link, uint32_t kind, struct buf *message)
+void broker_send(struct channel *channel, uint32_t kind, struct buf *message)
 {
     int r = buf_done(message) < 0
                 ? -ENOMEM
-                : message_send(link->socket, kind, message->p, message->n, NULL, 0);
+                : message_send(channel->socket, kind, message->p, message->n, NULL, 0);
     if (r < 0)
         lose_broker("send", r);
     buf_clear(message);

@@ -9,7 +9,7 @@
 #include "base/err.h"
 #include "base/events.h"
 
-struct link;
+struct channel;
 
 struct answer {
     uint32_t kind; /* enum answer_kind */
@@ -19,20 +19,20 @@ struct answer {
     size_t fd_count;
 };
 
-typedef void link_heard(void *context, struct answer *answer);
+typedef void broker_heard(void *context, struct answer *answer);
 
 /* 0, or -1 with the error in an ANSWER_ERROR. */
 int answer_check(struct answer *answer, struct err *ret);
 
 /* `event` hears what nobody asked for. 0 or -errno. */
-int link_open(struct link **ret, struct events *events, int socket, link_heard *event,
-              void *context);
+int broker_open(struct channel **ret, struct events *events, int socket, broker_heard *event,
+                void *context);
 /* A tag for a message to come, and who is to hear the answer; 0 without memory. */
-uint64_t link_expect(struct link *link, link_heard *heard, void *context);
-/* Also for all answers with this tag until link_settle: a request with many answers. */
-uint64_t link_expect_many(struct link *link, link_heard *heard, void *context);
-void link_settle(struct link *link, uint64_t tag);
+uint64_t broker_expect(struct channel *channel, broker_heard *heard, void *context);
+/* Also for all answers with this tag until broker_settle: a request with many answers. */
+uint64_t broker_expect_many(struct channel *channel, broker_heard *heard, void *context);
+void broker_settle(struct channel *channel, uint64_t tag);
 /* To whoever hears what nobody has asked for. */
-void link_pass(struct link *link, struct answer *answer);
+void broker_pass(struct channel *channel, struct answer *answer);
 /* Sends a packed message and empties it. A broker that does not listen ends the front. */
-void link_send(struct link *link, uint32_t kind, struct buf *message);
+void broker_send(struct channel *channel, uint32_t kind, struct buf *message);

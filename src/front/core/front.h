@@ -16,13 +16,13 @@
 
 struct call;
 struct exec_mode;
-struct job;
+struct exec;
 struct listener;
-struct asking;
-struct awake;
+struct exec_waiting;
+struct sandbox_use;
 struct proxy;
-struct kept;
-struct tenant;
+struct kept_output;
+struct owner_use;
 struct plan_work;
 struct dropped;
 struct outdated;
@@ -65,7 +65,7 @@ struct front {
     const struct settings *settings;
     struct events *events;
     struct store *store;
-    struct link *link;
+    struct channel *channel;
     struct http_server *http;
     struct http_options room;                  /* for connections: front/core/room.h */
     struct parser *parser;                     /* of large bodies */
@@ -76,8 +76,8 @@ struct front {
     /* Of FOREIGN routes: makes another answer of ours, and takes the object. */
     json_t *(*translate)(struct call *call, int *status, json_t *object);
     /* Ends a command that was for a client which has left: exec/exec.h. */
-    void (*end_exec)(struct front *front, const char *workspace, const char *exec);
-    int execs; /* the directory of all spools */
+    void (*end_exec)(struct front *front, const char *workspace, const char *exec_id);
+    int spools; /* the directory of all spools */
     char admin_hash[FRONT_HASH];
     char state_named[1024]; /* DIR as it was named; settings->state is without symlinks */
     int64_t broker_uid;     /* whose word over the Unix socket is an administrator's */
@@ -86,37 +86,37 @@ struct front {
     bool unrecorded;      /* the last record that was asked for could not be written */
     uint64_t file_bodies; /* bytes that are kept for file servers */
     uint64_t began_ms;
-    struct job *jobs[FRONT_SLOTS];
-    size_t rows_due; /* jobs whose row is yet to be written */
+    struct exec *execs[FRONT_SLOTS];
+    size_t rows_due; /* execs whose row is yet to be written */
     struct timer rows_timer;
-    size_t job_count;     /* that have not ended */
-    struct asking *queue; /* commands that wait until others have ended */
+    size_t exec_count;          /* that have not ended */
+    struct exec_waiting *queue; /* commands that wait until others have ended */
     size_t queued;
     bool in_turn; /* the exec being started was taken from the queue, and must not queue again */
     size_t held;  /* commands of which something is left: front/core/quota.h */
-    struct tenant *tenants[FRONT_SLOTS];
-    struct awake *awake[FRONT_SLOTS];
+    struct owner_use *tenants[FRONT_SLOTS];
+    struct sandbox_use *awake[FRONT_SLOTS];
     size_t awake_count;
     uint64_t output_running; /* on disk, of all: front/exec/output.h */
     uint64_t output_kept;
-    struct kept *kept[FRONT_SLOTS];
-    struct kept *oldest;
-    struct kept *newest;
+    struct kept_output *kept[FRONT_SLOTS];
+    struct kept_output *oldest;
+    struct kept_output *newest;
     struct timer output_timer;
     char scanned[28];     /* what was kept from before is known up to this one */
     uint64_t floor_ms;    /* when free disk space was last looked at */
     uint64_t floor_bytes; /* and how much output there had been by then */
     bool below_floor;
     uint64_t switches; /* of policies to planned writes: what was asked before starts no sandbox */
-    struct files_server *file_servers; /* of workspaces whose files are asked for */
-    struct files_stream *file_streams; /* and calls to them */
-    struct proxy *proxies;             /* connections to ports of workspaces */
-    struct plan_work *plan_works;      /* what is under way with plans */
-    struct plan_job *plan_jobs;        /* the broker's processes for that */
-    struct timer plan_timer;           /* what becomes of them by themselves */
-    struct dropped *builds;            /* of templates, that were interrupted */
-    struct mcp *mcp;                   /* sessions and requests of it; NULL: none yet */
-    char address[64];                  /* where we listen for TCP, as in a URL; "": nowhere */
+    struct files_server *file_servers;   /* of workspaces whose files are asked for */
+    struct files_stream *file_streams;   /* and calls to them */
+    struct proxy *proxies;               /* connections to ports of workspaces */
+    struct plan_work *plan_works;        /* what is under way with plans */
+    struct plan_process *plan_processes; /* the broker's processes for that */
+    struct timer plan_timer;             /* what becomes of them by themselves */
+    struct dropped *builds;              /* of templates, that were interrupted */
+    struct mcp *mcp;                     /* sessions and requests of it; NULL: none yet */
+    char address[64];                    /* where we listen for TCP, as in a URL; "": nowhere */
     struct listener *listeners;
     struct call *calls;        /* requests that have not ended: front/core/live.h */
     struct outdated *outdated; /* while it resumes: resume.c */

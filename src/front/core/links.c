@@ -157,7 +157,7 @@ static bool ticket_is_there(struct call *call, struct shared_link *ticket, int64
     return false;
 }
 
-bool links_apply(struct call *call, struct boundary_message *boundary)
+bool links_apply(struct call *call, struct spec_message *boundary)
 {
     struct shared_link all[LINK_COUNT_];
     json_t *links = json_parsed(call->workspace.links);

@@ -30,4 +30,4 @@ bool links_read(struct arena *arena, const json_t *links, struct shared_link ret
 const char *const *links_mounts(struct arena *arena, const struct shared_link links[LINK_COUNT_]);
 /* Puts the links of the call's workspace into the message; texts are the arena's. False: one leads
  * nowhere, answered with 409. */
-bool links_apply(struct call *call, struct boundary_message *boundary);
+bool links_apply(struct call *call, struct spec_message *boundary);

@@ -11,8 +11,8 @@
 
 /* A workspace whose sandbox lives, or was asked for. The broker ends one that lives with another
  * policy and makes it anew, so that both sizes count until it has said which it is. */
-struct awake {
-    struct awake *next;
+struct sandbox_use {
+    struct sandbox_use *next;
     char workspace[FRONT_ID];
     char owner[FRONT_ID];
     bool lives;
@@ -37,10 +37,10 @@ static size_t slot_of(const char *name)
 
 /* --- owners --- */
 
-struct tenant *tenant_use(struct front *front, const char *owner)
+struct owner_use *owner_use_use(struct front *front, const char *owner)
 {
-    struct tenant **slot = &front->tenants[slot_of(owner)];
-    struct tenant *t = *slot;
+    struct owner_use **slot = &front->tenants[slot_of(owner)];
+    struct owner_use *t = *slot;
 
     while (t && strcmp(t->owner, owner) != 0)
         t = t->next;
@@ -56,9 +56,9 @@ struct tenant *tenant_use(struct front *front, const char *owner)
     return t;
 }
 
-void tenant_drop(struct front *front, struct tenant *t)
+void owner_use_drop(struct front *front, struct owner_use *t)
 {
-    struct tenant **at = &front->tenants[slot_of(t->owner)];
+    struct owner_use **at = &front->tenants[slot_of(t->owner)];
 
     if (--t->uses > 0)
         return;
@@ -68,13 +68,13 @@ void tenant_drop(struct front *front, struct tenant *t)
     free(t);
 }
 
-struct tenant *tenant_begin_chore(struct front *front, const char *owner)
+struct owner_use *owner_use_begin_chore(struct front *front, const char *owner)
 {
     uint64_t most = front->settings->owner_chores;
-    struct tenant *t = tenant_use(front, owner);
+    struct owner_use *t = owner_use_use(front, owner);
 
     if (t && most && t->chores >= most) {
-        tenant_drop(front, t);
+        owner_use_drop(front, t);
         return NULL;
     }
     if (t)
@@ -82,17 +82,17 @@ struct tenant *tenant_begin_chore(struct front *front, const char *owner)
     return t;
 }
 
-void tenant_end_chore(struct front *front, struct tenant *t)
+void owner_use_end_chore(struct front *front, struct owner_use *t)
 {
     if (!t)
         return;
     t->chores--;
-    tenant_drop(front, t);
+    owner_use_drop(front, t);
 }
 
-static const struct tenant *find_tenant(const struct front *front, const char *owner)
+static const struct owner_use *find_owner_use(const struct front *front, const char *owner)
 {
-    const struct tenant *t = front->tenants[slot_of(owner)];
+    const struct owner_use *t = front->tenants[slot_of(owner)];
 
     while (t && strcmp(t->owner, owner) != 0)
         t = t->next;
@@ -101,19 +101,20 @@ static const struct tenant *find_tenant(const struct front *front, const char *o
 
 /* --- sandboxes --- */
 
-static struct awake *find(const struct front *front, const char *workspace)
+static struct sandbox_use *find(const struct front *front, const char *workspace)
 {
-    struct awake *a = front->awake[slot_of(workspace)];
+    struct sandbox_use *a = front->awake[slot_of(workspace)];
 
     while (a && strcmp(a->workspace, workspace) != 0)
         a = a->next;
     return a;
 }
 
-static struct awake *find_or_make(struct front *front, const char *workspace, const char *owner)
+static struct sandbox_use *find_or_make(struct front *front, const char *workspace,
+                                        const char *owner)
 {
-    struct awake *a = find(front, workspace);
-    struct awake **slot = &front->awake[slot_of(workspace)];
+    struct sandbox_use *a = find(front, workspace);
+    struct sandbox_use **slot = &front->awake[slot_of(workspace)];
 
     if (a)
         return a;
@@ -127,9 +128,9 @@ static struct awake *find_or_make(struct front *front, const char *workspace, co
     return a;
 }
 
-static void drop_if_unused(struct front *front, struct awake *a)
+static void drop_if_unused(struct front *front, struct sandbox_use *a)
 {
-    struct awake **at = &front->awake[slot_of(a->workspace)];
+    struct sandbox_use **at = &front->awake[slot_of(a->workspace)];
 
     if (a->asked == 0)
         a->asked_memory = a->asked_pids = 0;
@@ -152,7 +153,7 @@ static struct sums add_up(const struct front *front, const char *owner, const ch
     struct sums sums = {0};
 
     for (size_t i = 0; i < FRONT_SLOTS; i++) {
-        for (const struct awake *a = front->awake[i]; a; a = a->next) {
+        for (const struct sandbox_use *a = front->awake[i]; a; a = a->next) {
             if ((owner && strcmp(a->owner, owner) != 0) || strcmp(a->workspace, workspace) == 0)
                 continue;
             sums.sandboxes++;
@@ -163,9 +164,9 @@ static struct sums add_up(const struct front *front, const char *owner, const ch
     return sums;
 }
 
-void quota_woke(struct front *front, const struct quota_wish *made)
+void quota_woke(struct front *front, const struct quota_request *made)
 {
-    struct awake *a = find_or_make(front, made->workspace, made->owner);
+    struct sandbox_use *a = find_or_make(front, made->workspace, made->owner);
 
     if (!a)
         return;
@@ -177,7 +178,7 @@ void quota_woke(struct front *front, const struct quota_wish *made)
 
 void quota_slept(struct front *front, const char *workspace)
 {
-    struct awake *a = find(front, workspace);
+    struct sandbox_use *a = find(front, workspace);
 
     if (!a || !a->lives)
         return;
@@ -187,20 +188,20 @@ void quota_slept(struct front *front, const char *workspace)
     drop_if_unused(front, a);
 }
 
-struct awake *quota_wake(struct front *front, const struct quota_wish *wish)
+struct sandbox_use *quota_wake(struct front *front, const struct quota_request *wanted)
 {
-    struct awake *a = find_or_make(front, wish->workspace, wish->owner);
+    struct sandbox_use *a = find_or_make(front, wanted->workspace, wanted->owner);
 
     if (!a)
         return NULL;
-    a->starts_nothing = (a->starts_nothing || (!a->lives && !a->asked)) && wish->starts_nothing;
+    a->starts_nothing = (a->starts_nothing || (!a->lives && !a->asked)) && wanted->starts_nothing;
     a->asked++;
-    a->asked_memory = larger(a->asked_memory, wish->memory_bytes);
-    a->asked_pids = larger(a->asked_pids, wish->pids);
+    a->asked_memory = larger(a->asked_memory, wanted->memory_bytes);
+    a->asked_pids = larger(a->asked_pids, wanted->pids);
     return a;
 }
 
-void quota_woken(struct front *front, struct awake *a)
+void quota_woken(struct front *front, struct sandbox_use *a)
 {
     a->asked--;
     drop_if_unused(front, a);
@@ -208,14 +209,14 @@ void quota_woken(struct front *front, struct awake *a)
 
 bool front_is_awake(const struct front *front, const char *workspace)
 {
-    const struct awake *a = find(front, workspace);
+    const struct sandbox_use *a = find(front, workspace);
 
     return a && a->lives;
 }
 
 bool quota_starts_nothing(const struct front *front, const char *workspace)
 {
-    const struct awake *a = find(front, workspace);
+    const struct sandbox_use *a = find(front, workspace);
 
     return a && a->starts_nothing;
 }
@@ -224,23 +225,23 @@ bool quota_starts_nothing(const struct front *front, const char *workspace)
 
 int quota_use_begin(struct quota_use *use, struct front *front, const char *owner)
 {
-    *use = (struct quota_use){.front = front, .tenant = tenant_use(front, owner)};
+    *use = (struct quota_use){.front = front, .tenant = owner_use_use(front, owner)};
     if (!use->tenant)
         return -1;
-    use->tenant->execs++;
+    use->tenant->spools++;
     front->held++;
     return 0;
 }
 
-int quota_use_ask(struct quota_use *use, const struct quota_wish *wish)
+int quota_use_ask(struct quota_use *use, const struct quota_request *wanted)
 {
-    use->waking = quota_wake(use->front, wish);
+    use->waking = quota_wake(use->front, wanted);
     return use->waking ? 0 : -1;
 }
 
 void quota_use_answered(struct quota_use *use)
 {
-    struct awake *a = use->waking;
+    struct sandbox_use *a = use->waking;
 
     use->waking = NULL;
     if (a)
@@ -252,7 +253,7 @@ void quota_use_gone(struct quota_use *use)
     if (use->is_gone || !use->tenant)
         return;
     use->is_gone = true;
-    use->tenant->execs--;
+    use->tenant->spools--;
     use->front->held--;
 }
 
@@ -261,18 +262,18 @@ void quota_use_end(struct quota_use *use)
     quota_use_answered(use);
     quota_use_gone(use);
     if (use->tenant)
-        tenant_drop(use->front, use->tenant);
+        owner_use_drop(use->front, use->tenant);
     use->tenant = NULL;
 }
 
 /* --- the check --- */
 
-bool quota_wants_sandbox(const struct front *front, const struct quota_wish *wish)
+bool quota_wants_sandbox(const struct front *front, const struct quota_request *wanted)
 {
-    const struct awake *a = find(front, wish->workspace);
+    const struct sandbox_use *a = find(front, wanted->workspace);
 
-    return !a || larger(a->memory_bytes, a->asked_memory) != wish->memory_bytes ||
-           larger(a->pids, a->asked_pids) != wish->pids;
+    return !a || larger(a->memory_bytes, a->asked_memory) != wanted->memory_bytes ||
+           larger(a->pids, a->asked_pids) != wanted->pids;
 }
 
 static bool refuse(struct quota_answer *ret, enum quota_wait wait, const char *setting)
@@ -320,19 +321,19 @@ static bool fits(const struct bound *b, const char *whose, struct quota_answer *
     return refuse(ret, whose ? QUOTA_OWNER : QUOTA_SANDBOX, b->setting);
 }
 
-static bool sandboxes_fit(const struct front *front, const struct quota_wish *wish,
+static bool sandboxes_fit(const struct front *front, const struct quota_request *wanted,
                           const char *whose, struct quota_answer *ret)
 {
     const struct settings *s = front->settings;
     bool own = whose != NULL;
-    struct sums used = add_up(front, whose, wish->workspace);
+    struct sums used = add_up(front, whose, wanted->workspace);
     const struct bound bounds[] = {
         {own ? "owner_sandboxes" : "max_sandboxes", "room for sandboxes", UNITS_COUNT,
          own ? s->owner_sandboxes : s->max_sandboxes, used.sandboxes, 1, false},
         {own ? "owner_memory" : "max_memory", "memory", UNITS_SIZE,
-         own ? s->owner_memory : s->max_memory, used.memory, wish->memory_bytes, true},
+         own ? s->owner_memory : s->max_memory, used.memory, wanted->memory_bytes, true},
         {own ? "owner_pids" : "max_pids", "number of processes", UNITS_COUNT,
-         own ? s->owner_pids : s->max_pids, used.pids, wish->pids, true},
+         own ? s->owner_pids : s->max_pids, used.pids, wanted->pids, true},
     };
 
     for (size_t i = 0; i < sizeof(bounds) / sizeof(bounds[0]); i++) {
@@ -369,26 +370,27 @@ static bool output_fits(uint64_t used, uint64_t most, const char *whose, struct 
     return refuse(ret, whose ? QUOTA_OWNER : QUOTA_EXEC, whose ? "owner_output" : "max_output");
 }
 
-void quota_check(const struct front *front, const struct quota_wish *wish, struct quota_answer *ret)
+void quota_check(const struct front *front, const struct quota_request *wanted,
+                 struct quota_answer *ret)
 {
     const struct settings *s = front->settings;
-    const struct tenant *t = find_tenant(front, wish->owner);
-    bool sandbox = quota_wants_sandbox(front, wish);
+    const struct owner_use *t = find_owner_use(front, wanted->owner);
+    bool sandbox = quota_wants_sandbox(front, wanted);
 
     *ret = (struct quota_answer){.wait = QUOTA_NOTHING};
-    (void)(execs_fit(t ? t->execs : 0, s->owner_execs, wish->owner, ret) &&
-           output_fits(t ? t->output_running : 0, s->owner_output, wish->owner, ret) &&
-           (!sandbox || sandboxes_fit(front, wish, wish->owner, ret)) &&
+    (void)(execs_fit(t ? t->spools : 0, s->owner_execs, wanted->owner, ret) &&
+           output_fits(t ? t->output_running : 0, s->owner_output, wanted->owner, ret) &&
+           (!sandbox || sandboxes_fit(front, wanted, wanted->owner, ret)) &&
            execs_fit(front->held, s->max_execs, NULL, ret) &&
            output_fits(front->output_running, s->max_output, NULL, ret) &&
-           (!sandbox || sandboxes_fit(front, wish, NULL, ret)));
+           (!sandbox || sandboxes_fit(front, wanted, NULL, ret)));
 }
 
-void quota_check_sandbox(const struct front *front, const struct quota_wish *wish,
+void quota_check_sandbox(const struct front *front, const struct quota_request *wanted,
                          struct quota_answer *ret)
 {
     *ret = (struct quota_answer){.wait = QUOTA_NOTHING};
-    if (quota_wants_sandbox(front, wish))
-        (void)(sandboxes_fit(front, wish, wish->owner, ret) &&
-               sandboxes_fit(front, wish, NULL, ret));
+    if (quota_wants_sandbox(front, wanted))
+        (void)(sandboxes_fit(front, wanted, wanted->owner, ret) &&
+               sandboxes_fit(front, wanted, NULL, ret));
 }

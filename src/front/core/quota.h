@@ -10,9 +10,9 @@
 
 #include "front/core/front.h"
 
-struct awake;
+struct sandbox_use;
 
-struct quota_wish {
+struct quota_request {
     const char *workspace;
     const char *owner;
     uint64_t memory_bytes; /* of its sandbox, by the policy; 0: no limit */
@@ -20,7 +20,7 @@ struct quota_wish {
     bool starts_nothing; /* with its sandbox, which is only woken to be read in */
 };
 
-/* What a wish that cannot be fulfilled waits for. */
+/* What a wanted that cannot be fulfilled waits for. */
 enum quota_wait {
     QUOTA_NOTHING, /* it may start */
     QUOTA_OWNER,   /* something of its owner's ends */
@@ -35,29 +35,29 @@ struct quota_answer {
     char why[200];
 };
 
-void quota_check(const struct front *front, const struct quota_wish *wish,
+void quota_check(const struct front *front, const struct quota_request *wanted,
                  struct quota_answer *ret);
 /* For the sandbox alone, which is woken for something else than a command. */
-void quota_check_sandbox(const struct front *front, const struct quota_wish *wish,
+void quota_check_sandbox(const struct front *front, const struct quota_request *wanted,
                          struct quota_answer *ret);
 /* Whether it would start a sandbox, or one of another size. */
-bool quota_wants_sandbox(const struct front *front, const struct quota_wish *wish);
+bool quota_wants_sandbox(const struct front *front, const struct quota_request *wanted);
 /* Likewise of a sandbox alone, until the broker has answered. NULL without memory. */
-struct awake *quota_wake(struct front *front, const struct quota_wish *wish);
-void quota_woken(struct front *front, struct awake *awake);
+struct sandbox_use *quota_wake(struct front *front, const struct quota_request *wanted);
+void quota_woken(struct front *front, struct sandbox_use *awake);
 
 /* What one command counts for, until it is freed. */
 struct quota_use {
     struct front *front;
-    struct tenant *tenant; /* whose quotas; NULL: nobody's any more */
-    struct awake *waking;  /* while it is asked for */
-    bool is_gone;          /* nothing of it is left running */
+    struct owner_use *tenant;   /* whose quotas; NULL: nobody's any more */
+    struct sandbox_use *waking; /* while it is asked for */
+    bool is_gone;               /* nothing of it is left running */
 };
 
 /* -1 without memory. */
 int quota_use_begin(struct quota_use *use, struct front *front, const char *owner);
 /* It is asked for: from here on its sandbox counts. Without memory -1. */
-int quota_use_ask(struct quota_use *use, const struct quota_wish *wish);
+int quota_use_ask(struct quota_use *use, const struct quota_request *wanted);
 /* It runs, or not: its sandbox counts by itself. */
 void quota_use_answered(struct quota_use *use);
 /* Nothing of it is left running. */
@@ -68,27 +68,27 @@ void quota_use_end(struct quota_use *use);
 bool quota_starts_nothing(const struct front *front, const char *workspace);
 
 /* What the broker tells of sandboxes. */
-void quota_woke(struct front *front, const struct quota_wish *made);
+void quota_woke(struct front *front, const struct quota_request *made);
 void quota_slept(struct front *front, const char *workspace);
 
 /* Whoever has or had something: commands, output that is kept. Freed with the last of it. */
-struct tenant {
-    struct tenant *next;
+struct owner_use {
+    struct owner_use *next;
     char owner[FRONT_ID];
     size_t uses;
-    uint64_t execs;          /* of which something runs */
-    uint64_t waiting;        /* requests in the queue */
-    uint64_t chores;         /* trees that are being copied or removed */
-    uint64_t bodies;         /* bytes of their requests that are kept until these are done */
-    uint64_t file_bodies;    /* ...  that are kept for their workspaces' file servers */
-    uint64_t output_running; /* bytes on disk, of commands that are not over */
-    uint64_t output_kept;    /* ... that are */
-    struct kept *oldest;     /* of these */
-    struct kept *newest;
+    uint64_t spools;            /* of which something runs */
+    uint64_t waiting;           /* requests in the queue */
+    uint64_t chores;            /* trees that are being copied or removed */
+    uint64_t bodies;            /* bytes of their requests that are kept until these are done */
+    uint64_t file_bodies;       /* ...  that are kept for their workspaces' file servers */
+    uint64_t output_running;    /* bytes on disk, of commands that are not over */
+    uint64_t output_kept;       /* ... that are */
+    struct kept_output *oldest; /* of these */
+    struct kept_output *newest;
 };
 
-struct tenant *tenant_use(struct front *front, const char *owner);
-void tenant_drop(struct front *front, struct tenant *tenant);
+struct owner_use *owner_use_use(struct front *front, const char *owner);
+void owner_use_drop(struct front *front, struct owner_use *tenant);
 /* A whole tree is copied or removed for them. NULL: so many are already, or without memory. */
-struct tenant *tenant_begin_chore(struct front *front, const char *owner);
-void tenant_end_chore(struct front *front, struct tenant *tenant);
+struct owner_use *owner_use_begin_chore(struct front *front, const char *owner);
+void owner_use_end_chore(struct front *front, struct owner_use *tenant);

@@ -32,7 +32,7 @@ void front_record(struct front *front, const struct front_record *r, json_t *det
 {
     char *text = record_text(details, DETAILS_MAX);
     struct recording *recording = calloc(1, sizeof(*recording));
-    uint64_t tag = recording ? link_expect(front->link, recorded, recording) : 0;
+    uint64_t tag = recording ? broker_expect(front->channel, recorded, recording) : 0;
     struct record_message m = {.actor = r->actor,
                                .workspace = r->workspace,
                                .request = r->request,
@@ -53,6 +53,6 @@ void front_record(struct front *front, const struct front_record *r, json_t *det
     *recording = (struct recording){.heard = heard_it, .context = context};
     buf_init(&b, 1UL << 20);
     protocol_pack_record(&b, tag, &m);
-    link_send(front->link, REQUEST_RECORD, &b);
+    broker_send(front->channel, REQUEST_RECORD, &b);
     free(text);
 }

@@ -30,7 +30,7 @@ void router_free(struct call *call)
     live_remove(call);
     json_decref(call->body);
     if (call->tenant)
-        tenant_drop(call->front, call->tenant);
+        owner_use_drop(call->front, call->tenant);
     arena_clear(&call->arena);
     free(call);
 }
@@ -276,7 +276,7 @@ static bool open_account(struct call *call)
 
     if (!call->route->body || call->route->body == HTTP_BODY_STREAM)
         return true;
-    call->tenant = tenant_use(call->front, owner);
+    call->tenant = owner_use_use(call->front, owner);
     if (call->tenant)
         http_set_account(call->x, &call->tenant->bodies);
     else

@@ -23,9 +23,9 @@ enum {
 struct attached {
     struct follower follower; /* first: they are the same thing */
     struct call *call;
-    struct job *job;
+    struct exec *exec;
     struct spool_reader reader;
-    bool reading; /* the reader is in the list of the job's spool */
+    bool reading; /* the reader is in the list of the exec's spool */
     uint64_t from;
     bool is_own; /* the command's only client: attach_terminal */
     bool is_ready;
@@ -36,7 +36,7 @@ struct attached {
     size_t pong_n;
     bool pong_due;
     bool closed; /* our Close is in `out`, or sent */
-    int job_signal;
+    int exec_signal;
     bool signalling; /* input waits until a signal is on record and on its way */
     struct timer ping;
     struct timer again;
@@ -80,19 +80,19 @@ static void fail(struct attached *a, enum websocket_code close, const char *code
 
 static void say_exit(struct attached *a)
 {
-    json_t *result = a->job->result_json;
+    json_t *result = a->exec->result_json;
 
     say(a,
         json_pack("{s:s, s:O?, s:s, s:O?}", "type", "exit", "code",
-                  json_object_get(result, "exit_code"), "exec_id", a->job->id, "result", result));
+                  json_object_get(result, "exit_code"), "exec_id", a->exec->id, "result", result));
     end_with(a, WEBSOCKET_NORMAL, NULL);
 }
 
 /* A frame of output; 0: there is none now. */
 static ssize_t pull_output(struct attached *a, char *bytes, size_t size)
 {
-    struct job *job = a->job;
-    uint64_t end = job->drained ? job->final : job->has_spool ? job->spool.end : 0;
+    struct exec *exec = a->exec;
+    uint64_t end = exec->drained ? exec->final : exec->has_spool ? exec->spool.end : 0;
     size_t most = size - WEBSOCKET_HEAD;
     char head[WEBSOCKET_HEAD];
     enum spool_stream stream;
@@ -101,20 +101,20 @@ static ssize_t pull_output(struct attached *a, char *bytes, size_t size)
         return 0;
     if (end - a->reader.at < most)
         most = (size_t)(end - a->reader.at);
-    ssize_t n = spool_read(&job->spool, &a->reader, bytes + WEBSOCKET_HEAD, most, &stream);
+    ssize_t n = spool_read(&exec->spool, &a->reader, bytes + WEBSOCKET_HEAD, most, &stream);
     if (n <= 0)
         return n;
     size_t head_n = websocket_head(WEBSOCKET_OP_BINARY, (size_t)n, head);
     memmove(bytes + head_n, bytes + WEBSOCKET_HEAD, (size_t)n);
     memcpy(bytes, head, head_n);
-    job_moved_on(job);
+    exec_moved_on(exec);
     return n + (ssize_t)head_n;
 }
 
 static void say_ready(struct attached *a)
 {
     if (!a->is_ready)
-        say(a, json_pack("{s:s, s:s}", "type", "ready", "exec_id", a->job->id));
+        say(a, json_pack("{s:s, s:s}", "type", "ready", "exec_id", a->exec->id));
     a->is_ready = true;
 }
 
@@ -122,7 +122,7 @@ static ssize_t pull(void *context, char *bytes, size_t size)
 {
     struct attached *a = context;
 
-    if (!a->is_ready && (a->reading || a->job->drained))
+    if (!a->is_ready && (a->reading || a->exec->drained))
         say_ready(a);
     if (a->pong_due && !a->closed) {
         a->pong_due = false;
@@ -134,7 +134,7 @@ static ssize_t pull(void *context, char *bytes, size_t size)
             return n;
         if (n < 0)
             fail(a, WEBSOCKET_OUR_FAULT, "internal", "the output could not be read back");
-        else if (a->job->drained)
+        else if (a->exec->drained)
             say_exit(a);
     }
     if (buf_done(&a->out) < 0)
@@ -154,10 +154,10 @@ static ssize_t pull(void *context, char *bytes, size_t size)
 /* Reads from the first byte on, once there is one. 0 or -errno. */
 static int begin_reading(struct attached *a)
 {
-    if (a->reading || !a->job->has_spool)
+    if (a->reading || !a->exec->has_spool)
         return a->from && a->from != ATTACH_FROM_FIRST && !a->reading ? -EINVAL : 0;
-    uint64_t from = a->from == ATTACH_FROM_FIRST ? a->job->spool.first : a->from;
-    int r = spool_reader_add(&a->job->spool, &a->reader, from, true);
+    uint64_t from = a->from == ATTACH_FROM_FIRST ? a->exec->spool.first : a->from;
+    int r = spool_reader_add(&a->exec->spool, &a->reader, from, true);
     a->reading = r == 0;
     return r;
 }
@@ -210,8 +210,8 @@ static void resize(struct attached *a, const json_t *object)
     if (columns < 1 || columns > SIDE_MOST || rows < 1 || rows > SIDE_MOST)
         fail(a, WEBSOCKET_NOT_ALLOWED, "invalid_request",
              "\"cols\" and \"rows\" are whole numbers from 1 to 4096");
-    else if (job_resize(a->job, (unsigned)columns, (unsigned)rows) == -ENOTTY &&
-             a->job->state == JOB_RUNNING)
+    else if (exec_resize(a->exec, (unsigned)columns, (unsigned)rows) == -ENOTTY &&
+             a->exec->state == EXEC_RUNNING)
         fail(a, WEBSOCKET_NOT_ALLOWED, "conflict", "the command has no terminal");
 }
 
@@ -240,12 +240,12 @@ static void send_signal(struct call *call, struct answer *answer)
         go_on(a);
         return;
     }
-    struct plain_message m = {.texts = {a->job->id}, .number = (uint64_t)a->job_signal};
+    struct plain_message m = {.texts = {a->exec->id}, .number = (uint64_t)a->exec_signal};
     struct buf b;
 
     buf_init(&b, 4096);
     protocol_pack_plain(&b, call_expect(call, signalled), &m);
-    link_send(call->front->link, REQUEST_SIGNAL, &b);
+    broker_send(call->front->channel, REQUEST_SIGNAL, &b);
 }
 
 static void signal_it(struct attached *a, const json_t *object)
@@ -258,9 +258,9 @@ static void signal_it(struct attached *a, const json_t *object)
         return;
     }
     a->signalling = true;
-    a->job_signal = number;
-    call_record(a->call, a->job->workspace, "exec.signal", "ok",
-                json_pack("{s:s, s:i}", "exec", a->job->id, "signal", number), send_signal);
+    a->exec_signal = number;
+    call_record(a->call, a->exec->workspace, "exec.signal", "ok",
+                json_pack("{s:s, s:i}", "exec", a->exec->id, "signal", number), send_signal);
 }
 
 static void control(struct attached *a, const char *text, size_t n)
@@ -273,7 +273,7 @@ static void control(struct attached *a, const char *text, size_t n)
     else if (type && strcmp(type, "signal") == 0)
         signal_it(a, object);
     else if (type && strcmp(type, "eof") == 0)
-        job_end_input(a->job);
+        exec_end_input(a->exec);
     else
         fail(a, WEBSOCKET_NOT_ALLOWED, "invalid_request",
              "a text is a JSON object of \"type\" resize, signal or eof");
@@ -282,11 +282,11 @@ static void control(struct attached *a, const char *text, size_t n)
 
 static void input(struct attached *a, const char *bytes, size_t n)
 {
-    int r = n ? job_input(a->job, bytes, n) : 0;
+    int r = n ? exec_input(a->exec, bytes, n) : 0;
 
     if (r == -EAGAIN)
         fail(a, WEBSOCKET_OUR_FAULT, "disk_full", "there is no room for the input that waits");
-    else if (r < 0 && a->job->state == JOB_RUNNING)
+    else if (r < 0 && a->exec->state == EXEC_RUNNING)
         fail(a, WEBSOCKET_NOT_ALLOWED, "conflict", "the command's input is closed");
 }
 
@@ -322,7 +322,7 @@ static bool has_room(struct attached *a)
 {
     if (a->signalling)
         return false;
-    if (a->job->input < 0 || backlog_left(&a->job->backlog) < INPUT_MOST)
+    if (a->exec->input < 0 || backlog_left(&a->exec->backlog) < INPUT_MOST)
         return true;
     ignore(timer_set(a->call->front->events, &a->again, now_ms() + AGAIN_MS));
     return false;
@@ -358,7 +358,7 @@ static void last_word(struct call *call, const struct ending *ending)
 {
     struct attached *a = call->context;
 
-    if (ending->ends_commands && !a->job->drained)
+    if (ending->ends_commands && !a->exec->drained)
         return; /* the end of the command is what there is to say */
     fail(a, ending->status == 401 ? WEBSOCKET_NOT_ALLOWED : WEBSOCKET_GOING_AWAY, ending->code,
          ending->message);
@@ -368,18 +368,18 @@ static void left(struct call *call)
 {
     struct attached *a = call->context;
     struct front *front = call->front;
-    struct job *job = a->job;
+    struct exec *exec = a->exec;
 
     timer_stop(front->events, &a->ping);
     timer_stop(front->events, &a->again);
     if (a->reading)
-        spool_reader_drop(&job->spool, &a->reader);
+        spool_reader_drop(&exec->spool, &a->reader);
     websocket_clear(&a->in);
     buf_clear(&a->out);
     call->context = NULL;
-    job_left(job, a->is_own);
-    job_moved_on(job); /* nobody waits for this one any more */
-    job_unfollow(job, &a->follower);
+    exec_left(exec, a->is_own);
+    exec_moved_on(exec); /* nobody waits for this one any more */
+    exec_unfollow(exec, &a->follower);
     free(a);
 }
 
@@ -430,12 +430,12 @@ static void upgrade(struct attached *a)
     snprintf(headers, sizeof(headers),
              "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: %s\r\n"
              "X-Request-Id: %s\r\nX-Exec-Id: %s\r\n",
-             accept, call->id, a->job->id);
+             accept, call->id, a->exec->id);
     call_answered(call, 101);
     http_upgrade(call->x, headers, pull, a);
 }
 
-static void start(struct call *call, struct job *job, uint64_t from, bool is_own)
+static void start(struct call *call, struct exec *exec, uint64_t from, bool is_own)
 {
     struct attached *a = calloc(1, sizeof(*a));
 
@@ -445,7 +445,7 @@ static void start(struct call *call, struct job *job, uint64_t from, bool is_own
     }
     *a = (struct attached){.follower = {.started = begun, .output = more, .drained = more},
                            .call = call,
-                           .job = job,
+                           .exec = exec,
                            .from = from,
                            .is_own = is_own,
                            .ping = {.ring = ping},
@@ -453,7 +453,7 @@ static void start(struct call *call, struct job *job, uint64_t from, bool is_own
     buf_init(&a->out, 1UL << 20);
     call->context = a;
     call->abandoned = left;
-    job_follow(job, &a->follower);
+    exec_follow(exec, &a->follower);
     int r = begin_reading(a);
     if (r < 0)
         refuse(a, r);
@@ -461,12 +461,12 @@ static void start(struct call *call, struct job *job, uint64_t from, bool is_own
         upgrade(a);
 }
 
-void attach_start(struct call *call, struct job *job, uint64_t from)
+void attach_start(struct call *call, struct exec *exec, uint64_t from)
 {
-    start(call, job, from, false);
+    start(call, exec, from, false);
 }
 
-void attach_terminal(struct call *call, struct job *job)
+void attach_terminal(struct call *call, struct exec *exec)
 {
-    start(call, job, ATTACH_FROM_FIRST, true);
+    start(call, exec, ATTACH_FROM_FIRST, true);
 }

@@ -19,7 +19,7 @@
 bool attach_is_asked(struct call *call);
 /* Answers with 101. `from`: the offset of the output to begin at, or ATTACH_FROM_FIRST: the oldest
  * that is kept. */
-void attach_start(struct call *call, struct job *job, uint64_t from);
+void attach_start(struct call *call, struct exec *exec, uint64_t from);
 /* The same for a terminal that is this client's alone: the command is ended when it leaves, and
  * "ready" is said when it prompts, so that a line of any length can be typed. */
-void attach_terminal(struct call *call, struct job *job);
+void attach_terminal(struct call *call, struct exec *exec);

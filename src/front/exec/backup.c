@@ -108,47 +108,47 @@ static void room(void *context)
 
 static size_t take_piece(struct call *call, const char *bytes, size_t n)
 {
-    struct job *job = execs_job_of(call);
+    struct exec *exec = execs_job_of(call);
 
-    if (!job)
+    if (!exec)
         return 0; /* it has not started yet */
-    int r = job_input(job, bytes, n);
+    int r = exec_input(exec, bytes, n);
     if (r == 0)
         return n;
     /* A tar that has ended or closed its input says why in its result. */
-    return job->input < 0 || job->state == JOB_ENDED ? n : 0;
+    return exec->input < 0 || exec->state == EXEC_ENDED ? n : 0;
 }
 
 static void end_of_body(struct call *call)
 {
-    struct job *job = execs_job_of(call);
+    struct exec *exec = execs_job_of(call);
 
     call->piece = NULL;
-    if (job)
-        job_end_input(job);
+    if (exec)
+        exec_end_input(exec);
 }
 
 static void left(struct call *call)
 {
-    struct job *job = execs_job_of(call);
+    struct exec *exec = execs_job_of(call);
 
-    if (job && job->room == room) {
-        job->room = NULL;
-        job_end_input(job); /* half an archive is an error for tar, which says so */
+    if (exec && exec->room == room) {
+        exec->room = NULL;
+        exec_end_input(exec); /* half an archive is an error for tar, which says so */
     }
 }
 
 static void runs(struct call *call)
 {
-    struct job *job = execs_job_of(call);
+    struct exec *exec = execs_job_of(call);
 
-    job->room = room;
-    job->room_context = call;
+    exec->room = room;
+    exec->room_context = call;
     call->leaving = left;
     if (call->piece)
         http_continue_body(call->x);
     else
-        job_end_input(job);
+        exec_end_input(exec);
 }
 
 void workspaces_restore(struct call *call)

@@ -32,126 +32,126 @@ static size_t slot_of(const char *id)
     return hash_text(id) % FRONT_SLOTS;
 }
 
-struct job *job_find(const struct front *front, const char *id)
+struct exec *exec_find(const struct front *front, const char *id)
 {
-    struct job *job = front->jobs[slot_of(id)];
+    struct exec *exec = front->execs[slot_of(id)];
 
-    while (job && strcmp(job->id, id) != 0)
-        job = job->next;
-    return job;
+    while (exec && strcmp(exec->id, id) != 0)
+        exec = exec->next;
+    return exec;
 }
 
 static void pipe_ready(struct watch *watch, uint32_t what);
 static void input_ready(struct watch *watch, uint32_t what);
 
-static void pipe_init(struct job_pipe *pipe, struct job *job, enum spool_stream stream)
+static void pipe_init(struct exec_pipe *pipe, struct exec *exec, enum spool_stream stream)
 {
-    *pipe = (struct job_pipe){
-        .watch = {.ready = pipe_ready, .fd = -1}, .job = job, .fd = -1, .stream = stream};
+    *pipe = (struct exec_pipe){
+        .watch = {.ready = pipe_ready, .fd = -1}, .exec = exec, .fd = -1, .stream = stream};
 }
 
-struct job *job_new(struct front *front, const char *id, const char *workspace, const char *owner)
+struct exec *exec_new(struct front *front, const char *id, const char *workspace, const char *owner)
 {
-    struct job *job = calloc(1, sizeof(*job));
+    struct exec *exec = calloc(1, sizeof(*exec));
 
-    if (!job)
+    if (!exec)
         return NULL;
-    job->front = front;
-    job->input = -1;
-    job->backlog.fd = -1;
-    job->input_watch = (struct watch){.ready = input_ready, .fd = -1};
-    job->spool.out = job->spool.turns = -1;
-    pipe_init(&job->out, job, SPOOL_OUT);
-    pipe_init(&job->err, job, SPOOL_ERR);
-    text_copy(job->id, sizeof(job->id), id);
-    text_copy(job->workspace, sizeof(job->workspace), workspace);
-    text_copy(job->owner, sizeof(job->owner), owner);
-    if (quota_use_begin(&job->quota, front, owner) < 0) {
-        free(job);
+    exec->front = front;
+    exec->input = -1;
+    exec->backlog.fd = -1;
+    exec->input_watch = (struct watch){.ready = input_ready, .fd = -1};
+    exec->spool.out = exec->spool.turns = -1;
+    pipe_init(&exec->out, exec, SPOOL_OUT);
+    pipe_init(&exec->err, exec, SPOOL_ERR);
+    text_copy(exec->id, sizeof(exec->id), id);
+    text_copy(exec->workspace, sizeof(exec->workspace), workspace);
+    text_copy(exec->owner, sizeof(exec->owner), owner);
+    if (quota_use_begin(&exec->quota, front, owner) < 0) {
+        free(exec);
         return NULL;
     }
-    job->next = front->jobs[slot_of(job->id)];
-    front->jobs[slot_of(job->id)] = job;
-    front->job_count++;
-    return job;
+    exec->next = front->execs[slot_of(exec->id)];
+    front->execs[slot_of(exec->id)] = exec;
+    front->exec_count++;
+    return exec;
 }
 
-static char *result_text(const struct job *job)
+static char *result_text(const struct exec *exec)
 {
-    return json_dumps(job->result_json, JSON_COMPACT | JSON_REAL_PRECISION(6));
+    return json_dumps(exec->result_json, JSON_COMPACT | JSON_REAL_PRECISION(6));
 }
 
 /* Its end is in its row: the broker need not keep it any longer. */
-static void forget(struct job *job)
+static void forget(struct exec *exec)
 {
-    struct plain_message m = {.texts = {job->id}};
+    struct plain_message m = {.texts = {exec->id}};
     struct buf b;
 
     buf_init(&b, 4096);
     protocol_pack_plain(&b, 0, &m);
-    link_send(job->front->link, REQUEST_FORGET, &b);
+    broker_send(exec->front->channel, REQUEST_FORGET, &b);
 }
 
-static int add_row(struct job *job, struct err *err)
+static int add_row(struct exec *exec, struct err *err)
 {
-    char *result = job->settled ? result_text(job) : NULL;
-    struct store_exec row = {.id = job->id,
-                             .workspace = job->workspace,
-                             .owner = job->owner,
-                             .actor = job->row_actor,
-                             .command = job->row_command,
+    char *result = exec->settled ? result_text(exec) : NULL;
+    struct store_exec row = {.id = exec->id,
+                             .workspace = exec->workspace,
+                             .owner = exec->owner,
+                             .actor = exec->row_actor,
+                             .command = exec->row_command,
                              .state = result ? "ended" : "running",
                              .result = result ? result : "",
-                             .started_ms = job->row_started_ms,
-                             .ended_ms = result ? job->ended_ms : 0,
-                             .tty = job->tty};
+                             .started_ms = exec->row_started_ms,
+                             .ended_ms = result ? exec->ended_ms : 0,
+                             .tty = exec->tty};
 
-    if (job->settled && !result)
+    if (exec->settled && !result)
         return err_set(err, ERR_LIMIT, ENOMEM, "write down how a command ended");
-    int r = store_exec_add(job->front->store, &row, err);
+    int r = store_exec_add(exec->front->store, &row, err);
     free(result);
     return r;
 }
 
-static void drop_row(struct job *job)
+static void drop_row(struct exec *exec)
 {
-    free(job->row_command);
-    job->row_command = NULL;
-    job->front->rows_due--;
+    free(exec->row_command);
+    exec->row_command = NULL;
+    exec->front->rows_due--;
 }
 
-static void free_if_over(struct job *job)
+static void free_if_over(struct exec *exec)
 {
-    if (job->gone && job->drained && !job->followers && !job->row_command)
-        job_free(job);
+    if (exec->gone && exec->drained && !exec->followers && !exec->row_command)
+        exec_free(exec);
 }
 
-/* May free the job. One whose workspace has gone meanwhile needs no row (ERR_NOT_FOUND). */
-static void row_is_written(struct job *job, int r, const struct err *err)
+/* May free the exec. One whose workspace has gone meanwhile needs no row (ERR_NOT_FOUND). */
+static void row_is_written(struct exec *exec, int r, const struct err *err)
 {
     bool over = r == 0 || err->code == ERR_NOT_FOUND || err->code == ERR_CONFLICT;
 
-    drop_row(job);
-    if (!over && !job->settled) /* one that nobody could find again must not run */
-        job_kill(job, CARREL_ENDED_DISK);
-    if (over && job->settled)
-        forget(job);
-    free_if_over(job);
+    drop_row(exec);
+    if (!over && !exec->settled) /* one that nobody could find again must not run */
+        exec_stop(exec, CARREL_ENDED_DISK);
+    if (over && exec->settled)
+        forget(exec);
+    free_if_over(exec);
 }
 
-int job_write_row(struct job *job, struct err *err)
+int exec_write_row(struct exec *exec, struct err *err)
 {
-    int r = job->row_command ? add_row(job, err) : 0;
+    int r = exec->row_command ? add_row(exec, err) : 0;
 
-    if (job->row_command)
-        row_is_written(job, r, err);
+    if (exec->row_command)
+        row_is_written(exec, r, err);
     return r;
 }
 
 /* All in one transaction; those that cannot be in it by themselves are dealt with at once. */
-void job_write_rows(struct front *front)
+void exec_write_rows(struct front *front)
 {
-    struct job *next;
+    struct exec *next;
     struct err err = {0};
 
     if (!front->rows_due)
@@ -159,37 +159,37 @@ void job_write_rows(struct front *front)
     timer_stop(front->events, &front->rows_timer);
     int r = store_execs_begin(front->store, &err);
     for (size_t i = 0; r == 0 && i < FRONT_SLOTS; i++) {
-        for (struct job *job = front->jobs[i]; job; job = next) {
+        for (struct exec *exec = front->execs[i]; exec; exec = next) {
             struct err own;
-            next = job->next;
-            if (job->row_command && add_row(job, &own) < 0)
-                row_is_written(job, -1, &own);
+            next = exec->next;
+            if (exec->row_command && add_row(exec, &own) < 0)
+                row_is_written(exec, -1, &own);
         }
     }
     if (r == 0)
         r = store_execs_commit(front->store, &err);
     for (size_t i = 0; front->rows_due && i < FRONT_SLOTS; i++) {
-        for (struct job *job = front->jobs[i]; job; job = next) {
-            next = job->next;
-            if (job->row_command)
-                row_is_written(job, r, &err);
+        for (struct exec *exec = front->execs[i]; exec; exec = next) {
+            next = exec->next;
+            if (exec->row_command)
+                row_is_written(exec, r, &err);
         }
     }
 }
 
 static void rows_are_due(struct timer *timer)
 {
-    job_write_rows(container_of(timer, struct front, rows_timer));
+    exec_write_rows(container_of(timer, struct front, rows_timer));
 }
 
-int job_keep_row(struct job *job, const char *actor, json_t *command)
+int exec_keep_row(struct exec *exec, const char *actor, json_t *command)
 {
-    struct front *front = job->front;
+    struct front *front = exec->front;
 
-    text_copy(job->row_actor, sizeof(job->row_actor), actor);
-    job->row_command = json_dumps(command, JSON_COMPACT);
-    job->row_started_ms = wall_ms();
-    if (!job->row_command)
+    text_copy(exec->row_actor, sizeof(exec->row_actor), actor);
+    exec->row_command = json_dumps(command, JSON_COMPACT);
+    exec->row_started_ms = wall_ms();
+    if (!exec->row_command)
         return -1;
     front->rows_due++;
     front->rows_timer.ring = rows_are_due;
@@ -199,72 +199,72 @@ int job_keep_row(struct job *job, const char *actor, json_t *command)
 }
 
 /* How it ended, into its row; or with it, when that is written. */
-static void write_end(struct job *job)
+static void write_end(struct exec *exec)
 {
-    char *result = job->row_command ? NULL : result_text(job);
+    char *result = exec->row_command ? NULL : result_text(exec);
     struct err err;
 
-    if (result && store_exec_end(job->front->store, job->id, result, job->ended_ms, &err) >= 0)
-        forget(job);
+    if (result && store_exec_end(exec->front->store, exec->id, result, exec->ended_ms, &err) >= 0)
+        forget(exec);
     free(result);
 }
 
-static void pipe_close(struct job_pipe *pipe)
+static void pipe_close(struct exec_pipe *pipe)
 {
-    timer_stop(pipe->job->front->events, &pipe->pause);
-    events_forget(pipe->job->front->events, &pipe->watch);
+    timer_stop(pipe->exec->front->events, &pipe->pause);
+    events_forget(pipe->exec->front->events, &pipe->watch);
     scope_close(&pipe->fd);
 }
 
-static void close_input(struct job *job)
+static void close_input(struct exec *exec)
 {
-    events_forget(job->front->events, &job->input_watch);
-    scope_close(&job->input);
-    backlog_close(&job->backlog);
+    events_forget(exec->front->events, &exec->input_watch);
+    scope_close(&exec->input);
+    backlog_close(&exec->backlog);
 }
 
-void job_free(struct job *job)
+void exec_free(struct exec *exec)
 {
-    struct job **at = &job->front->jobs[slot_of(job->id)];
+    struct exec **at = &exec->front->execs[slot_of(exec->id)];
 
-    while (*at && *at != job)
+    while (*at && *at != exec)
         at = &(*at)->next;
     if (*at)
-        *at = job->next;
-    if (job->state != JOB_ENDED)
-        job->front->job_count--;
-    pipe_close(&job->out);
-    pipe_close(&job->err);
-    close_input(job);
-    output_leave(job);
-    quota_use_end(&job->quota);
-    spool_close(&job->spool);
-    json_decref(job->result_json);
-    json_decref(job->denied);
-    free(job->result.denials);
-    if (job->row_command)
-        drop_row(job);
-    free(job);
+        *at = exec->next;
+    if (exec->state != EXEC_ENDED)
+        exec->front->exec_count--;
+    pipe_close(&exec->out);
+    pipe_close(&exec->err);
+    close_input(exec);
+    output_leave(exec);
+    quota_use_end(&exec->quota);
+    spool_close(&exec->spool);
+    json_decref(exec->result_json);
+    json_decref(exec->denied);
+    free(exec->result.denials);
+    if (exec->row_command)
+        drop_row(exec);
+    free(exec);
 }
 
-static bool runs_in(const struct job *job, const char *sandbox)
+static bool runs_in(const struct exec *exec, const char *sandbox)
 {
-    if (job->state != JOB_RUNNING)
+    if (exec->state != EXEC_RUNNING)
         return false;
-    return *job->plan ? strncmp(sandbox, "plan:", 5) == 0 && strcmp(sandbox + 5, job->plan) == 0
-                      : strcmp(sandbox, job->workspace) == 0;
+    return *exec->plan ? strncmp(sandbox, "plan:", 5) == 0 && strcmp(sandbox + 5, exec->plan) == 0
+                       : strcmp(sandbox, exec->workspace) == 0;
 }
 
-static void deny(struct job *job, json_t *event)
+static void deny(struct exec *exec, json_t *event)
 {
     struct follower *next;
 
-    if (!job->denied)
-        job->denied = json_array();
-    if (json_array_size(job->denied) >= CARREL_MAX_DENIALS ||
-        json_array_append(job->denied, event) < 0)
+    if (!exec->denied)
+        exec->denied = json_array();
+    if (json_array_size(exec->denied) >= CARREL_MAX_DENIALS ||
+        json_array_append(exec->denied, event) < 0)
         return;
-    for (struct follower *f = job->followers; f; f = next) {
+    for (struct follower *f = exec->followers; f; f = next) {
         next = f->next;
         f->output(f);
     }
@@ -272,124 +272,124 @@ static void deny(struct job *job, json_t *event)
 
 void jobs_denied(struct front *front, const char *sandbox, json_t *event)
 {
-    struct job *next;
+    struct exec *next;
 
     for (size_t i = 0; event && i < FRONT_SLOTS; i++) {
-        for (struct job *job = front->jobs[i]; job; job = next) {
-            next = job->next;
-            if (runs_in(job, sandbox))
-                deny(job, event);
+        for (struct exec *exec = front->execs[i]; exec; exec = next) {
+            next = exec->next;
+            if (runs_in(exec, sandbox))
+                deny(exec, event);
         }
     }
     json_decref(event);
 }
 
 /* Made when the first byte comes: most commands that print nothing need none. */
-static int need_spool(struct job *job)
+static int need_spool(struct exec *exec)
 {
-    if (job->has_spool)
+    if (exec->has_spool)
         return 0;
-    uint64_t bound = job->front->settings->spool_bytes;
-    int r = spool_open(&job->spool, job->front->execs, job->id, bound);
+    uint64_t bound = exec->front->settings->spool_bytes;
+    int r = spool_open(&exec->spool, exec->front->spools, exec->id, bound);
     if (r == -ENOENT)
-        r = spool_create(&job->spool, job->front->execs, job->id, bound);
-    job->has_spool = r == 0;
+        r = spool_create(&exec->spool, exec->front->spools, exec->id, bound);
+    exec->has_spool = r == 0;
     return r;
 }
 
-static void watch_pipe(struct job_pipe *pipe)
+static void watch_pipe(struct exec_pipe *pipe)
 {
-    timer_stop(pipe->job->front->events, &pipe->pause);
-    pipe->stalled = events_watch(pipe->job->front->events, &pipe->watch, pipe->fd, EPOLLIN) < 0;
+    timer_stop(pipe->exec->front->events, &pipe->pause);
+    pipe->stalled = events_watch(pipe->exec->front->events, &pipe->watch, pipe->fd, EPOLLIN) < 0;
 }
 
-static void tell_output(struct job *job)
+static void tell_output(struct exec *exec)
 {
     struct follower *next;
 
-    for (struct follower *f = job->followers; f; f = next) {
+    for (struct follower *f = exec->followers; f; f = next) {
         next = f->next;
         f->output(f);
     }
 }
 
-static bool is_drained(const struct job *job)
+static bool is_drained(const struct exec *exec)
 {
-    return job->settled && !job->held && (job->out.fd < 0 || job->out.empty) &&
-           (job->err.fd < 0 || job->err.empty);
+    return exec->settled && !exec->held && (exec->out.fd < 0 || exec->out.empty) &&
+           (exec->err.fd < 0 || exec->err.empty);
 }
 
-static void check_drained(struct job *job)
+static void check_drained(struct exec *exec)
 {
     struct follower *next;
-    bool gone = job->gone;
+    bool gone = exec->gone;
 
-    if (job->drained || !is_drained(job))
+    if (exec->drained || !is_drained(exec))
         return;
-    job->drained = true;
-    job->final = job->has_spool ? job->spool.end : 0;
-    job->gone = false; /* the last who is told and leaves does not free it */
-    for (struct follower *f = job->followers; f; f = next) {
+    exec->drained = true;
+    exec->final = exec->has_spool ? exec->spool.end : 0;
+    exec->gone = false; /* the last who is told and leaves does not free it */
+    for (struct follower *f = exec->followers; f; f = next) {
         next = f->next;
         f->drained(f);
     }
-    job->gone = gone;
-    free_if_over(job);
+    exec->gone = gone;
+    free_if_over(exec);
 }
 
 /* What cannot be written down cannot be kept: the command is ended, and its reader is told. */
-static void cannot_spool(struct job_pipe *pipe)
+static void cannot_spool(struct exec_pipe *pipe)
 {
     pipe_close(pipe);
-    job_kill(pipe->job, CARREL_ENDED_DISK);
+    exec_stop(pipe->exec, CARREL_ENDED_DISK);
 }
 
 static void gathered(struct timer *timer)
 {
-    watch_pipe(container_of(timer, struct job_pipe, pause));
+    watch_pipe(container_of(timer, struct exec_pipe, pause));
 }
 
 /* While it runs, has much to say, and somebody is woken for each piece of it. */
-static void let_gather(struct job_pipe *pipe)
+static void let_gather(struct exec_pipe *pipe)
 {
-    struct events *events = pipe->job->front->events;
+    struct events *events = pipe->exec->front->events;
 
     pipe->pause.ring = gathered;
     if (timer_set(events, &pipe->pause, now_ms() + GATHER_MS) == 0)
         events_forget(events, &pipe->watch);
 }
 
-static void stall(struct job_pipe *pipe)
+static void stall(struct exec_pipe *pipe)
 {
-    timer_stop(pipe->job->front->events, &pipe->pause); /* job_moved_on watches it again */
-    events_forget(pipe->job->front->events, &pipe->watch);
+    timer_stop(pipe->exec->front->events, &pipe->pause); /* exec_moved_on watches it again */
+    events_forget(pipe->exec->front->events, &pipe->watch);
     pipe->stalled = true;
-    pipe->job->front->count.stalls++;
+    pipe->exec->front->count.stalls++;
 }
 
 /* Of one that has ended: whether there is more of what it wrote. What is written to a terminal is
  * on its way for a while, and counted only when it has arrived; asking brings it. */
-static bool has_more(const struct job_pipe *pipe)
+static bool has_more(const struct exec_pipe *pipe)
 {
     struct pollfd ready = {.fd = pipe->fd, .events = POLLIN};
 
     return pipe->left > 0 && (pipe->stream != SPOOL_TERMINAL || poll(&ready, 1, 0) != 0);
 }
 
-/* Takes what is there, once: the loop comes back while there is more. The job may be gone
+/* Takes what is there, once: the loop comes back while there is more. The exec may be gone
  * afterwards. */
-static void take(struct job_pipe *pipe)
+static void take(struct exec_pipe *pipe)
 {
-    struct job *job = pipe->job;
-    int r = need_spool(job);
-    ssize_t n = r < 0                  ? r
-                : output_may_grow(job) ? spool_take(&job->spool, pipe->fd, pipe->stream)
-                                       : -ENOSPC;
+    struct exec *exec = pipe->exec;
+    int r = need_spool(exec);
+    ssize_t n = r < 0                   ? r
+                : output_may_grow(exec) ? spool_take(&exec->spool, pipe->fd, pipe->stream)
+                                        : -ENOSPC;
 
     if (n == -EAGAIN || n == -EINTR) {
-        pipe->empty = job->state == JOB_ENDED && n == -EAGAIN;
+        pipe->empty = exec->state == EXEC_ENDED && n == -EAGAIN;
     } else if (n == -ENOBUFS) {
-        pipe->empty = job->state == JOB_ENDED && !has_more(pipe);
+        pipe->empty = exec->state == EXEC_ENDED && !has_more(pipe);
         if (!pipe->empty)
             stall(pipe);
     } else if (n == 0) {
@@ -397,48 +397,48 @@ static void take(struct job_pipe *pipe)
     } else if (n < 0) {
         cannot_spool(pipe);
     } else {
-        if (pipe->gathers && n < PIPE_WIDE / 4 && job->state == JOB_RUNNING && job->followers)
+        if (pipe->gathers && n < PIPE_WIDE / 4 && exec->state == EXEC_RUNNING && exec->followers)
             let_gather(pipe);
         if (n >= PIPE_NOW && !pipe->widened) { /* it was full: one that has much to say */
             pipe->widened = true;              /* where the host allows it */
             pipe->gathers = fcntl(pipe->fd, F_SETPIPE_SZ, PIPE_WIDE) >= PIPE_WIDE;
         }
         pipe->left -= pipe->left < (uint64_t)n ? pipe->left : (uint64_t)n;
-        pipe->empty = job->state == JOB_ENDED && !has_more(pipe);
-        job->taken += (uint64_t)n;
-        job->front->count.output_bytes += (uint64_t)n;
-        output_grew(job);
-        if (job->most_output && job->taken > job->most_output && job->state == JOB_RUNNING &&
-            !job->over_output) {
-            job->over_output = true;
-            job_kill(job, CARREL_ENDED_OUTPUT);
+        pipe->empty = exec->state == EXEC_ENDED && !has_more(pipe);
+        exec->taken += (uint64_t)n;
+        exec->front->count.output_bytes += (uint64_t)n;
+        output_grew(exec);
+        if (exec->most_output && exec->taken > exec->most_output && exec->state == EXEC_RUNNING &&
+            !exec->over_output) {
+            exec->over_output = true;
+            exec_stop(exec, CARREL_ENDED_OUTPUT);
         }
-        tell_output(job);
+        tell_output(exec);
     }
-    check_drained(job);
+    check_drained(exec);
 }
 
 static void pipe_ready(struct watch *watch, uint32_t what)
 {
-    struct job_pipe *pipe = container_of(watch, struct job_pipe, watch);
-    struct job *job = pipe->job;
-    struct job_pipe *other = pipe == &job->out ? &job->err : &job->out;
+    struct exec_pipe *pipe = container_of(watch, struct exec_pipe, watch);
+    struct exec *exec = pipe->exec;
+    struct exec_pipe *other = pipe == &exec->out ? &exec->err : &exec->out;
 
-    if (other->pause.due_ms && job->state == JOB_RUNNING) {
+    if (other->pause.due_ms && exec->state == EXEC_RUNNING) {
         other->gathers = pipe->gathers = false; /* with both in use their order matters more */
         take(other);                            /* what it holds back was written before */
     }
     if (what == EPOLLHUP) { /* its end, and nothing before it: no spool for that */
         pipe_close(pipe);
-        check_drained(job);
+        check_drained(exec);
     } else {
         take(pipe);
     }
 }
 
-void job_moved_on(struct job *job)
+void exec_moved_on(struct exec *exec)
 {
-    struct job_pipe *pipes[] = {&job->out, &job->err};
+    struct exec_pipe *pipes[] = {&exec->out, &exec->err};
 
     for (size_t i = 0; i < 2; i++) {
         if (pipes[i]->stalled && pipes[i]->fd >= 0)
@@ -446,86 +446,87 @@ void job_moved_on(struct job *job)
     }
 }
 
-void job_resume(struct job *job)
+void exec_resume(struct exec *exec)
 {
-    uint64_t bound = job->front->settings->spool_bytes;
+    uint64_t bound = exec->front->settings->spool_bytes;
 
-    job->has_spool = spool_open(&job->spool, job->front->execs, job->id, bound) == 0;
-    job->taken = job->has_spool ? job->spool.end : 0;
-    if (job->has_spool)
-        output_grew(job);
+    exec->has_spool = spool_open(&exec->spool, exec->front->spools, exec->id, bound) == 0;
+    exec->taken = exec->has_spool ? exec->spool.end : 0;
+    if (exec->has_spool)
+        output_grew(exec);
 }
 
-static void flush_input(struct job *job);
+static void flush_input(struct exec *exec);
 
 /* As ANSWER_STARTED says. */
-static void take_streams(struct job *job, int *fds, size_t n)
+static void take_streams(struct exec *exec, int *fds, size_t n)
 {
-    if (job->tty && n >= 1) {
-        job->out.stream = SPOOL_TERMINAL;
+    if (exec->tty && n >= 1) {
+        exec->out.stream = SPOOL_TERMINAL;
         if (n == 2)
-            job->input = fcntl(fds[0], F_DUPFD_CLOEXEC, 3);
-        job->out.fd = take_fd(&fds[0]);
+            exec->input = fcntl(fds[0], F_DUPFD_CLOEXEC, 3);
+        exec->out.fd = take_fd(&fds[0]);
     } else if (n >= 2) {
-        job->err.fd = take_fd(&fds[n - 1]);
-        job->out.fd = take_fd(&fds[n - 2]);
+        exec->err.fd = take_fd(&fds[n - 1]);
+        exec->out.fd = take_fd(&fds[n - 2]);
         if (n == 4)
-            job->input = take_fd(&fds[0]);
+            exec->input = take_fd(&fds[0]);
     }
-    if (job->input < 0)
+    if (exec->input < 0)
         return;
-    ignore(fcntl(job->input, F_SETFL, O_NONBLOCK | (job->tty ? O_RDWR : O_WRONLY)) == 0);
-    if (backlog_open(&job->backlog, &fds[1]) < 0)
-        close_input(job);
+    ignore(fcntl(exec->input, F_SETFL, O_NONBLOCK | (exec->tty ? O_RDWR : O_WRONLY)) == 0);
+    if (backlog_open(&exec->backlog, &fds[1]) < 0)
+        close_input(exec);
 }
 
-void job_run(struct job *job, int *fds, size_t n, uint64_t flags)
+void exec_run(struct exec *exec, int *fds, size_t n, uint64_t flags)
 {
     struct follower *next;
 
-    job->tty = flags & EXEC_TERMINAL;
-    job->input_ends = flags & EXEC_INPUT_ENDS;
-    take_streams(job, fds, n);
-    if (job->out.fd >= 0 && !(flags & EXEC_OVER))
-        watch_pipe(&job->out);
-    if (job->err.fd >= 0 && !(flags & EXEC_OVER))
-        watch_pipe(&job->err);
-    quota_use_answered(&job->quota);
-    if (job->state == JOB_ASKED)
-        job->state = JOB_RUNNING;
-    if (job->input_ends || backlog_left(&job->backlog) > 0)
-        flush_input(job); /* what the front before this one had taken */
-    for (struct follower *f = job->followers; f; f = next) {
+    exec->tty = flags & EXEC_TERMINAL;
+    exec->input_ends = flags & EXEC_INPUT_ENDS;
+    take_streams(exec, fds, n);
+    if (exec->out.fd >= 0 && !(flags & EXEC_OVER))
+        watch_pipe(&exec->out);
+    if (exec->err.fd >= 0 && !(flags & EXEC_OVER))
+        watch_pipe(&exec->err);
+    quota_use_answered(&exec->quota);
+    if (exec->state == EXEC_ASKED)
+        exec->state = EXEC_RUNNING;
+    if (exec->input_ends || backlog_left(&exec->backlog) > 0)
+        flush_input(exec); /* what the front before this one had taken */
+    for (struct follower *f = exec->followers; f; f = next) {
         next = f->next;
         f->started(f, NULL);
     }
 }
 
-void job_answered(struct job *job, struct answer *answer)
+void exec_answered(struct exec *exec, struct answer *answer)
 {
     struct plain_message m;
     uint64_t tag;
 
     if (answer->kind == ANSWER_RAN) {
-        link_pass(job->front->link, answer); /* what comes next for it is not asked for, either */
+        broker_pass(exec->front->channel,
+                    answer); /* what comes next for it is not asked for, either */
     } else {
         bool said = protocol_unpack_plain(answer->bytes, answer->n, &tag, &m);
-        job_run(job, answer->fds, answer->fd_count, said ? m.number : 0);
+        exec_run(exec, answer->fds, answer->fd_count, said ? m.number : 0);
     }
 }
 
-void job_fail(struct job *job, const struct err *err)
+void exec_start_failed(struct exec *exec, const struct err *err)
 {
-    while (job->followers) {
-        struct follower *f = job->followers;
-        job->followers = f->next;
+    while (exec->followers) {
+        struct follower *f = exec->followers;
+        exec->followers = f->next;
         f->started(f, err);
     }
-    job_free(job);
+    exec_free(exec);
 }
 
 /* As much as there is in it now: one that the command has left behind can write for ever. */
-static void drain(struct job_pipe *pipe)
+static void drain(struct exec_pipe *pipe)
 {
     int inside = 0;
 
@@ -541,176 +542,177 @@ static void drain(struct job_pipe *pipe)
         take(pipe);
 }
 
-void job_end(struct job *job, const struct ended_message *ended)
+void exec_end(struct exec *exec, const struct ended_message *ended)
 {
-    if (job->state == JOB_ENDED)
+    if (exec->state == EXEC_ENDED)
         return;
-    job->state = JOB_ENDED;
-    job->front->job_count--;
-    job->result = ended->result;
-    job->result.denials = NULL; /* they are in the message, and in the JSON below */
-    job->result.denial_count = 0;
-    job->result.disk_method = NULL;
+    exec->state = EXEC_ENDED;
+    exec->front->exec_count--;
+    exec->result = ended->result;
+    exec->result.denials = NULL; /* they are in the message, and in the JSON below */
+    exec->result.denial_count = 0;
+    exec->result.disk_method = NULL;
     struct carrel_result shown = ended->result;
-    shown.truncated = job->over_output;
-    job->result_json = result_json(&shown, false);
-    job->ended_ms = (int64_t)ended->ended_at_ms;
-    job->room = NULL;
-    close_input(job);
+    shown.truncated = exec->over_output;
+    exec->result_json = result_json(&shown, false);
+    exec->ended_ms = (int64_t)ended->ended_at_ms;
+    exec->room = NULL;
+    close_input(exec);
     /* What it wrote before it ended is still in the pipes. */
-    drain(&job->out);
-    drain(&job->err);
+    drain(&exec->out);
+    drain(&exec->err);
 }
 
 /* The client first, its record is on disk; then the row, then the broker may forget it: between the
  * two lies no loss. */
-void job_settle(struct job *job, int unrecorded)
+void exec_settle(struct exec *exec, int unrecorded)
 {
-    job->settled = true;
-    job->unrecorded = unrecorded;
-    if (job->held)
-        job->front->exec_mode->settled(job);
-    check_drained(job); /* which does not free it: EVENT_GONE is still to come */
-    write_end(job);
+    exec->settled = true;
+    exec->unrecorded = unrecorded;
+    if (exec->held)
+        exec->front->exec_mode->settled(exec);
+    check_drained(exec); /* which does not free it: EVENT_GONE is still to come */
+    write_end(exec);
 }
 
-void job_hold(struct job *job, const char *plan, bool keep_open)
+void exec_hold(struct exec *exec, const char *plan, bool keep_open)
 {
-    text_copy(job->plan, sizeof(job->plan), plan);
-    job->plan_stays_open = keep_open;
-    job->held = true;
+    text_copy(exec->plan, sizeof(exec->plan), plan);
+    exec->plan_stays_open = keep_open;
+    exec->held = true;
 }
 
-void job_let_go(struct job *job)
+void exec_let_go(struct exec *exec)
 {
-    job->held = false;
-    check_drained(job);
+    exec->held = false;
+    check_drained(exec);
 }
 
-void job_gone(struct job *job)
+void exec_gone(struct exec *exec)
 {
-    if (job->out.empty)
-        pipe_close(&job->out);
-    if (job->err.empty)
-        pipe_close(&job->err);
-    quota_use_gone(&job->quota);
-    job->gone = true;
-    free_if_over(job);
+    if (exec->out.empty)
+        pipe_close(&exec->out);
+    if (exec->err.empty)
+        pipe_close(&exec->err);
+    quota_use_gone(&exec->quota);
+    exec->gone = true;
+    free_if_over(exec);
 }
 
-void job_follow(struct job *job, struct follower *f)
+void exec_follow(struct exec *exec, struct follower *f)
 {
-    f->next = job->followers;
-    job->followers = f;
+    f->next = exec->followers;
+    exec->followers = f;
 }
 
-void job_unfollow(struct job *job, struct follower *f)
+void exec_unfollow(struct exec *exec, struct follower *f)
 {
-    for (struct follower **at = &job->followers; *at; at = &(*at)->next) {
+    for (struct follower **at = &exec->followers; *at; at = &(*at)->next) {
         if (*at == f) {
             *at = f->next;
             break;
         }
     }
-    free_if_over(job);
+    free_if_over(exec);
 }
 
-static void tell_input_end(struct job *job, bool after_backlog)
+static void tell_input_end(struct exec *exec, bool after_backlog)
 {
-    struct plain_message m = {.texts = {job->id}, .number = after_backlog};
+    struct plain_message m = {.texts = {exec->id}, .number = after_backlog};
     struct buf b;
 
     buf_init(&b, 4096);
     protocol_pack_plain(&b, 0, &m);
-    link_send(job->front->link, REQUEST_INPUT_END, &b);
+    broker_send(exec->front->channel, REQUEST_INPUT_END, &b);
 }
 
 /* The broker has a copy of every descriptor; the end is seen when that is closed, too. */
-static void finish_input(struct job *job)
+static void finish_input(struct exec *exec)
 {
-    if (job->input < 0)
+    if (exec->input < 0)
         return;
-    close_input(job);
-    tell_input_end(job, false);
+    close_input(exec);
+    tell_input_end(exec, false);
 }
 
-static void flush_input(struct job *job)
+static void flush_input(struct exec *exec)
 {
-    if (job->input < 0)
+    if (exec->input < 0)
         return;
-    while (backlog_left(&job->backlog) > 0) {
-        ssize_t n = backlog_move(&job->backlog, job->input, job->tty);
+    while (backlog_left(&exec->backlog) > 0) {
+        ssize_t n = backlog_move(&exec->backlog, exec->input, exec->tty);
         if (n == -EAGAIN) {
-            if (job->input_watch.fd < 0)
-                ignore(events_watch(job->front->events, &job->input_watch, job->input, EPOLLOUT));
+            if (exec->input_watch.fd < 0)
+                ignore(
+                    events_watch(exec->front->events, &exec->input_watch, exec->input, EPOLLOUT));
             return;
         }
         if (n < 0) { /* nobody reads it any more */
-            finish_input(job);
+            finish_input(exec);
             return;
         }
     }
-    events_forget(job->front->events, &job->input_watch);
-    if (job->room && !job->input_ends)
-        job->room(job->room_context);
-    if (job->input_ends)
-        finish_input(job);
+    events_forget(exec->front->events, &exec->input_watch);
+    if (exec->room && !exec->input_ends)
+        exec->room(exec->room_context);
+    if (exec->input_ends)
+        finish_input(exec);
 }
 
 /* What fits goes straight into the pipe, the rest behind what waits already. */
-static int put_input(struct job *job, const char *bytes, size_t n)
+static int put_input(struct exec *exec, const char *bytes, size_t n)
 {
-    ssize_t done = backlog_left(&job->backlog) == 0 ? write(job->input, bytes, n) : 0;
+    ssize_t done = backlog_left(&exec->backlog) == 0 ? write(exec->input, bytes, n) : 0;
 
     if (done < 0 && errno != EAGAIN && errno != EINTR) {
-        finish_input(job); /* nobody reads it any more */
+        finish_input(exec); /* nobody reads it any more */
         return 0;
     }
     if (done < 0)
         done = 0;
-    if ((size_t)done == n || backlog_add(&job->backlog, bytes + done, n - (size_t)done) == 0)
+    if ((size_t)done == n || backlog_add(&exec->backlog, bytes + done, n - (size_t)done) == 0)
         return 0;
     if (done == 0)
         return -EAGAIN;
-    job_kill(job, CARREL_ENDED_DISK); /* half of it is in, and there is no room for the rest */
+    exec_stop(exec, CARREL_ENDED_DISK); /* half of it is in, and there is no room for the rest */
     return -EPIPE;
 }
 
 static void input_ready(struct watch *watch, uint32_t what)
 {
     (void)what;
-    flush_input(container_of(watch, struct job, input_watch));
+    flush_input(container_of(watch, struct exec, input_watch));
 }
 
-int job_input(struct job *job, const char *bytes, size_t n)
+int exec_input(struct exec *exec, const char *bytes, size_t n)
 {
-    if (job->input < 0 || job->input_ends || job->state == JOB_ENDED)
+    if (exec->input < 0 || exec->input_ends || exec->state == EXEC_ENDED)
         return -EPIPE;
-    if (n > JOB_INPUT_MAX - backlog_left(&job->backlog))
+    if (n > EXEC_INPUT_MAX - backlog_left(&exec->backlog))
         return -EAGAIN;
-    int r = put_input(job, bytes, n);
+    int r = put_input(exec, bytes, n);
     if (r == 0)
-        flush_input(job);
+        flush_input(exec);
     return r;
 }
 
-void job_end_input(struct job *job)
+void exec_end_input(struct exec *exec)
 {
-    if (job->input >= 0 && !job->input_ends && job->tty)
-        ignore(put_input(job, "\004", 1) == 0); /* a terminal's way to say so */
-    job->input_ends = true;
-    if (job->input >= 0 && backlog_left(&job->backlog) > 0)
-        tell_input_end(job, true);
-    flush_input(job);
+    if (exec->input >= 0 && !exec->input_ends && exec->tty)
+        ignore(put_input(exec, "\004", 1) == 0); /* a terminal's way to say so */
+    exec->input_ends = true;
+    if (exec->input >= 0 && backlog_left(&exec->backlog) > 0)
+        tell_input_end(exec, true);
+    flush_input(exec);
 }
 
-int job_resize(struct job *job, unsigned columns, unsigned rows)
+int exec_resize(struct exec *exec, unsigned columns, unsigned rows)
 {
     struct winsize size = {.ws_row = (unsigned short)rows, .ws_col = (unsigned short)columns};
 
-    if (!job->tty || job->out.fd < 0)
+    if (!exec->tty || exec->out.fd < 0)
         return -ENOTTY;
-    return ioctl(job->out.fd, TIOCSWINSZ, &size) < 0 ? -errno : 0;
+    return ioctl(exec->out.fd, TIOCSWINSZ, &size) < 0 ? -errno : 0;
 }
 
 static void no_matter(void *context, struct answer *answer)
@@ -719,29 +721,29 @@ static void no_matter(void *context, struct answer *answer)
     (void)answer; /* an end is told by EVENT_ENDED; one that has ended already needs no kill */
 }
 
-void job_kill(struct job *job, enum carrel_reason reason)
+void exec_stop(struct exec *exec, enum carrel_reason reason)
 {
-    struct plain_message m = {.texts = {job->id}, .number = reason};
-    uint64_t tag = link_expect(job->front->link, no_matter, NULL);
+    struct plain_message m = {.texts = {exec->id}, .number = reason};
+    uint64_t tag = broker_expect(exec->front->channel, no_matter, NULL);
     struct buf b;
 
     buf_init(&b, 4096);
     protocol_pack_plain(&b, tag, &m);
-    link_send(job->front->link, REQUEST_KILL, &b);
+    broker_send(exec->front->channel, REQUEST_KILL, &b);
 }
 
-void job_left(struct job *job, bool was_for_client)
+void exec_left(struct exec *exec, bool was_for_client)
 {
-    if (was_for_client && job->state == JOB_RUNNING && !job->front->draining)
-        job_kill(job, CARREL_ENDED_SIGNAL);
+    if (was_for_client && exec->state == EXEC_RUNNING && !exec->front->draining)
+        exec_stop(exec, CARREL_ENDED_SIGNAL);
 }
 
-void job_end_of(struct front *front, const char *workspace, const char *exec)
+void exec_end_of(struct front *front, const char *workspace, const char *exec_id)
 {
-    struct job *job = job_find(front, exec);
+    struct exec *exec = exec_find(front, exec_id);
 
-    if (job && strcmp(job->workspace, workspace) == 0)
-        job_left(job, true);
+    if (exec && strcmp(exec->workspace, workspace) == 0)
+        exec_left(exec, true);
 }
 
 uint64_t front_jobs_in(const struct front *front, const char *workspace)
@@ -749,8 +751,8 @@ uint64_t front_jobs_in(const struct front *front, const char *workspace)
     uint64_t count = 0;
 
     for (size_t i = 0; i < FRONT_SLOTS; i++) {
-        for (const struct job *job = front->jobs[i]; job; job = job->next)
-            count += job->state != JOB_ENDED && strcmp(job->workspace, workspace) == 0;
+        for (const struct exec *exec = front->execs[i]; exec; exec = exec->next)
+            count += exec->state != EXEC_ENDED && strcmp(exec->workspace, workspace) == 0;
     }
     return count;
 }

@@ -2,7 +2,7 @@
 /* One command as the front sees it: its pipes flow into its spool, and from there to whoever
  * follows.
  *
- *   job_new --> asked --(ANSWER_STARTED | ANSWER_EXEC)--> running --(EVENT_ENDED)--> ended
+ *   exec_new --> asked --(ANSWER_STARTED | ANSWER_EXEC)--> running --(EVENT_ENDED)--> ended
  *           (or both in one: ANSWER_RAN)
  *           --(EVENT_SETTLED, and its pipes are empty)--> drained: followers get the end
  *           --(EVENT_GONE)--> gone, freed
@@ -22,18 +22,18 @@
 #include "front/exec/spool.h"
 #include "protocol/broker.h"
 
-enum job_state {
-    JOB_ASKED,
-    JOB_RUNNING,
-    JOB_ENDED,
+enum exec_stage {
+    EXEC_ASKED,
+    EXEC_RUNNING,
+    EXEC_ENDED,
 };
 
 struct follower;
 
-struct job_pipe {
+struct exec_pipe {
     struct watch watch;
     struct timer pause; /* not watched: more is to gather first */
-    struct job *job;
+    struct exec *exec;
     int fd; /* -1: none, or at its end */
     enum spool_stream stream;
     bool widened;  /* asked to hold more */
@@ -43,13 +43,13 @@ struct job_pipe {
     uint64_t left; /* so much of it was still inside when it ended */
 };
 
-struct job {
-    struct job *next;
+struct exec {
+    struct exec *next;
     struct front *front;
     char id[28];
     char workspace[FRONT_ID];
     char owner[FRONT_ID];
-    enum job_state state;
+    enum exec_stage state;
     bool tty;
     bool settled;
     int unrecorded; /* errno: ended because the record of its start could not be written */
@@ -61,8 +61,8 @@ struct job {
     uint64_t final; /* where the output of the command ended, once drained */
     uint64_t taken;
     struct spool spool;
-    struct job_pipe out;
-    struct job_pipe err;
+    struct exec_pipe out;
+    struct exec_pipe err;
     int input; /* stdin, or the terminal's master again; -1: closed */
     struct watch input_watch;
     struct backlog backlog;      /* input that did not fit yet */
@@ -72,7 +72,7 @@ struct job {
     struct follower *followers;
     struct quota_use quota;
     uint64_t counted;  /* bytes of its spool, in the sums of its owner */
-    char *row_command; /* JSON, what was asked for, while the row is to be written: job_keep_row */
+    char *row_command; /* JSON, what was asked for, while the row is to be written: exec_keep_row */
     char row_actor[FRONT_ID + 8];
     char plan[28];        /* whose layer it wrote to; "": none */
     bool plan_stays_open; /* else it ends with this command */
@@ -89,62 +89,63 @@ struct follower {
     struct follower *next;
     void (*started)(struct follower *f, const struct err *failed); /* NULL: it runs */
     void (*output)(struct follower *f);                            /* there is more in the spool */
-    void (*drained)(struct follower *f); /* the end, with job->result_json */
+    void (*drained)(struct follower *f); /* the end, with exec->result_json */
 };
 
-struct job *job_new(struct front *front, const char *id, const char *workspace, const char *owner);
-struct job *job_find(const struct front *front, const char *id);
-void job_free(struct job *job);
+struct exec *exec_new(struct front *front, const char *id, const char *workspace,
+                      const char *owner);
+struct exec *exec_find(const struct front *front, const char *id);
+void exec_free(struct exec *exec);
 
 /* After a restart: goes on with what the last front has written. */
-void job_resume(struct job *job);
+void exec_resume(struct exec *exec);
 /* Takes the descriptors of ANSWER_STARTED or ANSWER_EXEC, whose number these flags are, or of
- * ANSWER_RAN: with EXEC_OVER job_end and job_gone come next. */
-void job_run(struct job *job, int *fds, size_t n, uint64_t flags);
+ * ANSWER_RAN: with EXEC_OVER exec_end and exec_gone come next. */
+void exec_run(struct exec *exec, int *fds, size_t n, uint64_t flags);
 /* ANSWER_STARTED, or ANSWER_RAN. */
-void job_answered(struct job *job, struct answer *answer);
+void exec_answered(struct exec *exec, struct answer *answer);
 /* It could not be started. */
-void job_fail(struct job *job, const struct err *err);
-/* EVENT_ENDED, _SETTLED and _GONE; job_gone may free it. */
-void job_end(struct job *job, const struct ended_message *ended);
+void exec_start_failed(struct exec *exec, const struct err *err);
+/* EVENT_ENDED, _SETTLED and _GONE; exec_gone may free it. */
+void exec_end(struct exec *exec, const struct ended_message *ended);
 /* EVENT_DENIED, of all that run in this sandbox; takes the event for their followers. */
 void jobs_denied(struct front *front, const char *sandbox, json_t *event);
-void job_settle(struct job *job, int unrecorded);
-void job_gone(struct job *job);
+void exec_settle(struct exec *exec, int unrecorded);
+void exec_gone(struct exec *exec);
 /* A command of a plan has been asked for: its end, which closes the plan unless that is kept open,
  * is held back until that is done (struct exec_mode). */
-void job_hold(struct job *job, const char *plan, bool keep_open);
+void exec_hold(struct exec *exec, const char *plan, bool keep_open);
 /* Nothing holds back its end any more. May free it. */
-void job_let_go(struct job *job);
+void exec_let_go(struct exec *exec);
 
 /* Its row is written soon, together with those of others: most commands end before anybody asks
  * for them, and a broker that is asked again tells of those without a row. */
-int job_keep_row(struct job *job, const char *actor, json_t *command);
+int exec_keep_row(struct exec *exec, const char *actor, json_t *command);
 /* Now: before its id is told to anybody while it runs. */
-int job_write_row(struct job *job, struct err *err);
-/* All that are due now: before rows are read. May free jobs that are over. */
-void job_write_rows(struct front *front);
+int exec_write_row(struct exec *exec, struct err *err);
+/* All that are due now: before rows are read. May free execs that are over. */
+void exec_write_rows(struct front *front);
 
-void job_follow(struct job *job, struct follower *f);
-void job_unfollow(struct job *job, struct follower *f);
+void exec_follow(struct exec *exec, struct follower *f);
+void exec_unfollow(struct exec *exec, struct follower *f);
 /* A reader has moved on: whoever was stalled may go on. */
-void job_moved_on(struct job *job);
+void exec_moved_on(struct exec *exec);
 
 enum {
-    JOB_INPUT_MAX = 4 << 20
+    EXEC_INPUT_MAX = 4 << 20
 };
 
 /* Input, which reaches the command also when this front is killed, once this has returned 0.
  * -EPIPE: its input is closed; -EAGAIN: too much waits already. */
-int job_input(struct job *job, const char *bytes, size_t n);
+int exec_input(struct exec *exec, const char *bytes, size_t n);
 /* Likewise its end, behind what waits. */
-void job_end_input(struct job *job);
+void exec_end_input(struct exec *exec);
 /* -ENOTTY, -errno. */
-int job_resize(struct job *job, unsigned columns, unsigned rows);
+int exec_resize(struct exec *exec, unsigned columns, unsigned rows);
 /* The client that it was started for has left: ends it, if it was for that client alone. It runs on
  * while the front stops, for the next one. */
-void job_left(struct job *job, bool was_for_client);
+void exec_left(struct exec *exec, bool was_for_client);
 /* The same by its id, if there is one and it was for that client. */
-void job_end_of(struct front *front, const char *workspace, const char *exec);
+void exec_end_of(struct front *front, const char *workspace, const char *exec_id);
 /* Ends its tree. */
-void job_kill(struct job *job, enum carrel_reason reason);
+void exec_stop(struct exec *exec, enum carrel_reason reason);

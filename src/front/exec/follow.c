@@ -24,13 +24,13 @@ static const char *const stream_names[SPOOL_STREAM_COUNT_] = {"stdout", "stderr"
 struct following {
     struct follower follower; /* first: they are the same thing */
     struct call *call;
-    struct job *job;      /* NULL: it ended before */
+    struct exec *exec;    /* NULL: it ended before */
     struct spool spool;   /* ... and this is what it left */
-    struct spool *source; /* job's or ours; NULL: nothing was ever written */
+    struct spool *source; /* exec's or ours; NULL: nothing was ever written */
     struct spool_reader reader;
     bool reading; /* the reader is in the source's list */
     struct follow_request request;
-    char exec[28];
+    char exec_id[28];
     json_t *result; /* of one that ended before */
     bool started;   /* the "start" event is out */
     bool ended;     /* the "end" event is out */
@@ -95,8 +95,8 @@ static json_t *event(const char *type)
 
 static uint64_t end_of(const struct following *f)
 {
-    if (f->job && f->job->drained)
-        return f->job->final;
+    if (f->exec && f->exec->drained)
+        return f->exec->final;
     return f->source ? f->source->end : 0;
 }
 
@@ -137,7 +137,7 @@ static void end_foreign(struct following *f, const json_t *result)
 
 static bool is_over(const struct following *f)
 {
-    return !f->job || f->job->drained || !f->request.to_the_end;
+    return !f->exec || f->exec->drained || !f->request.to_the_end;
 }
 
 static ssize_t read_piece(struct following *f, char *bytes, size_t size,
@@ -151,31 +151,31 @@ static ssize_t read_piece(struct following *f, char *bytes, size_t size,
         size = (size_t)(end - f->reader.at);
     uint64_t at = f->reader.at;
     ssize_t n = spool_read(f->source, &f->reader, bytes, size, ret_stream);
-    if (n > 0 && !f->job && !spool_keeps(f->source, at))
+    if (n > 0 && !f->exec && !spool_keeps(f->source, at))
         return -ESPIPE; /* an owner's newer output took its place: these were zeroes */
     if (n > 0 && f->request.format != FOLLOW_RAW && !f->call->manner) {
         size_t keep = whole(bytes, (size_t)n);
         f->reader.at -= (uint64_t)n - keep; /* the rest comes with what follows */
         n = (ssize_t)keep;
     }
-    if (n > 0 && f->job)
-        job_moved_on(f->job);
+    if (n > 0 && f->exec)
+        exec_moved_on(f->exec);
     return n;
 }
 
 static void put_end(struct following *f)
 {
-    json_t *result = f->job ? f->job->result_json : f->result;
+    json_t *result = f->exec ? f->exec->result_json : f->result;
 
     f->ended = true;
-    if (!f->request.to_the_end && f->job && !f->job->drained)
+    if (!f->request.to_the_end && f->exec && !f->exec->drained)
         return; /* it runs on; this was what there is */
     if (f->call->manner) {
         end_foreign(f, result);
         return;
     }
     json_t *object = event("end");
-    json_object_set_new(object, "exec_id", json_string(f->exec));
+    json_object_set_new(object, "exec_id", json_string(f->exec_id));
     if (result)
         json_object_update(object, result);
     put_event(f, "end", end_of(f), object);
@@ -184,10 +184,10 @@ static void put_end(struct following *f)
 /* One that is not out yet, of a command that runs. */
 static bool put_denial(struct following *f)
 {
-    if (!f->job || f->call->manner || f->request.only >= 0 ||
-        f->denied >= json_array_size(f->job->denied))
+    if (!f->exec || f->call->manner || f->request.only >= 0 ||
+        f->denied >= json_array_size(f->exec->denied))
         return false;
-    put_event(f, "denial", f->reader.at, json_incref(json_array_get(f->job->denied, f->denied++)));
+    put_event(f, "denial", f->reader.at, json_incref(json_array_get(f->exec->denied, f->denied++)));
     return true;
 }
 
@@ -201,9 +201,9 @@ static int next_event(struct following *f)
     if (!f->started) {
         f->started = true;
         json_t *object = event("start");
-        json_object_set_new(object, "exec_id", json_string(f->exec));
-        if (f->job && *f->job->plan)
-            json_object_set_new(object, "plan", json_string(f->job->plan));
+        json_object_set_new(object, "exec_id", json_string(f->exec_id));
+        if (f->exec && *f->exec->plan)
+            json_object_set_new(object, "plan", json_string(f->exec->plan));
         if (f->request.announce)
             put_event(f, "start", f->reader.at, object);
         else
@@ -281,7 +281,7 @@ static ssize_t pull_raw(void *context, char *bytes, size_t size)
     while (n > 0 && f->request.only >= 0 && f->request.only != (int)stream);
     if (n == 0 && !is_over(f))
         return -EAGAIN;
-    if (n == 0 && f->request.whole && f->job && f->job->result.exit_code != 0)
+    if (n == 0 && f->request.whole && f->exec && f->exec->result.exit_code != 0)
         return -EIO;
     return n;
 }
@@ -290,8 +290,8 @@ static void more(struct follower *follower)
 {
     struct following *f = (struct following *)follower;
 
-    if (!f->reading && f->job->has_spool) { /* the first byte has made it */
-        f->source = &f->job->spool;
+    if (!f->reading && f->exec->has_spool) { /* the first byte has made it */
+        f->source = &f->exec->spool;
         f->reading =
             spool_reader_add(f->source, &f->reader, f->request.from, f->request.holds) == 0;
     }
@@ -319,7 +319,7 @@ static void say_last(struct call *call, const struct ending *ending)
 {
     struct following *f = call->context;
 
-    if (ending->ends_commands && f->job && !f->job->drained)
+    if (ending->ends_commands && f->exec && !f->exec->drained)
         return; /* the end of the command is what there is to say */
     char *line = ending_line(ending);
     json_decref(f->last_word);
@@ -334,21 +334,21 @@ static void say_last(struct call *call, const struct ending *ending)
 static void abandoned(struct call *call)
 {
     struct following *f = call->context;
-    struct job *job = f->job;
+    struct exec *exec = f->exec;
 
-    if (job)
-        job_left(job, f->request.whole || (call->manner && call->manner->ends_with_client));
+    if (exec)
+        exec_left(exec, f->request.whole || (call->manner && call->manner->ends_with_client));
     timer_stop(call->front->events, &f->ping);
     if (f->reading)
         spool_reader_drop(f->source, &f->reader);
-    if (!job)
+    if (!exec)
         spool_close(&f->spool);
     buf_clear(&f->out);
     json_decref(f->result);
     json_decref(f->last_word);
-    if (job) {
-        job_moved_on(job); /* nobody waits for this one any more */
-        job_unfollow(job, &f->follower);
+    if (exec) {
+        exec_moved_on(exec); /* nobody waits for this one any more */
+        exec_unfollow(exec, &f->follower);
     }
     free(f);
 }
@@ -358,10 +358,10 @@ static int open_source(struct following *f)
     struct front *front = f->call->front;
     uint64_t from = f->request.from;
 
-    if (f->job) {
-        f->source = f->job->has_spool ? &f->job->spool : NULL;
+    if (f->exec) {
+        f->source = f->exec->has_spool ? &f->exec->spool : NULL;
     } else {
-        int r = spool_open(&f->spool, front->execs, f->exec, front->settings->spool_bytes);
+        int r = spool_open(&f->spool, front->spools, f->exec_id, front->settings->spool_bytes);
         if (r < 0 && r != -ENOENT)
             return r;
         f->source = r == 0 ? &f->spool : NULL;
@@ -393,7 +393,7 @@ static void refuse(struct following *f, int r)
     }
 }
 
-void follow_start(struct call *call, struct job *job, const char *exec, json_t *result,
+void follow_start(struct call *call, struct exec *exec, const char *exec_id, json_t *result,
                   const struct follow_request *request)
 {
     static const char *const types[] = {[FOLLOW_NDJSON] = "application/x-ndjson",
@@ -409,17 +409,17 @@ void follow_start(struct call *call, struct job *job, const char *exec, json_t *
     }
     *f = (struct following){.follower = {.started = begun, .output = more, .drained = more},
                             .call = call,
-                            .job = job,
+                            .exec = exec,
                             .spool = {.out = -1, .turns = -1},
                             .request = *request,
                             .result = result,
                             .ping = {.ring = ring}};
-    text_copy(f->exec, sizeof(f->exec), exec);
+    text_copy(f->exec_id, sizeof(f->exec_id), exec_id);
     buf_init(&f->out, 4096);
     call->context = f;
     call->abandoned = abandoned;
-    if (job)
-        job_follow(job, &f->follower);
+    if (exec)
+        exec_follow(exec, &f->follower);
     int r = open_source(f);
     if (r < 0) {
         refuse(f, r);
@@ -427,7 +427,7 @@ void follow_start(struct call *call, struct job *job, const char *exec, json_t *
     }
     call->ending = say_last;
     ignore(timer_set(call->front->events, &f->ping, now_ms() + PING_MS));
-    snprintf(headers, sizeof(headers), "X-Exec-Id: %s\r\nCache-Control: no-store\r\n", exec);
+    snprintf(headers, sizeof(headers), "X-Exec-Id: %s\r\nCache-Control: no-store\r\n", exec_id);
     call_stream(call, 200, types[request->format], headers,
                 request->format == FOLLOW_RAW ? pull_raw : pull_events, f);
 }

@@ -19,7 +19,7 @@ struct exec_manner {
     void (*end)(struct buf *out, const json_t *result);
     void (*error)(struct buf *out, const json_t *error);
     /* Answers once it runs; NULL: as asked for. */
-    void (*runs)(struct call *call, struct job *job);
+    void (*runs)(struct call *call, struct exec *exec);
     bool ends_with_client; /* nobody could come back to it */
 };
 
@@ -35,7 +35,7 @@ struct follow_request {
 
 /* By "stream" or "format" texts and the Accept header; false: none of them. */
 bool follow_format_of(const char *text, enum follow_format *ret);
-/* Answers the call with a stream. `job` may be NULL: then the spool on disk of `exec` is read, and
+/* Answers the call with a stream. `exec` may be NULL: then the spool on disk of `exec` is read, and
  * `result` (taken) is its end. */
-void follow_start(struct call *call, struct job *job, const char *exec, json_t *result,
+void follow_start(struct call *call, struct exec *exec, const char *exec_id, json_t *result,
                   const struct follow_request *request);

@@ -5,17 +5,18 @@
 
 #include "front/core/boundary.h"
 
-struct job;
+struct exec;
 
 struct exec_mode {
     /* "mode", "plan" and "keep_open" of an exec's body. False: answered. */
-    bool (*read)(struct call *call, struct plan_wish *ret);
+    bool (*read)(struct call *call, struct plan_request *ret);
     /* Before the command is asked for: the row of its plan; or else, whether it may write to the
      * tree. False: answered. */
-    bool (*begin)(struct call *call, const struct plan_wish *wish, const char *exec, json_t *shown);
+    bool (*begin)(struct call *call, const struct plan_request *wanted, const char *exec_id,
+                  json_t *shown);
     /* It could not be started. */
-    void (*failed)(struct call *call, const struct plan_wish *wish);
-    /* One that is held (job_hold) has ended, and its records are on disk: job_let_go comes next,
+    void (*failed)(struct call *call, const struct plan_request *wanted);
+    /* One that is held (exec_hold) has ended, and its records are on disk: exec_let_go comes next,
      * now or later. */
-    void (*settled)(struct job *job);
+    void (*settled)(struct exec *exec);
 };

@@ -23,13 +23,13 @@ enum {
 #define FLOOR_STEP (16ULL << 20) /* ... or so many bytes */
 
 /* The output of a command that is over. In three lists: of its slot, its owner, and all. */
-struct kept {
-    struct kept *next; /* in the slot */
-    struct kept *older_own;
-    struct kept *newer_own;
-    struct kept *older;
-    struct kept *newer;
-    struct tenant *tenant;
+struct kept_output {
+    struct kept_output *next; /* in the slot */
+    struct kept_output *older_own;
+    struct kept_output *newer_own;
+    struct kept_output *older;
+    struct kept_output *newer;
+    struct owner_use *tenant;
     uint64_t bytes;
     char id[28];
 };
@@ -44,19 +44,19 @@ static bool is_counted(const struct front *front)
     return front->settings->owner_output || front->settings->max_output;
 }
 
-static struct kept *find(const struct front *front, const char *id)
+static struct kept_output *find(const struct front *front, const char *id)
 {
-    struct kept *k = front->kept[slot_of(id)];
+    struct kept_output *k = front->kept[slot_of(id)];
 
     while (k && strcmp(k->id, id) != 0)
         k = k->next;
     return k;
 }
 
-static void unlink_kept(struct front *front, struct kept *k)
+static void unlink_kept(struct front *front, struct kept_output *k)
 {
-    struct kept **at = &front->kept[slot_of(k->id)];
-    struct tenant *t = k->tenant;
+    struct kept_output **at = &front->kept[slot_of(k->id)];
+    struct owner_use *t = k->tenant;
 
     while (*at != k)
         at = &(*at)->next;
@@ -67,15 +67,15 @@ static void unlink_kept(struct front *front, struct kept *k)
     *(k->newer_own ? &k->newer_own->older_own : &t->newest) = k->older_own;
     t->output_kept -= k->bytes;
     front->output_kept -= k->bytes;
-    tenant_drop(front, t);
+    owner_use_drop(front, t);
     free(k);
 }
 
 /* As the newest of all, or, of what is found from before, as the oldest. */
-static void link_kept(struct front *front, struct kept *k, bool newest)
+static void link_kept(struct front *front, struct kept_output *k, bool newest)
 {
-    struct kept **slot = &front->kept[slot_of(k->id)];
-    struct tenant *t = k->tenant;
+    struct kept_output **slot = &front->kept[slot_of(k->id)];
+    struct owner_use *t = k->tenant;
 
     k->next = *slot;
     *slot = k;
@@ -97,11 +97,11 @@ static void link_kept(struct front *front, struct kept *k, bool newest)
 static void keep(struct front *front, const char *id, const char *owner, uint64_t bytes,
                  bool newest)
 {
-    struct kept *k = bytes ? calloc(1, sizeof(*k)) : NULL;
+    struct kept_output *k = bytes ? calloc(1, sizeof(*k)) : NULL;
 
     if (!k)
         return; /* without memory for it, it stays uncounted, and goes with its time */
-    k->tenant = tenant_use(front, owner);
+    k->tenant = owner_use_use(front, owner);
     if (!k->tenant) {
         free(k);
         return;
@@ -112,14 +112,14 @@ static void keep(struct front *front, const char *id, const char *owner, uint64_
 }
 
 /* Who asks for it later hears that it is gone. */
-static void forget(struct front *front, struct kept *k)
+static void forget(struct front *front, struct kept_output *k)
 {
-    ignore(spool_empty(front->execs, k->id)); /* what cannot be emptied goes with its time */
+    ignore(spool_empty(front->spools, k->id)); /* what cannot be emptied goes with its time */
     unlink_kept(front, k);
 }
 
 /* Whether there is more than allowed, and nothing left to forget. */
-static bool is_over(struct front *front, struct tenant *t)
+static bool is_over(struct front *front, struct owner_use *t)
 {
     uint64_t own = front->settings->owner_output;
     uint64_t most = front->settings->max_output;
@@ -131,38 +131,38 @@ static bool is_over(struct front *front, struct tenant *t)
     return (own && t->output_running > own) || (most && front->output_running > most);
 }
 
-static void count(struct job *job, uint64_t bytes)
+static void count(struct exec *exec, uint64_t bytes)
 {
-    job->quota.tenant->output_running += bytes - job->counted;
-    job->front->output_running += bytes - job->counted;
-    job->counted = bytes;
+    exec->quota.tenant->output_running += bytes - exec->counted;
+    exec->front->output_running += bytes - exec->counted;
+    exec->counted = bytes;
 }
 
-void output_grew(struct job *job)
+void output_grew(struct exec *exec)
 {
-    if (!is_counted(job->front))
+    if (!is_counted(exec->front))
         return;
-    count(job, spool_kept(&job->spool));
-    if (!is_over(job->front, job->quota.tenant))
+    count(exec, spool_kept(&exec->spool));
+    if (!is_over(exec->front, exec->quota.tenant))
         return;
-    spool_tighten(&job->spool, LEAST_KEPT);
-    count(job, spool_kept(&job->spool));
+    spool_tighten(&exec->spool, LEAST_KEPT);
+    count(exec, spool_kept(&exec->spool));
 }
 
-void output_leave(struct job *job)
+void output_leave(struct exec *exec)
 {
-    if (!job->has_spool || !job->quota.tenant || !is_counted(job->front))
+    if (!exec->has_spool || !exec->quota.tenant || !is_counted(exec->front))
         return;
-    uint64_t bytes = spool_kept(&job->spool);
-    count(job, 0);
-    if (!find(job->front, job->id))
-        keep(job->front, job->id, job->owner, bytes, true);
-    (void)is_over(job->front, job->quota.tenant);
+    uint64_t bytes = spool_kept(&exec->spool);
+    count(exec, 0);
+    if (!find(exec->front, exec->id))
+        keep(exec->front, exec->id, exec->owner, bytes, true);
+    (void)is_over(exec->front, exec->quota.tenant);
 }
 
-void output_removed(struct front *front, const char *exec)
+void output_removed(struct front *front, const char *exec_id)
 {
-    struct kept *k = find(front, exec);
+    struct kept_output *k = find(front, exec_id);
 
     if (k)
         unlink_kept(front, k);
@@ -184,15 +184,15 @@ static bool is_below_floor(struct front *front)
     front->floor_ms = now;
     front->floor_bytes = front->count.output_bytes;
     front->below_floor =
-        fstatvfs(front->execs, &st) == 0 && (uint64_t)st.f_bavail * st.f_frsize < floor;
+        fstatvfs(front->spools, &st) == 0 && (uint64_t)st.f_bavail * st.f_frsize < floor;
     return front->below_floor;
 }
 
-bool output_may_grow(struct job *job)
+bool output_may_grow(struct exec *exec)
 {
     /* What one that has ended left in its pipe is the last of it. */
-    return job->taken < PIPE_FULL || (job->state == JOB_ENDED && !job->drained) ||
-           !is_below_floor(job->front);
+    return exec->taken < PIPE_FULL || (exec->state == EXEC_ENDED && !exec->drained) ||
+           !is_below_floor(exec->front);
 }
 
 /* --- from before --- */
@@ -210,8 +210,8 @@ static bool scan_one(void *context, const struct store_exec *row)
 
     scan->seen++;
     text_copy(scan->last, sizeof(scan->last), row->id);
-    if (!job_find(front, row->id) && !find(front, row->id))
-        keep(front, row->id, row->owner, spool_size(front->execs, row->id), false);
+    if (!exec_find(front, row->id) && !find(front, row->id))
+        keep(front, row->id, row->owner, spool_size(front->spools, row->id), false);
     return true;
 }
 

@@ -10,15 +10,15 @@
 
 #include "front/core/front.h"
 
-struct job;
+struct exec;
 
 /* Counts what is there from before. */
 void output_begin(struct front *front);
 /* False: the disk is as full as it may be, and this one has had its share. */
-bool output_may_grow(struct job *job);
+bool output_may_grow(struct exec *exec);
 /* Its spool has. */
-void output_grew(struct job *job);
-/* The job is freed, and leaves its spool behind. */
-void output_leave(struct job *job);
+void output_grew(struct exec *exec);
+/* The exec is freed, and leaves its spool behind. */
+void output_leave(struct exec *exec);
 /* The spool of a command is removed. */
-void output_removed(struct front *front, const char *exec);
+void output_removed(struct front *front, const char *exec_id);

@@ -114,7 +114,7 @@ static bool read_terminal(struct call *call, struct exec_message *m)
                        field_number(call, object, "rows", 1, MAX_SIDE, &m->rows));
 }
 
-static bool decode_base64(struct call *call, const char *text, struct exec_wish *wish)
+static bool decode_base64(struct call *call, const char *text, struct exec_request *wanted)
 {
     size_t n = strlen(text);
     char *bytes = arena_alloc(&call->arena, n / 4 * 3 + 1);
@@ -124,52 +124,52 @@ static bool decode_base64(struct call *call, const char *text, struct exec_wish 
         call_bad_field(call, "stdin_b64", "base64, with its padding");
         return false;
     }
-    wish->input = bytes;
-    wish->input_n = (size_t)got;
+    wanted->input = bytes;
+    wanted->input_n = (size_t)got;
     return true;
 }
 
-static bool read_input(struct call *call, struct exec_wish *wish)
+static bool read_input(struct call *call, struct exec_request *wanted)
 {
     const json_t *text = json_object_get(call->body, "stdin");
     const char *encoded = NULL;
 
     if (!field_text(call, call->body, "stdin_b64", 16UL << 20, &encoded) ||
-        !field_flag(call, call->body, "stdin_open", &wish->input_open))
+        !field_flag(call, call->body, "stdin_open", &wanted->input_open))
         return false;
     if (text && !json_is_null(text)) {
-        wish->input = json_string_value(text);
-        wish->input_n = json_string_length(text);
-        if (!wish->input || encoded) {
+        wanted->input = json_string_value(text);
+        wanted->input_n = json_string_length(text);
+        if (!wanted->input || encoded) {
             call_bad_field(call, "stdin", "a text (or give stdin_b64)");
             return false;
         }
     }
-    if (encoded && !decode_base64(call, encoded, wish))
+    if (encoded && !decode_base64(call, encoded, wanted))
         return false;
-    if (wish->input_n > 4UL << 20) {
+    if (wanted->input_n > 4UL << 20) {
         call_bad_field(call, "stdin", "at most 4 MiB; post more to …/stdin");
         return false;
     }
-    wish->sandbox.message.input = wish->input || wish->input_open;
+    wanted->sandbox.message.input = wanted->input || wanted->input_open;
     return true;
 }
 
 /* How the answer shall come. */
-static bool read_answer(struct call *call, struct exec_wish *wish)
+static bool read_answer(struct call *call, struct exec_request *wanted)
 {
     const json_t *stream = json_object_get(call->body, "stream");
     const char *accept = http_header(http_request_of(call->x), "accept");
 
-    if (!field_flag(call, call->body, "background", &wish->background))
+    if (!field_flag(call, call->body, "background", &wanted->background))
         return false;
-    wish->format = FOLLOW_NDJSON;
+    wanted->format = FOLLOW_NDJSON;
     if (json_is_true(stream)) {
-        wish->streamed = true;
-        (void)follow_format_of(accept, &wish->format); /* ndjson otherwise */
+        wanted->streamed = true;
+        (void)follow_format_of(accept, &wanted->format); /* ndjson otherwise */
     } else if (json_is_string(stream)) {
-        wish->streamed = follow_format_of(json_string_value(stream), &wish->format);
-        if (!wish->streamed) {
+        wanted->streamed = follow_format_of(json_string_value(stream), &wanted->format);
+        if (!wanted->streamed) {
             call_bad_field(call, "stream", "true, false, \"ndjson\", \"sse\" or \"raw\"");
             return false;
         }
@@ -177,8 +177,8 @@ static bool read_answer(struct call *call, struct exec_wish *wish)
         call_bad_field(call, "stream", "true, false, \"ndjson\", \"sse\" or \"raw\"");
         return false;
     } else if (accept && strcmp(accept, "text/event-stream") == 0) {
-        wish->streamed = true;
-        wish->format = FOLLOW_SSE;
+        wanted->streamed = true;
+        wanted->format = FOLLOW_SSE;
     }
     return true;
 }
@@ -251,7 +251,7 @@ static bool put_before(struct call *call, struct exec_message *m)
     return true;
 }
 
-bool exec_wish_read(struct call *call, struct exec_wish *ret)
+bool exec_request_read(struct call *call, struct exec_request *ret)
 {
     static const char *const known[] = {
         "command",    "argv", "cwd",        "env",       "stdin", "stdin_b64",
@@ -259,7 +259,7 @@ bool exec_wish_read(struct call *call, struct exec_wish *ret)
         "background", "mode", "plan",       "keep_open", NULL};
     struct carrel_spec spec = {0};
 
-    *ret = (struct exec_wish){.sandbox.message.cwd = "/"};
+    *ret = (struct exec_request){.sandbox.message.cwd = "/"};
     if (!fields_known(call, call->body, known) || !read_command(call, &ret->sandbox.message) ||
         (call->manner && !put_before(call, &ret->sandbox.message)) ||
         !field_text(call, call->body, "cwd", 4096, &ret->sandbox.message.cwd) ||
@@ -282,9 +282,9 @@ bool exec_wish_read(struct call *call, struct exec_wish *ret)
     return true;
 }
 
-bool exec_wish_own(struct call *call, const char *const *argv, struct exec_wish *ret)
+bool exec_request_own(struct call *call, const char *const *argv, struct exec_request *ret)
 {
-    *ret = (struct exec_wish){.streamed = true};
+    *ret = (struct exec_request){.streamed = true};
     if (!boundary_wake(call, argv, &ret->sandbox))
         return false;
     ret->shown = json_pack("{s:s}", "command", argv[0]);

@@ -5,9 +5,9 @@
 #include "front/core/boundary.h"
 #include "front/exec/follow.h"
 
-struct exec_wish {
-    struct sandbox_wish sandbox; /* with the message, and what it writes becomes a plan or not */
-    const char *input;           /* for stdin, NULL: none */
+struct exec_request {
+    struct sandbox_request sandbox; /* with the message, and what it writes becomes a plan or not */
+    const char *input;              /* for stdin, NULL: none */
     size_t input_n;
     bool input_open; /* more will be posted */
     bool background;
@@ -18,7 +18,7 @@ struct exec_wish {
     json_t *shown;               /* what was asked, for the row and for listings */
 };
 
-/* False: answered with what is wrong. The wish lives as long as the call. */
-bool exec_wish_read(struct call *call, struct exec_wish *ret);
+/* False: answered with what is wrong. The wanted lives as long as the call. */
+bool exec_request_read(struct call *call, struct exec_request *ret);
 /* One that Carrel itself makes: this command, nothing else of the body. */
-bool exec_wish_own(struct call *call, const char *const *argv, struct exec_wish *ret);
+bool exec_request_own(struct call *call, const char *const *argv, struct exec_request *ret);

@@ -36,12 +36,12 @@ const struct route exec_routes[] = {
 };
 
 /* The command the path names, in memory or only in its row; false: answered with 404. */
-static bool find(struct call *call, struct job **ret_job, struct store_exec *ret_row)
+static bool find(struct call *call, struct exec **ret_job, struct store_exec *ret_row)
 {
     struct err err;
 
-    job_write_rows(call->front);
-    *ret_job = job_find(call->front, call->params[1]);
+    exec_write_rows(call->front);
+    *ret_job = exec_find(call->front, call->params[1]);
     if (*ret_job && strcmp((*ret_job)->workspace, call->workspace.id) != 0)
         *ret_job = NULL;
     int found = store_exec_get(call->front->store, &call->arena, call->params[1], ret_row, &err);
@@ -58,21 +58,21 @@ static bool find(struct call *call, struct job **ret_job, struct store_exec *ret
 
 static json_t *exec_json(struct front *front, const struct store_exec *row)
 {
-    const struct job *job = job_find(front, row->id);
+    const struct exec *exec = exec_find(front, row->id);
     json_t *object = json_loads(row->command, 0, NULL);
 
     if (!object)
         object = json_object();
-    bool runs = job ? !job->settled : strcmp(row->state, "running") == 0;
+    bool runs = exec ? !exec->settled : strcmp(row->state, "running") == 0;
     json_object_set_new(object, "exec_id", json_string(row->id));
     json_object_set_new(object, "workspace", json_string(row->workspace));
     json_object_set_new(object, "state", json_string(runs ? "running" : "ended"));
     json_object_set_new(object, "actor", json_string(row->actor));
     json_object_set_new(object, "started", time_json(row->started_ms));
     json_object_set_new(object, "ended", time_json(row->ended_ms));
-    if (job && job->has_spool) {
-        json_object_set_new(object, "output_bytes", json_integer((json_int_t)job->spool.end));
-        json_object_set_new(object, "output_first", json_integer((json_int_t)job->spool.first));
+    if (exec && exec->has_spool) {
+        json_object_set_new(object, "output_bytes", json_integer((json_int_t)exec->spool.end));
+        json_object_set_new(object, "output_first", json_integer((json_int_t)exec->spool.first));
     }
     json_t *result = *row->result ? json_loads(row->result, 0, NULL) : NULL;
     json_object_set_new(object, "result", result ? result : json_null());
@@ -102,7 +102,7 @@ void execs_list(struct call *call)
     if (!call_limit(call, &limit) || !call_text(call, "cursor", &cursor) ||
         !call_text(call, "state", &state))
         return;
-    job_write_rows(call->front);
+    exec_write_rows(call->front);
     listing.list = json_array();
     if (store_execs(call->front->store, call->workspace.id, state, cursor, (size_t)limit, list_one,
                     &listing, &err) < 0) {
@@ -121,9 +121,9 @@ void execs_list(struct call *call)
 void execs_get(struct call *call)
 {
     struct store_exec row;
-    struct job *job;
+    struct exec *exec;
 
-    if (find(call, &job, &row))
+    if (find(call, &exec, &row))
         call_json(call, 200, exec_json(call->front, &row));
 }
 
@@ -131,14 +131,14 @@ void execs_output(struct call *call)
 {
     struct follow_request request = {.format = FOLLOW_NDJSON, .only = -1};
     struct store_exec row;
-    struct job *job;
+    struct exec *exec;
     const char *format;
     const char *only;
     uint64_t follow_it;
 
     if (!call_number(call, "from", INT64_MAX, 0, &request.from) ||
         !call_number(call, "follow", 1, 0, &follow_it) || !call_text(call, "format", &format) ||
-        !call_text(call, "stream", &only) || !find(call, &job, &row))
+        !call_text(call, "stream", &only) || !find(call, &exec, &row))
         return;
     if (format && !follow_format_of(format, &request.format)) {
         call_bad_field(call, "format", "\"ndjson\", \"sse\" or \"raw\"");
@@ -156,22 +156,22 @@ void execs_output(struct call *call)
         }
     }
     request.to_the_end = request.holds = follow_it == 1;
-    if (follow_it && job && !live_hold(call, HTTP_OUTPUT))
+    if (follow_it && exec && !live_hold(call, HTTP_OUTPUT))
         return;
-    json_t *result = job || !*row.result ? NULL : json_loads(row.result, 0, NULL);
-    follow_start(call, job, call->params[1], result, &request);
+    json_t *result = exec || !*row.result ? NULL : json_loads(row.result, 0, NULL);
+    follow_start(call, exec, call->params[1], result, &request);
 }
 
 /* For what only makes sense while it runs. */
-static struct job *find_running(struct call *call)
+static struct exec *find_running(struct call *call)
 {
     struct store_exec row;
-    struct job *job;
+    struct exec *exec;
 
-    if (!find(call, &job, &row) || !planned_admits_exec(call, &row))
+    if (!find(call, &exec, &row) || !planned_admits_exec(call, &row))
         return NULL;
-    if (job && (job->state == JOB_RUNNING || !job->gone))
-        return job;
+    if (exec && (exec->state == EXEC_RUNNING || !exec->gone))
+        return exec;
     call_error(call, 409, "conflict", "the command has ended");
     return NULL;
 }
@@ -183,11 +183,11 @@ void execs_stdin(struct call *call)
 
     if (!call_number(call, "eof", 1, 0, &eof))
         return;
-    struct job *job = find_running(call);
-    if (!job)
+    struct exec *exec = find_running(call);
+    if (!exec)
         return;
     const char *bytes = http_body(call->x, &n);
-    int r = n ? job_input(job, bytes, n) : 0;
+    int r = n ? exec_input(exec, bytes, n) : 0;
     if (r == -EAGAIN) {
         call_error(call, 429, "too_many", "the command does not read its input; try again later");
         return;
@@ -197,7 +197,7 @@ void execs_stdin(struct call *call)
         return;
     }
     if (eof)
-        job_end_input(job);
+        exec_end_input(exec);
     call_empty(call);
 }
 
@@ -242,7 +242,7 @@ static void ask_with_number(struct call *call, uint32_t kind, uint64_t number)
 
     buf_init(&b, 4096);
     protocol_pack_plain(&b, call_expect(call, done_empty), &m);
-    link_send(call->front->link, kind, &b);
+    broker_send(call->front->channel, kind, &b);
 }
 
 static void send_signal(struct call *call, struct answer *answer)
@@ -267,10 +267,10 @@ void execs_signal(struct call *call)
         call_bad_field(call, "signal", "a name such as \"TERM\", or a number from 1 to 64");
         return;
     }
-    struct job *job = find_running(call);
-    if (job)
-        call_record(call, job->workspace, "exec.signal", "ok",
-                    json_pack("{s:s, s:i}", "exec", job->id, "signal", number), send_signal);
+    struct exec *exec = find_running(call);
+    if (exec)
+        call_record(call, exec->workspace, "exec.signal", "ok",
+                    json_pack("{s:s, s:i}", "exec", exec->id, "signal", number), send_signal);
 }
 
 static void send_kill(struct call *call, struct answer *answer)
@@ -285,10 +285,10 @@ static void send_kill(struct call *call, struct answer *answer)
 
 void execs_kill(struct call *call)
 {
-    struct job *job = find_running(call);
+    struct exec *exec = find_running(call);
 
-    if (job)
-        call_record(call, job->workspace, "exec.kill", "ok", json_pack("{s:s}", "exec", job->id),
+    if (exec)
+        call_record(call, exec->workspace, "exec.kill", "ok", json_pack("{s:s}", "exec", exec->id),
                     send_kill);
 }
 
@@ -302,10 +302,10 @@ void execs_resize(struct call *call)
         !field_number(call, call->body, "cols", 1, 4096, &columns) ||
         !field_number(call, call->body, "rows", 1, 4096, &rows))
         return;
-    struct job *job = find_running(call);
-    if (!job)
+    struct exec *exec = find_running(call);
+    if (!exec)
         return;
-    int r = job_resize(job, (unsigned)columns, (unsigned)rows);
+    int r = exec_resize(exec, (unsigned)columns, (unsigned)rows);
     if (r == -ENOTTY)
         call_error(call, 409, "conflict", "the command has no terminal");
     else if (r < 0)
@@ -317,9 +317,9 @@ void execs_resize(struct call *call)
 void execs_attach(struct call *call)
 {
     uint64_t from;
-    struct job *job = find_running(call);
+    struct exec *exec = find_running(call);
 
-    if (job && attach_is_asked(call) &&
+    if (exec && attach_is_asked(call) &&
         call_number(call, "from", INT64_MAX, ATTACH_FROM_FIRST, &from))
-        attach_start(call, job, from);
+        attach_start(call, exec, from);
 }

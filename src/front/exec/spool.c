@@ -29,13 +29,13 @@ static int open_file(struct spool *s, const char *suffix, int flags)
     char name[48];
 
     snprintf(name, sizeof(name), "%s.%s", s->id, suffix);
-    int fd = openat(s->execs, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
+    int fd = openat(s->spools, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
     return fd < 0 ? -errno : fd;
 }
 
-static int begin(struct spool *s, int execs, const char *id, uint64_t bound, int flags)
+static int begin(struct spool *s, int spools, const char *id, uint64_t bound, int flags)
 {
-    *s = (struct spool){.execs = execs, .out = -1, .turns = -1, .bound = bound, .turn_count = 1};
+    *s = (struct spool){.spools = spools, .out = -1, .turns = -1, .bound = bound, .turn_count = 1};
     if (strlen(id) >= sizeof(s->id))
         return -EINVAL;
     memcpy(s->id, id, strlen(id) + 1);
@@ -43,9 +43,9 @@ static int begin(struct spool *s, int execs, const char *id, uint64_t bound, int
     return s->out < 0 ? s->out : 0;
 }
 
-int spool_create(struct spool *s, int execs, const char *id, uint64_t bound)
+int spool_create(struct spool *s, int spools, const char *id, uint64_t bound)
 {
-    return begin(s, execs, id, bound, O_CREAT | O_EXCL);
+    return begin(s, spools, id, bound, O_CREAT | O_EXCL);
 }
 
 static off_t place_of(uint64_t index)
@@ -101,12 +101,12 @@ static void find_first(struct spool *s)
         s->first_turn = s->turn_count - 1;
 }
 
-int spool_open(struct spool *s, int execs, const char *id, uint64_t bound)
+int spool_open(struct spool *s, int spools, const char *id, uint64_t bound)
 {
     struct stat st;
     struct turn last;
 
-    int r = begin(s, execs, id, bound, 0);
+    int r = begin(s, spools, id, bound, 0);
     if (r < 0)
         return r;
     s->turns = open_file(s, "turns", 0); /* there may be none */
@@ -130,7 +130,7 @@ void spool_close(struct spool *s)
     scope_close(&s->turns);
 }
 
-int spool_remove(int execs, const char *id)
+int spool_remove(int spools, const char *id)
 {
     static const char *const suffixes[] = {"out", "turns"};
     char name[48];
@@ -138,26 +138,26 @@ int spool_remove(int execs, const char *id)
 
     for (size_t i = 0; i < sizeof(suffixes) / sizeof(suffixes[0]); i++) {
         snprintf(name, sizeof(name), "%.27s.%s", id, suffixes[i]);
-        if (unlinkat(execs, name, 0) < 0 && errno != ENOENT)
+        if (unlinkat(spools, name, 0) < 0 && errno != ENOENT)
             r = -errno;
     }
     return r;
 }
 
-int spool_empty(int execs, const char *id)
+int spool_empty(int spools, const char *id)
 {
     char name[48];
     struct stat st;
 
     snprintf(name, sizeof(name), "%.27s.out", id);
-    scoped_fd int fd = openat(execs, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    scoped_fd int fd = openat(spools, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0 || fstat(fd, &st) < 0)
         return -errno;
     off_t whole = (st.st_size + PAGE - 1) / PAGE * PAGE; /* of a part of one zeroes would be kept */
     if (whole > 0 && fallocate(fd, PUNCH, 0, whole) < 0)
         return -errno;
     snprintf(name, sizeof(name), "%.27s.turns", id);
-    return unlinkat(execs, name, 0) < 0 && errno != ENOENT ? -errno : 0;
+    return unlinkat(spools, name, 0) < 0 && errno != ENOENT ? -errno : 0;
 }
 
 bool spool_keeps(const struct spool *s, uint64_t at)
@@ -167,7 +167,7 @@ bool spool_keeps(const struct spool *s, uint64_t at)
     return data >= 0 && (uint64_t)data <= at;
 }
 
-uint64_t spool_size(int execs, const char *id)
+uint64_t spool_size(int spools, const char *id)
 {
     static const char *const suffixes[] = {"out", "turns"};
     char name[48];
@@ -176,7 +176,7 @@ uint64_t spool_size(int execs, const char *id)
 
     for (size_t i = 0; i < sizeof(suffixes) / sizeof(suffixes[0]); i++) {
         snprintf(name, sizeof(name), "%.27s.%s", id, suffixes[i]);
-        if (fstatat(execs, name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+        if (fstatat(spools, name, &st, AT_SYMLINK_NOFOLLOW) == 0)
             sum += (uint64_t)st.st_blocks * 512;
     }
     return sum;

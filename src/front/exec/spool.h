@@ -33,7 +33,7 @@ struct spool_reader {
 };
 
 struct spool {
-    int execs; /* borrowed: the directory of all spools */
+    int spools; /* borrowed: the directory of all spools */
     char id[28];
     int out;
     int turns; /* -1: none yet */
@@ -47,17 +47,17 @@ struct spool {
 };
 
 /* All return 0 or -errno. `execs` is the directory of all spools. */
-int spool_create(struct spool *s, int execs, const char *id, uint64_t bound);
-int spool_open(struct spool *s, int execs, const char *id, uint64_t bound);
+int spool_create(struct spool *s, int spools, const char *id, uint64_t bound);
+int spool_open(struct spool *s, int spools, const char *id, uint64_t bound);
 void spool_close(struct spool *s);
-int spool_remove(int execs, const char *id);
+int spool_remove(int spools, const char *id);
 /* Forgets all of its bytes, but not that there were some: who asks for them finds them gone. */
-int spool_empty(int execs, const char *id);
+int spool_empty(int spools, const char *id);
 /* Whether it has not been emptied so far: of one that was opened by who does not fill it, and asked
  * after a read. */
 bool spool_keeps(const struct spool *s, uint64_t at);
 /* What one that is not open takes on disk; 0: nothing, or there is none. */
-uint64_t spool_size(int execs, const char *id);
+uint64_t spool_size(int spools, const char *id);
 /* The same, about, of one that is open; without a system call. */
 uint64_t spool_kept(const struct spool *s);
 /* Keeps no more than `bound` from now on, and what somebody has yet to read. */

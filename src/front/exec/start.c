@@ -23,36 +23,36 @@ enum {
     MESSAGE_MAX = 4000000,   /* of the broker's protocol */
 };
 
-struct asking {
-    struct follower follower; /* first: they are the same thing */
-    struct asking *next;      /* in the queue */
+struct exec_waiting {
+    struct follower follower;  /* first: they are the same thing */
+    struct exec_waiting *next; /* in the queue */
     struct call *call;
-    struct job *job;
+    struct exec *exec;
     bool waiting; /* for the start: row and input come first, whether the client is there or not */
-    struct tenant *tenant;      /* in the queue: whose place it takes */
+    struct owner_use *tenant;   /* in the queue: whose place it takes */
     struct quota_answer answer; /* ... and what it waits for */
     const char *const *argv;    /* of execs_own and execs_background */
     bool of_nobody;             /* the latter */
     struct exec_script script;  /* of execs_script */
-    struct exec_wish wish;
+    struct exec_request wanted;
 };
 
-struct job *execs_job_of(const struct call *call)
+struct exec *execs_job_of(const struct call *call)
 {
-    const struct asking *asking = call->context;
+    const struct exec_waiting *waiting = call->context;
 
-    return asking && !asking->waiting ? asking->job : NULL;
+    return waiting && !waiting->waiting ? waiting->exec : NULL;
 }
 
-static json_t *running_json(const struct job *job)
+static json_t *running_json(const struct exec *exec)
 {
-    return json_pack("{s:s, s:s, s:s}", "exec_id", job->id, "workspace", job->workspace, "state",
-                     job->settled ? "ended" : "running");
+    return json_pack("{s:s, s:s, s:s}", "exec_id", exec->id, "workspace", exec->workspace, "state",
+                     exec->settled ? "ended" : "running");
 }
 
 /* Both streams as they are in the spool, apart, as far as one answer goes. *ret_cut: there is more.
  */
-static int collect(struct job *job, struct buf *out, struct buf *err, bool *ret_cut)
+static int collect(struct exec *exec, struct buf *out, struct buf *err, bool *ret_cut)
 {
     struct spool_reader reader;
     char bytes[32768];
@@ -61,27 +61,27 @@ static int collect(struct job *job, struct buf *out, struct buf *err, bool *ret_
     ssize_t n = 1;
 
     *ret_cut = false;
-    if (!job->has_spool)
+    if (!exec->has_spool)
         return 0;
-    int r = spool_reader_add(&job->spool, &reader, job->spool.first, false);
+    int r = spool_reader_add(&exec->spool, &reader, exec->spool.first, false);
     if (r < 0)
         return r;
-    while (n > 0 && left > 0 && reader.at < job->final) {
+    while (n > 0 && left > 0 && reader.at < exec->final) {
         size_t most = left < sizeof(bytes) ? (size_t)left : sizeof(bytes);
-        if (most > job->final - reader.at)
-            most = (size_t)(job->final - reader.at);
-        n = spool_read(&job->spool, &reader, bytes, most, &stream);
+        if (most > exec->final - reader.at)
+            most = (size_t)(exec->final - reader.at);
+        n = spool_read(&exec->spool, &reader, bytes, most, &stream);
         if (n > 0) {
             buf_add(stream == SPOOL_ERR ? err : out, bytes, (size_t)n);
             left -= (uint64_t)n;
         }
     }
-    *ret_cut = reader.at < job->final || job->spool.first > 0;
-    spool_reader_drop(&job->spool, &reader);
+    *ret_cut = reader.at < exec->final || exec->spool.first > 0;
+    spool_reader_drop(&exec->spool, &reader);
     return n > 0 ? 0 : -EIO;
 }
 
-static json_t *whole_result(struct job *job)
+static json_t *whole_result(struct exec *exec)
 {
     scoped_buf struct buf out;
     scoped_buf struct buf err;
@@ -89,52 +89,52 @@ static json_t *whole_result(struct job *job)
 
     buf_init(&out, 2UL * ANSWER_OUTPUT);
     buf_init(&err, 2UL * ANSWER_OUTPUT);
-    if (collect(job, &out, &err, &cut) < 0 || buf_done(&out) < 0 || buf_done(&err) < 0)
+    if (collect(exec, &out, &err, &cut) < 0 || buf_done(&out) < 0 || buf_done(&err) < 0)
         return NULL;
-    struct carrel_result result = job->result;
-    result.truncated = cut || job->over_output;
+    struct carrel_result result = exec->result;
+    result.truncated = cut || exec->over_output;
     result.out = out.p;
     result.out_size = out.n;
     result.err = err.p;
     result.err_size = err.n;
     json_t *object = result_json(&result, true);
     /* The denials were encoded when they came. */
-    json_object_set(object, "denials", json_object_get(job->result_json, "denials"));
-    if (json_object_get(job->result_json, "plan"))
-        json_object_set(object, "plan", json_object_get(job->result_json, "plan"));
-    json_object_set_new(object, "exec_id", json_string(job->id));
+    json_object_set(object, "denials", json_object_get(exec->result_json, "denials"));
+    if (json_object_get(exec->result_json, "plan"))
+        json_object_set(object, "plan", json_object_get(exec->result_json, "plan"));
+    json_object_set_new(object, "exec_id", json_string(exec->id));
     return object;
 }
 
-/* The call is about to be answered or to end: the job goes on by itself. */
-static void let_go(struct asking *asking)
+/* The call is about to be answered or to end: the exec goes on by itself. */
+static void let_go(struct exec_waiting *waiting)
 {
-    struct job *job = asking->job;
+    struct exec *exec = waiting->exec;
 
-    asking->job = NULL;
-    asking->call->context = NULL;
-    asking->call->abandoned = NULL;
-    json_decref(asking->wish.shown);
-    asking->wish.shown = NULL;
-    if (job)
-        job_unfollow(job, &asking->follower);
+    waiting->exec = NULL;
+    waiting->call->context = NULL;
+    waiting->call->abandoned = NULL;
+    json_decref(waiting->wanted.shown);
+    waiting->wanted.shown = NULL;
+    if (exec)
+        exec_unfollow(exec, &waiting->follower);
 }
 
 static void plain_drained(struct follower *follower)
 {
-    struct asking *asking = (struct asking *)follower;
-    struct call *call = asking->call;
-    int unrecorded = asking->job->unrecorded;
-    json_t *object = unrecorded ? NULL : whole_result(asking->job);
+    struct exec_waiting *waiting = (struct exec_waiting *)follower;
+    struct call *call = waiting->call;
+    int unrecorded = waiting->exec->unrecorded;
+    json_t *object = unrecorded ? NULL : whole_result(waiting->exec);
     struct err err;
 
-    let_go(asking);
+    let_go(waiting);
     if (unrecorded) {
         err_set(&err, ERR_IO, unrecorded,
                 "the start could not be recorded in the audit, so the command was ended");
         call_fail(call, &err);
-    } else if (object && asking->script.over) {
-        asking->script.over(call, object, asking->script.context);
+    } else if (object && waiting->script.over) {
+        waiting->script.over(call, object, waiting->script.context);
     } else if (object) {
         call_json(call, 200, object);
     } else {
@@ -149,89 +149,89 @@ static void no_output(struct follower *follower)
 
 /* Its input, then its row, if its id will be told: one without a row may lack input, see take_exec
  * in resume.c. */
-static int feed(struct asking *asking, struct err *err)
+static int feed(struct exec_waiting *waiting, struct err *err)
 {
-    struct exec_wish *wish = &asking->wish;
+    struct exec_request *wanted = &waiting->wanted;
 
-    if (wish->input)
-        ignore(job_input(asking->job, wish->input, wish->input_n)); /* it may not want it */
-    if (wish->sandbox.message.input && !wish->input_open)
-        job_end_input(asking->job);
-    return wish->background || wish->streamed ? job_write_row(asking->job, err) : 0;
+    if (wanted->input)
+        ignore(exec_input(waiting->exec, wanted->input, wanted->input_n)); /* it may not want it */
+    if (wanted->sandbox.message.input && !wanted->input_open)
+        exec_end_input(waiting->exec);
+    return wanted->background || wanted->streamed ? exec_write_row(waiting->exec, err) : 0;
 }
 
-static void follow(struct asking *asking)
+static void follow(struct exec_waiting *waiting)
 {
-    struct call *call = asking->call;
-    struct job *job = asking->job;
-    struct follow_request request = {.format = asking->wish.format,
+    struct call *call = waiting->call;
+    struct exec *exec = waiting->exec;
+    struct follow_request request = {.format = waiting->wanted.format,
                                      .to_the_end = true,
                                      .holds = true,
-                                     .only = asking->wish.own ? SPOOL_OUT : -1,
-                                     .whole = asking->wish.own,
+                                     .only = waiting->wanted.own ? SPOOL_OUT : -1,
+                                     .whole = waiting->wanted.own,
                                      .announce =
-                                         asking->wish.format != FOLLOW_RAW && !call->manner};
+                                         waiting->wanted.format != FOLLOW_RAW && !call->manner};
 
-    let_go(asking);
-    follow_start(call, job, job->id, NULL, &request);
+    let_go(waiting);
+    follow_start(call, exec, exec->id, NULL, &request);
 }
 
-static void answer_started(struct asking *asking)
+static void answer_started(struct exec_waiting *waiting)
 {
-    struct call *call = asking->call;
-    struct job *job = asking->job;
+    struct call *call = waiting->call;
+    struct exec *exec = waiting->exec;
 
     if (!call->x) {
-        if (asking->wish.then)
-            job_end_input(job); /* nobody is left to give it any */
-        job_left(job, call->manner ? call->manner->ends_with_client
-                                   : asking->wish.own && !asking->wish.then);
-        let_go(asking);
+        if (waiting->wanted.then)
+            exec_end_input(exec); /* nobody is left to give it any */
+        exec_left(exec, call->manner ? call->manner->ends_with_client
+                                     : waiting->wanted.own && !waiting->wanted.then);
+        let_go(waiting);
     } else if (call->manner && call->manner->runs) {
-        let_go(asking);
-        call->manner->runs(call, job);
-    } else if (asking->wish.background) {
-        json_t *object = running_json(job);
-        if (asking->wish.sandbox.plan.is_plan)
+        let_go(waiting);
+        call->manner->runs(call, exec);
+    } else if (waiting->wanted.background) {
+        json_t *object = running_json(exec);
+        if (waiting->wanted.sandbox.plan.is_plan)
             json_object_set_new(object, "plan",
-                                json_pack("{s:s, s:s}", "id", asking->wish.sandbox.plan.id, "state",
-                                          plan_state_name(PLAN_OPEN)));
-        let_go(asking);
+                                json_pack("{s:s, s:s}", "id", waiting->wanted.sandbox.plan.id,
+                                          "state", plan_state_name(PLAN_OPEN)));
+        let_go(waiting);
         call_json(call, 202, object);
-    } else if (asking->wish.streamed) {
-        follow(asking);
-    } else if (asking->wish.then) {
-        asking->wish.then(call);
+    } else if (waiting->wanted.streamed) {
+        follow(waiting);
+    } else if (waiting->wanted.then) {
+        waiting->wanted.then(call);
     }
 }
 
 static void exec_started(struct follower *follower, const struct err *failed)
 {
-    struct asking *asking = (struct asking *)follower;
-    struct call *call = asking->call;
-    struct job *job = asking->job;
+    struct exec_waiting *waiting = (struct exec_waiting *)follower;
+    struct call *call = waiting->call;
+    struct exec *exec = waiting->exec;
     struct err err;
 
-    asking->waiting = false;
+    waiting->waiting = false;
     if (failed) {
-        asking->job = NULL; /* freed by whoever tells */
-        call->front->exec_mode->failed(call, &asking->wish.sandbox.plan);
-        let_go(asking);
+        waiting->exec = NULL; /* freed by whoever tells */
+        call->front->exec_mode->failed(call, &waiting->wanted.sandbox.plan);
+        let_go(waiting);
         call_fail(call, failed);
-    } else if (job_keep_row(job, call->actor.name, asking->wish.shown) < 0) {
-        job_kill(job, CARREL_ENDED_SIGNAL);
-        let_go(asking);
+    } else if (exec_keep_row(exec, call->actor.name, waiting->wanted.shown) < 0) {
+        exec_stop(exec, CARREL_ENDED_SIGNAL);
+        let_go(waiting);
         call_error(call, 503, "unavailable", "out of memory");
-    } else if (feed(asking, &err) < 0) {
-        let_go(asking);
+    } else if (feed(waiting, &err) < 0) {
+        let_go(waiting);
         call_fail(call, &err);
     } else {
         call_drop_body(call);
         call->front->count.execs_started++;
         if (call->front->listeners)
-            front_announce(call->front, "exec.start", job->workspace, job->owner,
-                           json_pack("{s:s}", "exec_id", job->id));
-        answer_started(asking);
+            front_announce(call->front, "exec.start", exec->workspace, exec->owner,
+                           json_pack("{s:s}", "exec_id", exec->id));
+        answer_started(waiting);
     }
     call_release(call);
 }
@@ -239,23 +239,23 @@ static void exec_started(struct follower *follower, const struct err *failed)
 /* A client that leaves does not end its command. */
 static void client_left(struct call *call)
 {
-    struct asking *asking = call->context;
+    struct exec_waiting *waiting = call->context;
 
-    if (asking && !asking->waiting)
-        let_go(asking);
+    if (waiting && !waiting->waiting)
+        let_go(waiting);
 }
 
 static void heard_start(void *context, struct answer *answer)
 {
-    struct job *job = context;
+    struct exec *exec = context;
     struct err err;
 
     if (answer_check(answer, &err) < 0) {
-        struct front *front = job->front;
-        job_fail(job, &err);
+        struct front *front = exec->front;
+        exec_start_failed(exec, &err);
         execs_next(front); /* it has taken nobody's place */
     } else {
-        job_answered(job, answer);
+        exec_answered(exec, answer);
     }
 }
 
@@ -282,66 +282,66 @@ static bool is_agreed(const struct buf *b, struct arena *arena)
 }
 
 /* Nothing of it has reached the broker. */
-static void drop_wish(struct call *call, struct asking *asking)
+static void drop_wish(struct call *call, struct exec_waiting *waiting)
 {
-    json_decref(asking->wish.shown);
-    asking->wish.shown = NULL;
+    json_decref(waiting->wanted.shown);
+    waiting->wanted.shown = NULL;
     call->context = NULL;
     call->abandoned = NULL;
 }
 
-static void give_up(struct call *call, struct asking *asking)
+static void give_up(struct call *call, struct exec_waiting *waiting)
 {
-    drop_wish(call, asking);
-    call->front->exec_mode->failed(call, &asking->wish.sandbox.plan);
+    drop_wish(call, waiting);
+    call->front->exec_mode->failed(call, &waiting->wanted.sandbox.plan);
     call_error(call, 400, "invalid_request",
                "command, environment, mounts or working directory are larger than a command may "
                "have (32768 arguments, 4096 variables, paths of 4095 bytes, 4 MB in all)");
 }
 
 /* Asks the broker; the follower's functions hear how it goes. */
-static void ask(struct call *call, struct asking *asking)
+static void ask(struct call *call, struct exec_waiting *waiting)
 {
     struct front *front = call->front;
     char id[28];
     struct buf b;
 
     make_id('x', id);
-    const struct plan_wish *plan = &asking->wish.sandbox.plan;
-    bool writes = plan->is_plan || !asking->wish.own || asking->wish.then;
-    if (writes && !front->exec_mode->begin(call, plan, id, asking->wish.shown)) {
-        drop_wish(call, asking);
+    const struct plan_request *plan = &waiting->wanted.sandbox.plan;
+    bool writes = plan->is_plan || !waiting->wanted.own || waiting->wanted.then;
+    if (writes && !front->exec_mode->begin(call, plan, id, waiting->wanted.shown)) {
+        drop_wish(call, waiting);
         return;
     }
-    asking->wish.sandbox.message.exec = id;
-    asking->wish.sandbox.message.quiet =
-        !asking->wish.background && !asking->wish.streamed && !asking->wish.then;
+    waiting->wanted.sandbox.message.exec = id;
+    waiting->wanted.sandbox.message.quiet =
+        !waiting->wanted.background && !waiting->wanted.streamed && !waiting->wanted.then;
     buf_init(&b, MESSAGE_MAX);
-    struct job *job = job_new(front, id, call->workspace.id, call->workspace.owner);
-    const struct quota_wish wish = boundary_quota(asking->call, &asking->wish.sandbox);
-    uint64_t tag = job && quota_use_ask(&job->quota, &wish) == 0
-                       ? link_expect(front->link, heard_start, job)
+    struct exec *exec = exec_new(front, id, call->workspace.id, call->workspace.owner);
+    const struct quota_request wanted = boundary_quota(waiting->call, &waiting->wanted.sandbox);
+    uint64_t tag = exec && quota_use_ask(&exec->quota, &wanted) == 0
+                       ? broker_expect(front->channel, heard_start, exec)
                        : 0;
-    protocol_pack_exec(&b, tag, &asking->wish.sandbox.message);
+    protocol_pack_exec(&b, tag, &waiting->wanted.sandbox.message);
     if (!tag || buf_done(&b) < 0 || !is_agreed(&b, &call->arena)) {
         buf_clear(&b);
         if (tag)
-            link_settle(front->link, tag);
-        if (job)
-            job_free(job);
-        give_up(call, asking);
+            broker_settle(front->channel, tag);
+        if (exec)
+            exec_free(exec);
+        give_up(call, waiting);
         return;
     }
-    job->most_output = asking->wish.sandbox.output_bytes;
-    if (asking->wish.sandbox.plan.is_plan)
-        job_hold(job, asking->wish.sandbox.plan.id, asking->wish.sandbox.plan.keep_open);
-    asking->job = job;
-    asking->waiting = true;
+    exec->most_output = waiting->wanted.sandbox.output_bytes;
+    if (waiting->wanted.sandbox.plan.is_plan)
+        exec_hold(exec, waiting->wanted.sandbox.plan.id, waiting->wanted.sandbox.plan.keep_open);
+    waiting->exec = exec;
+    waiting->waiting = true;
     call->pending++;
-    call->context = asking;
+    call->context = waiting;
     call->abandoned = client_left;
-    job_follow(job, &asking->follower);
-    link_send(front->link, REQUEST_EXEC, &b);
+    exec_follow(exec, &waiting->follower);
+    broker_send(front->channel, REQUEST_EXEC, &b);
 }
 
 /* --- the queue ---
@@ -351,18 +351,18 @@ static void ask(struct call *call, struct asking *asking)
  * for the host's, none that needs the same goes before. */
 
 /* Whether it has to wait, by itself or behind others; `end`: those from there on are behind it. */
-static bool must_wait(struct asking *asking, const struct asking *end)
+static bool must_wait(struct exec_waiting *waiting, const struct exec_waiting *end)
 {
-    const struct front *front = asking->call->front;
-    const struct quota_wish wish = boundary_quota(asking->call, &asking->wish.sandbox);
+    const struct front *front = waiting->call->front;
+    const struct quota_request wanted = boundary_quota(waiting->call, &waiting->wanted.sandbox);
 
-    quota_check(front, &wish, &asking->answer);
-    if (asking->answer.wait != QUOTA_NOTHING)
+    quota_check(front, &wanted, &waiting->answer);
+    if (waiting->answer.wait != QUOTA_NOTHING)
         return true;
-    bool sandbox = quota_wants_sandbox(front, &wish);
-    for (const struct asking *a = front->queue; a && a != end; a = a->next) {
+    bool sandbox = quota_wants_sandbox(front, &wanted);
+    for (const struct exec_waiting *a = front->queue; a && a != end; a = a->next) {
         if (a->answer.wait == QUOTA_EXEC || (a->answer.wait == QUOTA_SANDBOX && sandbox)) {
-            asking->answer = a->answer;
+            waiting->answer = a->answer;
             return true;
         }
     }
@@ -370,26 +370,26 @@ static bool must_wait(struct asking *asking, const struct asking *end)
 }
 
 /* Its turn has come, or it waits no longer. */
-static void leave_queue(struct asking *asking)
+static void leave_queue(struct exec_waiting *waiting)
 {
-    struct call *call = asking->call;
+    struct call *call = waiting->call;
     struct front *front = call->front;
 
     call->context = NULL;
     call->abandoned = NULL;
-    json_decref(asking->wish.shown);
-    asking->wish.shown = NULL;
-    for (struct asking **at = &front->queue; asking->tenant && *at; at = &(*at)->next) {
-        if (*at == asking) {
-            *at = asking->next;
+    json_decref(waiting->wanted.shown);
+    waiting->wanted.shown = NULL;
+    for (struct exec_waiting **at = &front->queue; waiting->tenant && *at; at = &(*at)->next) {
+        if (*at == waiting) {
+            *at = waiting->next;
             front->queued--;
-            asking->tenant->waiting--;
+            waiting->tenant->waiting--;
             break;
         }
     }
-    if (asking->tenant)
-        tenant_drop(front, asking->tenant);
-    asking->tenant = NULL;
+    if (waiting->tenant)
+        owner_use_drop(front, waiting->tenant);
+    waiting->tenant = NULL;
 }
 
 static void left_while_waiting(struct call *call)
@@ -411,26 +411,26 @@ static void forgo(struct call *call, const char *why)
     router_free(call);
 }
 
-static void refuse(struct asking *asking)
+static void refuse(struct exec_waiting *waiting)
 {
-    struct call *call = asking->call;
+    struct call *call = waiting->call;
 
-    leave_queue(asking);
-    if (asking->of_nobody)
-        forgo(call, asking->answer.why);
+    leave_queue(waiting);
+    if (waiting->of_nobody)
+        forgo(call, waiting->answer.why);
     else
-        call_quota(call, asking->answer.setting, "%s", asking->answer.why);
+        call_quota(call, waiting->answer.setting, "%s", waiting->answer.why);
 }
 
 /* Whether there is a place in the queue for one of theirs. Whoever has at least two more there
  * gives one up, the last: nobody keeps the others out. */
-static bool has_place(struct front *front, const struct tenant *tenant)
+static bool has_place(struct front *front, const struct owner_use *tenant)
 {
-    struct asking *last = NULL;
+    struct exec_waiting *last = NULL;
 
     if (front->queued < front->settings->queue)
         return true;
-    for (struct asking *a = front->queue; a; a = a->next) {
+    for (struct exec_waiting *a = front->queue; a; a = a->next) {
         if (!last || a->tenant->waiting >= last->tenant->waiting)
             last = a;
     }
@@ -440,42 +440,42 @@ static bool has_place(struct front *front, const struct tenant *tenant)
     return true;
 }
 
-static void enqueue(struct asking *asking)
+static void enqueue(struct exec_waiting *waiting)
 {
-    struct front *front = asking->call->front;
-    struct asking **at = &front->queue;
+    struct front *front = waiting->call->front;
+    struct exec_waiting **at = &front->queue;
 
     while (*at)
         at = &(*at)->next;
-    *at = asking;
+    *at = waiting;
     front->queued++;
-    asking->tenant->waiting++;
-    asking->call->abandoned = left_while_waiting;
+    waiting->tenant->waiting++;
+    waiting->call->abandoned = left_while_waiting;
 }
 
-static void wait_or_refuse(struct asking *asking)
+static void wait_or_refuse(struct exec_waiting *waiting)
 {
-    struct call *call = asking->call;
+    struct call *call = waiting->call;
     struct front *front = call->front;
 
-    call->context = asking;
+    call->context = waiting;
     /* What is part of another call does not wait: meanwhile its workspace could become another. */
-    if (front->settings->queue && asking->answer.wait != QUOTA_NEVER && !asking->script.over)
-        asking->tenant = tenant_use(front, call->workspace.owner);
-    if (asking->tenant && has_place(front, asking->tenant))
-        enqueue(asking);
+    if (front->settings->queue && waiting->answer.wait != QUOTA_NEVER && !waiting->script.over)
+        waiting->tenant = owner_use_use(front, call->workspace.owner);
+    if (waiting->tenant && has_place(front, waiting->tenant))
+        enqueue(waiting);
     else
-        refuse(asking);
+        refuse(waiting);
 }
 
-static void start_or_wait(struct asking *asking)
+static void start_or_wait(struct exec_waiting *waiting)
 {
-    const struct front *front = asking->call->front;
+    const struct front *front = waiting->call->front;
 
-    if (must_wait(asking, front->in_turn ? front->queue : NULL))
-        wait_or_refuse(asking);
+    if (must_wait(waiting, front->in_turn ? front->queue : NULL))
+        wait_or_refuse(waiting);
     else
-        ask(asking->call, asking);
+        ask(waiting->call, waiting);
 }
 
 /* Its turn has come: if its sandbox lives no longer, the next one's start begins anew. */
@@ -497,26 +497,26 @@ static void start_again(struct call *call, const char *const *argv)
 void execs_next(struct front *front)
 {
     size_t left = front->queued; /* one whose policy has changed may be at the end again */
-    struct asking *next;
+    struct exec_waiting *next;
 
-    for (struct asking *asking = front->queue; asking && left > 0; asking = next, left--) {
-        struct call *call = asking->call;
-        next = asking->next;
-        if (must_wait(asking, asking)) {
-            if (asking->answer.wait == QUOTA_EXEC)
+    for (struct exec_waiting *waiting = front->queue; waiting && left > 0; waiting = next, left--) {
+        struct call *call = waiting->call;
+        next = waiting->next;
+        if (must_wait(waiting, waiting)) {
+            if (waiting->answer.wait == QUOTA_EXEC)
                 break; /* so do all behind it */
             continue;
         }
-        leave_queue(asking);
+        leave_queue(waiting);
         front->in_turn = true;
-        if (asking->of_nobody) {
-            start_again(call, asking->argv);
+        if (waiting->of_nobody) {
+            start_again(call, waiting->argv);
             continue;
         }
         if (!router_recheck(call))
             continue; /* read again: policy, key and workspace of now */
-        if (asking->argv)
-            execs_own(call, asking->argv, asking->wish.then);
+        if (waiting->argv)
+            execs_own(call, waiting->argv, waiting->wanted.then);
         else
             execs_create(call);
     }
@@ -525,72 +525,72 @@ void execs_next(struct front *front)
 
 void execs_create(struct call *call)
 {
-    struct asking *asking = arena_alloc(&call->arena, sizeof(*asking));
+    struct exec_waiting *waiting = arena_alloc(&call->arena, sizeof(*waiting));
 
-    if (!asking) {
+    if (!waiting) {
         call_error(call, 413, "too_large", "the request is too large");
         return;
     }
-    if (!may_start(call) || !exec_wish_read(call, &asking->wish))
+    if (!may_start(call) || !exec_request_read(call, &waiting->wanted))
         return;
-    asking->follower =
+    waiting->follower =
         (struct follower){.started = exec_started, .output = no_output, .drained = plain_drained};
-    asking->call = call;
-    start_or_wait(asking);
+    waiting->call = call;
+    start_or_wait(waiting);
 }
 
 void execs_own(struct call *call, const char *const *argv, void (*then)(struct call *))
 {
-    struct asking *asking = arena_alloc(&call->arena, sizeof(*asking));
+    struct exec_waiting *waiting = arena_alloc(&call->arena, sizeof(*waiting));
 
-    if (!asking) {
+    if (!waiting) {
         call_error(call, 413, "too_large", "the request is too large");
         return;
     }
-    if (!may_start(call) || !exec_wish_own(call, argv, &asking->wish))
+    if (!may_start(call) || !exec_request_own(call, argv, &waiting->wanted))
         return;
-    asking->wish.format = FOLLOW_RAW;
-    asking->wish.own = true;
-    asking->wish.then = then;
-    asking->wish.streamed = !then;
-    asking->wish.sandbox.message.input = asking->wish.input_open = then != NULL;
-    asking->follower =
+    waiting->wanted.format = FOLLOW_RAW;
+    waiting->wanted.own = true;
+    waiting->wanted.then = then;
+    waiting->wanted.streamed = !then;
+    waiting->wanted.sandbox.message.input = waiting->wanted.input_open = then != NULL;
+    waiting->follower =
         (struct follower){.started = exec_started, .output = no_output, .drained = plain_drained};
-    asking->argv = argv;
-    asking->call = call;
-    start_or_wait(asking);
+    waiting->argv = argv;
+    waiting->call = call;
+    start_or_wait(waiting);
 }
 
 void execs_background(struct call *call, const char *const *argv)
 {
-    struct asking *asking = arena_alloc(&call->arena, sizeof(*asking));
+    struct exec_waiting *waiting = arena_alloc(&call->arena, sizeof(*waiting));
 
-    if (!asking || call->workspace.deleted_ms || !exec_wish_own(call, argv, &asking->wish)) {
+    if (!waiting || call->workspace.deleted_ms || !exec_request_own(call, argv, &waiting->wanted)) {
         router_free(call);
         return;
     }
-    json_object_set_new(asking->wish.shown, "command", json_string(argv[2]));
-    asking->wish.streamed = false;
-    asking->wish.background = true;
-    asking->follower =
+    json_object_set_new(waiting->wanted.shown, "command", json_string(argv[2]));
+    waiting->wanted.streamed = false;
+    waiting->wanted.background = true;
+    waiting->follower =
         (struct follower){.started = exec_started, .output = no_output, .drained = plain_drained};
-    asking->call = call;
-    asking->argv = argv;
-    asking->of_nobody = true;
-    if (must_wait(asking, call->front->in_turn ? call->front->queue : NULL)) {
-        wait_or_refuse(asking);
+    waiting->call = call;
+    waiting->argv = argv;
+    waiting->of_nobody = true;
+    if (must_wait(waiting, call->front->in_turn ? call->front->queue : NULL)) {
+        wait_or_refuse(waiting);
         return;
     }
-    ask(call, asking);
+    ask(call, waiting);
     if (call->pending == 0)
         router_free(call); /* it could not be asked for */
 }
 
 void execs_script(struct call *call, const struct exec_script *script)
 {
-    struct asking *asking = arena_alloc(&call->arena, sizeof(*asking));
+    struct exec_waiting *waiting = arena_alloc(&call->arena, sizeof(*waiting));
 
-    if (!asking) {
+    if (!waiting) {
         call_error(call, 413, "too_large", "the request is too large");
         return;
     }
@@ -598,16 +598,16 @@ void execs_script(struct call *call, const struct exec_script *script)
         call_no_more(call);
         return;
     }
-    if (!may_start(call) || !exec_wish_own(call, script->argv, &asking->wish))
+    if (!may_start(call) || !exec_request_own(call, script->argv, &waiting->wanted))
         return;
-    uint64_t *timeout_ms = &asking->wish.sandbox.message.timeout_ms;
+    uint64_t *timeout_ms = &waiting->wanted.sandbox.message.timeout_ms;
     if (!*timeout_ms || *timeout_ms > script->timeout_ms)
         *timeout_ms = script->timeout_ms;
-    json_object_set_new(asking->wish.shown, "command", json_string(script->shown));
-    asking->wish.streamed = false;
-    asking->follower =
+    json_object_set_new(waiting->wanted.shown, "command", json_string(script->shown));
+    waiting->wanted.streamed = false;
+    waiting->follower =
         (struct follower){.started = exec_started, .output = no_output, .drained = plain_drained};
-    asking->script = *script;
-    asking->call = call;
-    start_or_wait(asking);
+    waiting->script = *script;
+    waiting->call = call;
+    start_or_wait(waiting);
 }

@@ -25,5 +25,5 @@ void execs_script(struct call *call, const struct exec_script *script);
 /* A line for the shell ("bash", "-c", it), of nobody's: it counts and waits as any other command,
  * and is not started once its sandbox sleeps. Takes the call, which has no client. */
 void execs_background(struct call *call, const char *const *argv);
-/* The job of such a call while it runs; NULL before. */
-struct job *execs_job_of(const struct call *call);
+/* The exec of such a call while it runs; NULL before. */
+struct exec *execs_job_of(const struct call *call);

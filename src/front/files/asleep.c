@@ -34,7 +34,7 @@ static bool is_carrels(const char *path, bool on_template)
 
 bool asleep_may_answer(const struct files_message *m, const struct exec_message *wake)
 {
-    const struct boundary_message *b = &wake->boundary;
+    const struct spec_message *b = &wake->spec;
     const char *const *const lists[] = {b->shared, b->mounts};
 
     if (!files_reads_one(m->op) || *wake->plan || m->path[1] == '\0' || b->limits.disk_image ||

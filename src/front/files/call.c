@@ -26,7 +26,7 @@ enum {
 struct file_call {
     struct call *call;
     struct files_stream *stream;
-    struct sandbox_wish wish;
+    struct sandbox_request wanted;
     struct files_message m; /* texts in the call's arena */
     const char *operation;
     json_t *paths; /* of a change to many, as far as they are recorded */
@@ -40,8 +40,8 @@ struct file_call {
     struct files_head head;
     struct buf body; /* until the stream takes it */
     size_t body_at;
-    size_t counted;        /* of it, in the sums of all and of its owner */
-    struct tenant *tenant; /* ... who is this, while it counts */
+    size_t counted;           /* of it, in the sums of all and of its owner */
+    struct owner_use *tenant; /* ... who is this, while it counts */
     bool has_body;
     bool body_ends;
     struct buf small; /* an answer that is collected */
@@ -54,12 +54,12 @@ struct file_call {
 static bool count_body(struct file_call *f)
 {
     struct front *front = f->call->front;
-    struct tenant *t = tenant_use(front, f->call->workspace.owner);
+    struct owner_use *t = owner_use_use(front, f->call->workspace.owner);
 
     if (!t || front->file_bodies + f->body.n > BODIES_MOST ||
         (t->file_bodies > 0 && t->file_bodies + f->body.n > BODIES_OWN)) {
         if (t)
-            tenant_drop(front, t);
+            owner_use_drop(front, t);
         return false;
     }
     f->tenant = t;
@@ -76,7 +76,7 @@ static void drop_body(struct file_call *f)
     if (f->tenant) {
         front->file_bodies -= f->counted;
         f->tenant->file_bodies -= f->counted;
-        tenant_drop(front, f->tenant);
+        owner_use_drop(front, f->tenant);
     }
     f->tenant = NULL;
     f->counted = 0;
@@ -128,8 +128,8 @@ static json_t *details(const struct file_call *f)
     if (other)
         json_object_update(object, other);
     json_decref(other);
-    if (f->wish.plan.is_plan)
-        json_object_set_new(object, "plan", json_string(f->wish.plan.id));
+    if (f->wanted.plan.is_plan)
+        json_object_set_new(object, "plan", json_string(f->wanted.plan.id));
     if (f->paths) {
         json_object_del(object, "path");
         json_object_set(object, "paths", f->paths);
@@ -226,7 +226,7 @@ static bool still_may(void *owner)
     struct file_call *f = owner;
     struct call *call = f->call;
 
-    bool open = planned_goes_on(call, &f->wish.plan);
+    bool open = planned_goes_on(call, &f->wanted.plan);
     if (open && call_still_may(call))
         return true;
     if (f->operation)
@@ -342,7 +342,7 @@ static bool answer_plan_closed(struct file_call *f)
     struct call *call = f->call;
     bool changes = f->operation != NULL;
 
-    if (planned_goes_on(call, &f->wish.plan))
+    if (planned_goes_on(call, &f->wanted.plan))
         return false;
     end(f);
     call_error(call, 409, "conflict",
@@ -436,7 +436,7 @@ static void failed(void *owner, const struct err *err)
     struct file_call *f = owner;
     struct call *call = f->call;
 
-    count(f, planned_goes_on(call, &f->wish.plan) ? 500 : 409);
+    count(f, planned_goes_on(call, &f->wanted.plan) ? 500 : 409);
     if (f->operation) /* whether it was done nobody knows: that is on record, too */
         record(f, "failed: lost", no_matter);
     if (f->unrecorded) {
@@ -545,15 +545,15 @@ static const char *copy(struct call *call, const char *text)
 }
 
 /* Whether it may be done, and where: in the tree, or in the plan of an agent. False: answered. */
-static bool find_place(struct call *call, const char *operation, struct sandbox_wish *wish)
+static bool find_place(struct call *call, const char *operation, struct sandbox_request *wanted)
 {
     if (!call->planned)
         return !operation || !plan_locks_base(call);
-    int found = planned_find(call, operation ? PLANNED_BEGINS : PLANNED_READS, &wish->plan);
+    int found = planned_find(call, operation ? PLANNED_BEGINS : PLANNED_READS, &wanted->plan);
     if (found <= 0)
         return found == 0;
-    wish->message.plan = wish->plan.id;
-    return plan_wish_begin(call, &wish->plan, "", NULL);
+    wanted->message.plan = wanted->plan.id;
+    return plan_request_begin(call, &wanted->plan, "", NULL);
 }
 
 bool file_call_begin(struct call *call, const struct files_message *m, const char *operation)
@@ -577,19 +577,19 @@ bool file_call_begin(struct call *call, const struct files_message *m, const cha
         call_error(call, 409, "conflict", "the workspace is in the trash; undelete it first");
         return false;
     }
-    if (!boundary_wake(call, argv, &f->wish) || !find_place(call, operation, &f->wish)) {
+    if (!boundary_wake(call, argv, &f->wanted) || !find_place(call, operation, &f->wanted)) {
         free(f);
         return false;
     }
     char id[28];
     make_id('x', id);
-    f->wish.message.exec = id;
-    const struct quota_wish whose = boundary_quota(call, &f->wish);
+    f->wanted.message.exec = id;
+    const struct quota_request whose = boundary_quota(call, &f->wanted);
     struct quota_answer quota = {.wait = QUOTA_NOTHING};
-    if (!asleep_may_answer(&f->m, &f->wish.message)) /* else when it turns out to need one */
+    if (!asleep_may_answer(&f->m, &f->wanted.message)) /* else when it turns out to need one */
         quota_check_sandbox(call->front, &whose, &quota);
     if (quota.wait == QUOTA_NOTHING)
-        f->stream = files_stream_begin(call->front, &whose, &f->m, &f->wish.message, &calls, f);
+        f->stream = files_stream_begin(call->front, &whose, &f->m, &f->wanted.message, &calls, f);
     if (!f->stream) {
         free(f);
         if (quota.wait != QUOTA_NOTHING)

@@ -27,10 +27,10 @@ struct files_server {
     struct files_server *next;
     struct front *front;
     char workspace[FRONT_ID];
-    bool asleep;          /* an onlooker of a workspace that sleeps: asleep.h */
-    struct watch watch;   /* ... and when that ends, which nobody else tells */
-    int socket;           /* -1: the broker is asked for it, */
-    struct awake *waking; /* ... and so for its sandbox, which counts */
+    bool asleep;                /* an onlooker of a workspace that sleeps: asleep.h */
+    struct watch watch;         /* ... and when that ends, which nobody else tells */
+    int socket;                 /* -1: the broker is asked for it, */
+    struct sandbox_use *waking; /* ... and so for its sandbox, which counts */
     struct files_stream *waiting;
 };
 
@@ -235,23 +235,23 @@ static void add_server(struct files_server *server)
     server->front->file_servers = server;
 }
 
-static struct quota_wish wish_of(const struct files_stream *s)
+static struct quota_request request_of(const struct files_stream *s)
 {
-    return (struct quota_wish){.workspace = s->workspace,
-                               .owner = s->owner_name,
-                               .memory_bytes = s->memory_bytes,
-                               .pids = s->pids,
-                               .starts_nothing = s->starts_nothing};
+    return (struct quota_request){.workspace = s->workspace,
+                                  .owner = s->owner_name,
+                                  .memory_bytes = s->memory_bytes,
+                                  .pids = s->pids,
+                                  .starts_nothing = s->starts_nothing};
 }
 
 /* Asks the broker, which wakes the workspace. */
 static struct files_server *ask(struct files_stream *s)
 {
     struct front *front = s->front;
-    const struct quota_wish wish = wish_of(s);
+    const struct quota_request wanted = request_of(s);
     struct files_server *server = new_server(s, false);
-    struct awake *waking = server ? quota_wake(front, &wish) : NULL;
-    uint64_t tag = waking ? link_expect(front->link, heard, server) : 0;
+    struct sandbox_use *waking = server ? quota_wake(front, &wanted) : NULL;
+    uint64_t tag = waking ? broker_expect(front->channel, heard, server) : 0;
     struct buf b;
 
     if (!tag) {
@@ -265,7 +265,7 @@ static struct files_server *ask(struct files_stream *s)
     buf_init(&b, MESSAGE_MAX);
     pack_u64(&b, tag);
     buf_add(&b, s->wake.p + TAG_BYTES, s->wake.n - TAG_BYTES);
-    link_send(front->link, REQUEST_FILES, &b);
+    broker_send(front->channel, REQUEST_FILES, &b);
     return server;
 }
 
@@ -312,10 +312,10 @@ static void begin_call(struct files_stream *s, int socket)
  * more. False: it is told that there may not. */
 static bool may_wake(const struct files_stream *s)
 {
-    const struct quota_wish wish = wish_of(s);
+    const struct quota_request wanted = request_of(s);
     struct quota_answer quota;
 
-    quota_check_sandbox(s->front, &wish, &quota);
+    quota_check_sandbox(s->front, &wanted, &quota);
     if (quota.wait != QUOTA_NOTHING)
         s->calls->over_quota(s->owner, &quota);
     return quota.wait == QUOTA_NOTHING;
@@ -383,7 +383,7 @@ static void heard_asleep(void *context, struct answer *answer)
 static struct files_server *ask_asleep(const struct files_stream *s)
 {
     struct files_server *server = new_server(s, true);
-    uint64_t tag = server ? link_expect(s->front->link, heard_asleep, server) : 0;
+    uint64_t tag = server ? broker_expect(s->front->channel, heard_asleep, server) : 0;
     struct buf b;
 
     if (!tag) {
@@ -393,7 +393,7 @@ static struct files_server *ask_asleep(const struct files_stream *s)
     add_server(server);
     buf_init(&b, MESSAGE_MAX);
     protocol_pack_plain(&b, tag, &(struct plain_message){.texts = {s->bucket, s->workspace}});
-    link_send(s->front->link, REQUEST_FILES_ASLEEP, &b);
+    broker_send(s->front->channel, REQUEST_FILES_ASLEEP, &b);
     return server;
 }
 
@@ -599,7 +599,7 @@ ssize_t files_stream_pull(struct files_stream *s, char *bytes, size_t size)
 
 /* --- the beginning and the end --- */
 
-struct files_stream *files_stream_begin(struct front *front, const struct quota_wish *whose,
+struct files_stream *files_stream_begin(struct front *front, const struct quota_request *whose,
                                         const struct files_message *m,
                                         const struct exec_message *wake,
                                         const struct files_calls *calls, void *owner)

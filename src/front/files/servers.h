@@ -17,7 +17,7 @@
 
 struct files_stream;
 struct quota_answer;
-struct quota_wish;
+struct quota_request;
 
 struct files_calls {
     /* The head of the answer is there. */
@@ -37,7 +37,7 @@ struct files_calls {
 
 /* The message is packed; `wake` is the exec_message for REQUEST_FILES, used if the workspace has no
  * server yet, and `whose` what its sandbox then counts for. All are copied. NULL without memory. */
-struct files_stream *files_stream_begin(struct front *front, const struct quota_wish *whose,
+struct files_stream *files_stream_begin(struct front *front, const struct quota_request *whose,
                                         const struct files_message *m,
                                         const struct exec_message *wake,
                                         const struct files_calls *calls, void *owner);

@@ -18,16 +18,16 @@ static void done(void *context, int status, const struct buf *body)
     ask->heard(ask, &heard);
 }
 
-bool mcp_fetch(struct mcp_ask *ask, const struct mcp_wish *wish,
+bool mcp_fetch(struct mcp_ask *ask, const struct mcp_request *wanted,
                void (*heard)(struct mcp_ask *, const struct mcp_heard *))
 {
     const struct inner_request request = {
-        .method = wish->method,
-        .target = wish->target,
-        .type = wish->type,
-        .bytes = wish->bytes,
-        .n = wish->n,
-        .most = wish->most ? wish->most : 8UL << 20,
+        .method = wanted->method,
+        .target = wanted->target,
+        .type = wanted->type,
+        .bytes = wanted->bytes,
+        .n = wanted->n,
+        .most = wanted->most ? wanted->most : 8UL << 20,
         .done = done,
         .context = ask,
     };

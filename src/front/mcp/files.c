@@ -111,11 +111,11 @@ void mcp_read_file(struct mcp_ask *ask)
 {
     const json_t *offset = json_object_get(ask->args, "offset");
     const json_t *limit = json_object_get(ask->args, "limit");
-    struct mcp_wish wish = {.method = HTTP_GET, .target = ask->target, .most = IMAGE_MOST};
+    struct mcp_request wanted = {.method = HTTP_GET, .target = ask->target, .most = IMAGE_MOST};
     scoped_buf struct buf target = {.n = 0};
 
     if (is_named_image(path_of(ask))) {
-        (void)mcp_fetch(ask, &wish, heard_image);
+        (void)mcp_fetch(ask, &wanted, heard_image);
         return;
     }
     buf_init(&target, HTTP_MAX_TARGET);
@@ -127,7 +127,7 @@ void mcp_read_file(struct mcp_ask *ask)
         mcp_error(ask, 200, MCP_BAD_PARAMS, NULL, "read_file: the path is too long");
         return;
     }
-    wish.target = target.p;
-    wish.most = PAGE_MOST;
-    (void)mcp_fetch(ask, &wish, heard_text);
+    wanted.target = target.p;
+    wanted.most = PAGE_MOST;
+    (void)mcp_fetch(ask, &wanted, heard_text);
 }

@@ -105,7 +105,7 @@ json_t *mcp_text(const char *bytes, size_t n);
 
 /* --- fetch.c: requests to other routes --- */
 
-struct mcp_wish {
+struct mcp_request {
     enum http_method method;
     const char *target;
     const char *type;
@@ -115,7 +115,7 @@ struct mcp_wish {
 };
 
 /* `heard` is told; false: it is answered already. */
-bool mcp_fetch(struct mcp_ask *ask, const struct mcp_wish *wish,
+bool mcp_fetch(struct mcp_ask *ask, const struct mcp_request *wanted,
                void (*heard)(struct mcp_ask *, const struct mcp_heard *));
 /* The sentence of a refusal, with its code; the arena's. */
 const char *mcp_reason(struct mcp_ask *ask, const struct mcp_heard *heard);

@@ -82,7 +82,7 @@ static void prompts_get(struct mcp_ask *ask)
 }
 
 /* Nothing that could be told changes while the daemon runs: it stays open, and says what of the
- * wish it keeps, which is nothing. */
+ * wanted it keeps, which is nothing. */
 static void listen_on(struct mcp_ask *ask)
 {
     if (!json_is_object(json_object_get(ask->params, "notifications"))) {

@@ -119,7 +119,7 @@ static void heard_files(struct mcp_ask *ask, const struct mcp_heard *heard)
     json_decref(page);
     ask->kept = list;
     snprintf(target, sizeof(target), "/v1/workspaces/%s/plans?limit=100", ask->workspace);
-    (void)mcp_fetch(ask, &(struct mcp_wish){.method = HTTP_GET, .target = target}, heard_plans);
+    (void)mcp_fetch(ask, &(struct mcp_request){.method = HTTP_GET, .target = target}, heard_plans);
 }
 
 void mcp_resources_list(struct mcp_ask *ask)
@@ -140,7 +140,7 @@ void mcp_resources_list(struct mcp_ask *ask)
     if (buf_done(&target) < 0)
         mcp_error(ask, 200, MCP_BAD_PARAMS, NULL, "the cursor is too long");
     else
-        (void)mcp_fetch(ask, &(struct mcp_wish){.method = HTTP_GET, .target = target.p},
+        (void)mcp_fetch(ask, &(struct mcp_request){.method = HTTP_GET, .target = target.p},
                         heard_files);
 }
 
@@ -237,7 +237,7 @@ void mcp_resources_read(struct mcp_ask *ask)
 #endif
     if (add_target(ask, &target, uri))
         (void)mcp_fetch(
-            ask, &(struct mcp_wish){.method = HTTP_GET, .target = target.p, .most = READ_MOST},
+            ask, &(struct mcp_request){.method = HTTP_GET, .target = target.p, .most = READ_MOST},
             heard_content);
     else
         not_found(ask, "there is no such resource; they are " FILES "WORKSPACE/PATH and " PLANS

@@ -31,7 +31,7 @@ struct mcp_run {
     struct inner_asker who;
     struct inner *inner;
     char workspace[FRONT_ID];
-    char exec[28];
+    char exec_id[28];
     bool kills;   /* as soon as its id is known */
     bool is_ours; /* ... without asking for it with the client's key */
     bool reads;   /* it looks at a command of before, up to `most` bytes */
@@ -68,10 +68,11 @@ static void kill_it(const struct mcp_run *run)
     char target[200];
 
     if (run->is_ours) {
-        run->front->end_exec(run->front, run->workspace, run->exec);
+        run->front->end_exec(run->front, run->workspace, run->exec_id);
         return;
     }
-    snprintf(target, sizeof(target), "/v1/workspaces/%s/exec/%s/kill", run->workspace, run->exec);
+    snprintf(target, sizeof(target), "/v1/workspaces/%s/exec/%s/kill", run->workspace,
+             run->exec_id);
     (void)inner_start(run->front, &run->who,
                       &(struct inner_request){.method = HTTP_POST, .target = target});
 }
@@ -86,7 +87,7 @@ void mcp_run_leave(struct mcp_ask *ask, bool kill)
     run->ask = NULL;
     if (run->reads || !kill) {
         drop(run);
-    } else if (*run->exec) {
+    } else if (*run->exec_id) {
         kill_it(run);
         drop(run);
     } else {
@@ -180,7 +181,7 @@ static void take_event(struct mcp_run *run, json_t *event)
     if (!type)
         return;
     if (strcmp(type, "start") == 0 && id) {
-        snprintf(run->exec, sizeof(run->exec), "%s", id);
+        snprintf(run->exec_id, sizeof(run->exec_id), "%s", id);
     } else if (strcmp(type, "end") == 0) {
         json_decref(run->end);
         run->end = json_incref(event);
@@ -236,7 +237,7 @@ static void tell_result(struct mcp_run *run)
         buf_printf(&text, "\n[plan %s, %s]", json_string_value(json_object_get(plan, "id")),
                    json_string_value(json_object_get(plan, "state")));
     json_t *structured =
-        json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:b}", "exec_id", run->exec, "exit_code",
+        json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:b}", "exec_id", run->exec_id, "exit_code",
                   member(run->end, "exit_code"), "reason", member(run->end, "reason"), "timed_out",
                   member(run->end, "timed_out"), "duration_ms", member(run->end, "duration_ms"),
                   "signal", member(run->end, "signal"), "output", output, "truncated",
@@ -251,7 +252,7 @@ static void tell_read(struct mcp_run *run)
     bool cut = false;
     json_t *output = output_of(run, &cut);
     json_t *structured =
-        json_pack("{s:s, s:o, s:I, s:s, s:o}", "process_id", run->exec, "output", output,
+        json_pack("{s:s, s:o, s:I, s:s, s:o}", "process_id", run->exec_id, "output", output,
                   "next_offset", (json_int_t)run->next, "state", run->end ? "ended" : "running",
                   "exit_code", member(run->end, "exit_code"));
     scoped_buf struct buf text = {.n = 0};
@@ -286,7 +287,7 @@ static void tell(struct mcp_run *run)
         mcp_tool_failed(ask,
                         "the daemon broke off before command %s had ended; read_process tells "
                         "how it goes on",
-                        run->exec);
+                        run->exec_id);
 }
 
 /* --- from the route --- */
@@ -312,7 +313,7 @@ static size_t piece(void *context, const char *bytes, size_t n)
         taken += one;
         if (end)
             take_line(run);
-        if (run->kills && *run->exec) {
+        if (run->kills && *run->exec_id) {
             kill_it(run);
             drop(run);
             return n;
@@ -446,7 +447,7 @@ void mcp_read_process(struct mcp_ask *ask)
     if (!start(ask, &request, most < READ_MOST ? most : READ_MOST, true))
         return;
     ask->run->next = offset;
-    snprintf(ask->run->exec, sizeof(ask->run->exec), "%s",
+    snprintf(ask->run->exec_id, sizeof(ask->run->exec_id), "%s",
              json_string_value(json_object_get(ask->args, "process_id")));
     if (wait_ms > 0)
         ignore(timer_set(ask->front->events, &ask->run->wait,

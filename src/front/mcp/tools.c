@@ -401,16 +401,16 @@ static void heard(struct mcp_ask *ask, const struct mcp_heard *heard)
 
 static void fetch(struct mcp_ask *ask, const char *target)
 {
-    struct mcp_wish wish = {.method = ask->tool->method, .target = target};
+    struct mcp_request wanted = {.method = ask->tool->method, .target = target};
     json_t *body = body_of(ask);
 
     for (const struct mcp_field *f = ask->tool->fields; f->name; f++) {
         const json_t *value = json_object_get(ask->args, f->name);
         if (f->place != IN_BYTES || !value)
             continue;
-        wish.type = "application/octet-stream";
-        wish.bytes = json_string_value(value);
-        wish.n = json_string_length(value);
+        wanted.type = "application/octet-stream";
+        wanted.bytes = json_string_value(value);
+        wanted.n = json_string_length(value);
     }
     if (body) {
         json_decref(ask->kept);
@@ -418,10 +418,10 @@ static void fetch(struct mcp_ask *ask, const char *target)
         json_decref(body);
         ask->kept = text ? json_string(text) : NULL; /* lasts as long as the ask */
         free(text);
-        wish.bytes = json_string_value(ask->kept);
-        wish.n = json_string_length(ask->kept);
+        wanted.bytes = json_string_value(ask->kept);
+        wanted.n = json_string_length(ask->kept);
     }
-    (void)mcp_fetch(ask, &wish, heard);
+    (void)mcp_fetch(ask, &wanted, heard);
 }
 
 static void call_tool(struct mcp_ask *ask)

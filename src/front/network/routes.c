@@ -33,7 +33,7 @@ static void ignore_refusal(struct call *call, int status, json_t *object)
     json_decref(object);
 }
 
-static bool ask(struct call *call, const struct sandbox_wish *wish, call_heard *then)
+static bool ask(struct call *call, const struct sandbox_request *wanted, call_heard *then)
 {
     uint64_t tag = call_expect(call, then);
     struct buf b;
@@ -41,12 +41,12 @@ static bool ask(struct call *call, const struct sandbox_wish *wish, call_heard *
     if (!tag)
         return false;
     buf_init(&b, MESSAGE_BYTES);
-    protocol_pack_exec(&b, tag, &wish->message);
-    link_send(call->front->link, REQUEST_NETWORK, &b);
+    protocol_pack_exec(&b, tag, &wanted->message);
+    broker_send(call->front->channel, REQUEST_NETWORK, &b);
     return true;
 }
 
-static bool make_wish(struct call *call, struct sandbox_wish *ret)
+static bool make_wish(struct call *call, struct sandbox_request *ret)
 {
     static const char *const argv[] = {"net", NULL};
     char id[28];
@@ -61,14 +61,14 @@ static bool make_wish(struct call *call, struct sandbox_wish *ret)
 bool network_tell(struct call *call, call_heard *then)
 {
     void (*refused)(struct call *, int, json_t *) = call->refused;
-    struct sandbox_wish wish;
+    struct sandbox_request wanted;
 
     if (!front_is_awake(call->front, call->workspace.id))
         return false;
     call->refused = ignore_refusal;
-    bool made = make_wish(call, &wish);
+    bool made = make_wish(call, &wanted);
     call->refused = refused;
-    return made && ask(call, &wish, then);
+    return made && ask(call, &wanted, then);
 }
 
 /* --- which rule would decide --- */
@@ -168,7 +168,7 @@ static void heard_rules(struct call *call, struct answer *answer)
 void network_try(struct call *call)
 {
     struct trial *t = arena_alloc(&call->arena, sizeof(*t));
-    struct sandbox_wish wish;
+    struct sandbox_request wanted;
 
     if (!t) {
         call_error(call, 503, "unavailable", "out of memory");
@@ -182,19 +182,19 @@ void network_try(struct call *call)
                        "name");
         return;
     }
-    if (!make_wish(call, &wish))
+    if (!make_wish(call, &wanted))
         return;
-    if (wish.message.boundary.net == CARREL_NET_HOST) {
+    if (wanted.message.spec.net == CARREL_NET_HOST) {
         answer_trial(call, t, NULL, "the policy says network host: whatever the host reaches",
                      true);
         return;
     }
-    if (wish.message.boundary.net != CARREL_NET_ALLOW) {
+    if (wanted.message.spec.net != CARREL_NET_ALLOW) {
         answer_trial(call, t, NULL, "the policy names no hosts (\"network\": {\"allow\": [...]})",
                      false);
         return;
     }
     call->context = t;
-    if (!ask(call, &wish, heard_rules))
+    if (!ask(call, &wanted, heard_rules))
         call_error(call, 503, "unavailable", "out of memory");
 }

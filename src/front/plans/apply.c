@@ -103,7 +103,7 @@ static void fail_apply(void *owner, const struct err *err)
     char text[512];
     bool busy = err->code == ERR_CONFLICT && err->os_errno == EBUSY;
 
-    w->job = NULL;
+    w->exec = NULL;
     not_applied(w, busy ? "workspace_busy" : "io_error", err_text(err, text, sizeof(text)));
     work_fail(w, err);
 }
@@ -137,7 +137,7 @@ static void look_soon(struct plan_work *w)
  * broker answers once it has dealt with what was left. Takes the answer; the caller is told when
  * that is known. */
 static void ask_journal(struct plan_work *w, const struct plan_end *end, json_t *answer,
-                        const struct plan_job_calls *calls)
+                        const struct plan_process_calls *calls)
 {
     w->failure = answer;
     snprintf(w->failure_why, sizeof(w->failure_why), "%s", end->why);
@@ -173,7 +173,7 @@ static void journal_failed(void *owner, const struct err *err)
     struct plan_work *w = owner;
 
     (void)err; /* what is told went wrong first */
-    w->job = NULL;
+    w->exec = NULL;
     not_told(w);
 }
 
@@ -192,7 +192,7 @@ static bool read_in_force(struct plan_work *w, const struct plan_end *end, uint6
 
     *ret = in_force_of(answer);
     json_decref(answer);
-    w->job = NULL;
+    w->exec = NULL;
     if (!known)
         not_told(w);
     return known;
@@ -242,12 +242,13 @@ static void asked_of_apply(void *owner, const struct plan_end *end)
 
 static void applied(void *owner, const struct plan_end *end)
 {
-    static const struct plan_job_calls asking = {.failed = journal_failed, .ended = asked_of_apply};
+    static const struct plan_process_calls asking = {.failed = journal_failed,
+                                                     .ended = asked_of_apply};
     struct plan_work *w = owner;
     json_t *answer = plan_end_json(end);
     struct err err;
 
-    w->job = NULL;
+    w->exec = NULL;
     if (end->status != 0 || !answer) {
         ask_journal(w, end, answer, &asking);
         return;
@@ -278,7 +279,7 @@ static void was_cancelled(struct plan_work *w)
 /* The record is on disk: from here on the row says so. */
 static void begin_apply(void *context, const struct err *failed)
 {
-    static const struct plan_job_calls calls = {
+    static const struct plan_process_calls calls = {
         .failed = fail_apply, .steps = heard_steps, .ended = applied};
     struct plan_work *w = context;
     struct err err;
@@ -293,20 +294,20 @@ static void begin_apply(void *context, const struct err *failed)
         return;
     }
     json_t *details = plan_details(&w->row);
-    json_t *job = json_pack("{s:s, s:O}", "hash", w->row.hash, "keep_going",
-                            json_object_get(w->options, "keep_going"));
+    json_t *exec = json_pack("{s:s, s:O}", "hash", w->row.hash, "keep_going",
+                             json_object_get(w->options, "keep_going"));
     json_t *some = json_object_get(json_object_get(details, "approval"), "operations");
     if (json_is_array(some))
-        json_object_set(job, "operations", some);
+        json_object_set(exec, "operations", some);
     json_object_set(details, "apply", w->options);
     w->row.due_ms = wall_ms() + SETTLE_MS; /* if how it ends cannot be written down */
     w->row.attempts++;
     if (!work_change(w, PLAN_EVENT_APPLY, 0, details, &err)) {
-        json_decref(job);
+        json_decref(exec);
         work_fail(w, &err);
         return;
     }
-    (void)work_start(w, PLAN_APPLY, job, &calls);
+    (void)work_start(w, PLAN_APPLY, exec, &calls);
 }
 
 /* An approval is of a whole: what is left out of it makes something that nobody has approved.
@@ -502,8 +503,8 @@ static void cancel_at_work(struct plan_work *w, const struct plan_asked *asked)
     w->canceller.context = asked->context;
     text_copy(w->canceller.actor, sizeof(w->canceller.actor), asked->actor);
     text_copy(w->canceller.request, sizeof(w->canceller.request), asked->request);
-    if (w->job && !w->verifying && !w->asks_journal)
-        plan_job_cancel(w->job);
+    if (w->exec && !w->verifying && !w->asks_journal)
+        plan_process_cancel(w->exec);
 }
 
 void plan_cancel(struct front *front, const struct plan_asked *asked)
@@ -542,7 +543,7 @@ static void fail_undo(void *owner, const struct err *err)
     struct plan_work *w = owner;
     char text[512];
 
-    w->job = NULL;
+    w->exec = NULL;
     not_undone(w, "io_error", err_text(err, text, sizeof(text)));
     work_fail(w, err);
 }
@@ -569,12 +570,13 @@ static void asked_of_undo(void *owner, const struct plan_end *end)
 
 static void undone(void *owner, const struct plan_end *end)
 {
-    static const struct plan_job_calls asking = {.failed = journal_failed, .ended = asked_of_undo};
+    static const struct plan_process_calls asking = {.failed = journal_failed,
+                                                     .ended = asked_of_undo};
     struct plan_work *w = owner;
     json_t *answer = plan_end_json(end);
     struct err err;
 
-    w->job = NULL;
+    w->exec = NULL;
     if (end->status != 0 || !answer) {
         ask_journal(w, end, answer, &asking);
         return;
@@ -595,7 +597,7 @@ static void undone(void *owner, const struct plan_end *end)
 
 static void begin_undo(void *context, const struct err *failed)
 {
-    static const struct plan_job_calls calls = {
+    static const struct plan_process_calls calls = {
         .failed = fail_undo, .steps = heard_steps, .ended = undone};
     struct plan_work *w = context;
     struct err err;
@@ -649,7 +651,7 @@ static void settled(void *owner, const struct plan_end *end)
     enum plan_event event = async ? PLAN_EVENT_SETTLED_QUEUED : back(details);
     struct err err;
 
-    w->job = NULL;
+    w->exec = NULL;
     if (end->status != 0 || !answer) {
         json_decref(details);
         work_fail_answer(w, end, answer);
@@ -672,7 +674,7 @@ static void not_settled(void *owner, const struct err *err)
 {
     struct plan_work *w = owner;
 
-    w->job = NULL;
+    w->exec = NULL;
     if (err->code == ERR_NOT_FOUND) { /* its directory was moved away: the tree stays as it is */
         json_t *details = plan_details(&w->row);
         struct err failed;
@@ -689,7 +691,7 @@ static void not_settled(void *owner, const struct err *err)
 
 void plan_settle(struct front *front, const struct plan_asked *asked)
 {
-    static const struct plan_job_calls calls = {.failed = not_settled, .ended = settled};
+    static const struct plan_process_calls calls = {.failed = not_settled, .ended = settled};
     struct plan_work *w = work_begin(front, asked);
 
     if (!w || !work_read_row(w))

@@ -89,7 +89,7 @@ static void closed(void *owner, const struct plan_end *end)
     enum plan_event event;
     struct err err;
 
-    w->job = NULL;
+    w->exec = NULL;
     if (end->status != 0 || !answer) {
         work_fail_answer(w, end, answer);
         return;
@@ -109,7 +109,7 @@ static void closed(void *owner, const struct plan_end *end)
 
 void plan_close(struct front *front, const struct plan_asked *asked)
 {
-    static const struct plan_job_calls calls = {.failed = could_not_begin, .ended = closed};
+    static const struct plan_process_calls calls = {.failed = could_not_begin, .ended = closed};
     struct plan_work *w = work_begin(front, asked);
 
     if (!w || !work_read_row(w))
@@ -163,7 +163,7 @@ static void submitted(void *owner, const struct plan_end *end)
     struct plan_policy policy;
     struct err err;
 
-    w->job = NULL;
+    w->exec = NULL;
     if (end->status != 0 || !answer) {
         plan_drop_files(w->front, w->bucket, w->workspace, w->plan);
         work_fail_answer(w, end, answer);
@@ -197,7 +197,7 @@ static const char *copy(struct plan_work *w, const char *text)
 void plan_submit(struct front *front, const struct plan_asked *asked, const struct store_plan *row,
                  const char *bucket, char *text, size_t n)
 {
-    static const struct plan_job_calls calls = {.failed = could_not_begin, .ended = submitted};
+    static const struct plan_process_calls calls = {.failed = could_not_begin, .ended = submitted};
     struct plan_work *w = work_begin(front, asked);
 
     if (!w) {
@@ -214,7 +214,7 @@ void plan_submit(struct front *front, const struct plan_asked *asked, const stru
     w->row.actor = copy(w, row->actor);
     w->row.principal = copy(w, row->principal);
     w->row.details = "{}";
-    w->row.exec = w->row.hash = "";
+    w->row.exec_id = w->row.hash = "";
     struct plan_message m = {.bucket = w->bucket,
                              .workspace = w->workspace,
                              .plan = w->plan,
@@ -222,8 +222,8 @@ void plan_submit(struct front *front, const struct plan_asked *asked, const stru
                              .request = w->request,
                              .owner = w->row.owner,
                              .verb = PLAN_SUBMIT};
-    w->job = plan_job_start(front, &m, text, n, &calls, w);
-    if (!w->job)
+    w->exec = plan_process_start(front, &m, text, n, &calls, w);
+    if (!w->exec)
         work_end(w, 503, "unavailable", NULL, "out of memory");
 }
 
@@ -270,7 +270,7 @@ static void ask_to_drop(struct timer *timer)
 {
     struct dropping *d = container_of(timer, struct dropping, timer);
     struct plain_message m = {.texts = {d->bucket, d->workspace, d->plan}};
-    uint64_t tag = link_expect(d->front->link, dropped, d);
+    uint64_t tag = broker_expect(d->front->channel, dropped, d);
     struct buf b;
 
     if (!tag) {
@@ -279,7 +279,7 @@ static void ask_to_drop(struct timer *timer)
     }
     buf_init(&b, 4096);
     protocol_pack_plain(&b, tag, &m);
-    link_send(d->front->link, REQUEST_PLAN_DROP, &b);
+    broker_send(d->front->channel, REQUEST_PLAN_DROP, &b);
 }
 
 void plan_drop_files(struct front *front, const char *bucket, const char *workspace,
@@ -334,14 +334,14 @@ void plan_discard(struct front *front, const struct plan_asked *asked)
 
 /* --- with a command --- */
 
-static void set_plan(struct job *job, const struct plan_outcome *outcome)
+static void set_plan(struct exec *exec, const struct plan_outcome *outcome)
 {
     struct store_plan row;
     struct arena arena;
     struct err err;
 
     arena_init(&arena, 8UL << 20);
-    if (store_plan_get(job->front->store, &arena, job->plan, &row, &err) == 1) {
+    if (store_plan_get(exec->front->store, &arena, exec->plan, &row, &err) == 1) {
         json_t *details = plan_details(&row);
         json_t *object = json_pack("{s:s, s:s}", "id", row.id, "state", plan_state_name(row.state));
         if (*row.hash) {
@@ -354,7 +354,7 @@ static void set_plan(struct job *job, const struct plan_outcome *outcome)
             json_object_set_new(
                 object, "error",
                 json_pack("{s:s, s:s}", "code", outcome->code, "message", outcome->message));
-        json_object_set_new(job->result_json, "plan", object);
+        json_object_set_new(exec->result_json, "plan", object);
         json_decref(details);
     }
     arena_clear(&arena);
@@ -362,35 +362,35 @@ static void set_plan(struct job *job, const struct plan_outcome *outcome)
 
 struct ending {
     struct front *front;
-    char exec[PLAN_ID];
+    char exec_id[PLAN_ID];
 };
 
-static void job_closed(void *context, const struct plan_outcome *outcome)
+static void exec_closed(void *context, const struct plan_outcome *outcome)
 {
     struct ending *ending = context;
-    struct job *job = job_find(ending->front, ending->exec);
+    struct exec *exec = exec_find(ending->front, ending->exec_id);
 
     free(ending);
-    if (!job)
+    if (!exec)
         return;
-    set_plan(job, outcome->status == 200 ? NULL : outcome);
-    job_let_go(job);
+    set_plan(exec, outcome->status == 200 ? NULL : outcome);
+    exec_let_go(exec);
 }
 
-void plan_job_settled(struct job *job)
+void plan_process_settled(struct exec *exec)
 {
-    struct ending *ending = job->plan_stays_open ? NULL : calloc(1, sizeof(*ending));
+    struct ending *ending = exec->plan_stays_open ? NULL : calloc(1, sizeof(*ending));
 
     if (!ending) {
-        set_plan(job, NULL);
-        job_let_go(job);
+        set_plan(exec, NULL);
+        exec_let_go(exec);
         return;
     }
-    ending->front = job->front;
-    memcpy(ending->exec, job->id, sizeof(ending->exec));
-    plan_close(job->front, &(struct plan_asked){.plan = job->plan,
-                                                .actor = job->row_actor,
-                                                .request = "",
-                                                .done = job_closed,
-                                                .context = ending});
+    ending->front = exec->front;
+    memcpy(ending->exec_id, exec->id, sizeof(ending->exec_id));
+    plan_close(exec->front, &(struct plan_asked){.plan = exec->plan,
+                                                 .actor = exec->row_actor,
+                                                 .request = "",
+                                                 .done = exec_closed,
+                                                 .context = ending});
 }

@@ -13,7 +13,7 @@
 #include "plan/core/state.h"
 #include "policy/plan_policy.h"
 
-struct job;
+struct exec;
 
 enum {
     PLAN_ID = 28,
@@ -78,8 +78,8 @@ bool plan_policy_of(const struct store_workspace *w, struct arena *arena, struct
 const char *plan_details_text(struct arena *arena, const json_t *details);
 json_t *plan_details(const struct store_plan *row);
 
-/* A command of a plan (job_hold) has ended, and its records are on disk. */
-void plan_job_settled(struct job *job);
+/* A command of a plan (exec_hold) has ended, and its records are on disk. */
+void plan_process_settled(struct exec *exec);
 
 /* What a front before this one has left; the queue, and what is due. */
 void plans_resume(struct front *front);

@@ -30,19 +30,19 @@ enum {
 struct checking {
     struct follower follower; /* first: they are the same thing */
     struct call *call;
-    struct job *job;
-    struct exec_wish wish;
+    struct exec *exec;
+    struct exec_request wanted;
     json_t *argv;
     char copy[PLAN_ID];
     char hash[2 * SHA_BYTES + 1]; /* of a written plan, whose view is yet to be made; else "" */
     plan_checked *then;
-    struct tenant *at_work; /* while the layer is copied */
+    struct owner_use *at_work; /* while the layer is copied */
 };
 
 static void drop(struct checking *c)
 {
     plan_drop_files(c->call->front, c->call->workspace.bucket, c->call->workspace.id, c->copy);
-    json_decref(c->wish.shown);
+    json_decref(c->wanted.shown);
     json_decref(c->argv);
 }
 
@@ -57,26 +57,26 @@ static void fail(struct checking *c, const struct err *err)
 }
 
 /* The end of what it has printed, both streams as they came. */
-static void read_tail(struct job *job, struct buf *b)
+static void read_tail(struct exec *exec, struct buf *b)
 {
     struct spool_reader reader;
     enum spool_stream stream;
     char bytes[TAIL];
     ssize_t n = 1;
-    uint64_t from = job->final > TAIL ? job->final - TAIL : 0;
+    uint64_t from = exec->final > TAIL ? exec->final - TAIL : 0;
 
-    if (!job->has_spool)
+    if (!exec->has_spool)
         return;
-    if (from < job->spool.first)
-        from = job->spool.first;
-    if (spool_reader_add(&job->spool, &reader, from, false) < 0)
+    if (from < exec->spool.first)
+        from = exec->spool.first;
+    if (spool_reader_add(&exec->spool, &reader, from, false) < 0)
         return;
-    while (n > 0 && reader.at < job->final) {
-        n = spool_read(&job->spool, &reader, bytes, sizeof(bytes), &stream);
+    while (n > 0 && reader.at < exec->final) {
+        n = spool_read(&exec->spool, &reader, bytes, sizeof(bytes), &stream);
         if (n > 0)
             buf_add(b, bytes, (size_t)n);
     }
-    spool_reader_drop(&job->spool, &reader);
+    spool_reader_drop(&exec->spool, &reader);
 }
 
 /* One that has failed refuses the plan until the same one passes: another that passes says nothing
@@ -108,7 +108,7 @@ static int keep_failed(json_t *details, json_t *check, struct err *err)
 }
 
 /* Into the row: every verification from now on knows of it. */
-static int keep(struct checking *c, const struct job *job, const struct buf *output,
+static int keep(struct checking *c, const struct exec *exec, const struct buf *output,
                 struct err *err)
 {
     struct call *call = c->call;
@@ -119,8 +119,8 @@ static int keep(struct checking *c, const struct job *job, const struct buf *out
         return found < 0 ? -1 : err_set(err, ERR_NOT_FOUND, 0, "the plan has just been discarded");
     json_t *details = plan_details(&row);
     json_t *check =
-        json_pack("{s:O, s:s, s:i, s:b, s:I}", "argv", c->argv, "exec_id", job->id, "exit_code",
-                  job->result.exit_code, "timed_out", job->result.reason == CARREL_ENDED_TIMEOUT,
+        json_pack("{s:O, s:s, s:i, s:b, s:I}", "argv", c->argv, "exec_id", exec->id, "exit_code",
+                  exec->result.exit_code, "timed_out", exec->result.reason == CARREL_ENDED_TIMEOUT,
                   "at_ms", (json_int_t)wall_ms());
     encode_bytes(check, "output", output->p ? output->p : "", output->n);
     json_object_set_new(details, "check", check);
@@ -138,16 +138,16 @@ static void drained(struct follower *follower)
 {
     struct checking *c = (struct checking *)follower;
     struct call *call = c->call;
-    struct job *job = c->job;
+    struct exec *exec = c->exec;
     plan_checked *then = c->then;
     scoped_buf struct buf said;
     struct err err;
 
     buf_init(&said, 4UL * TAIL);
-    read_tail(job, &said);
+    read_tail(exec, &said);
     int r = buf_done(&said) < 0 ? err_set(&err, ERR_LIMIT, ENOMEM, "read the output of the check")
-                                : keep(c, job, &said, &err);
-    job_unfollow(job, &c->follower);
+                                : keep(c, exec, &said, &err);
+    exec_unfollow(exec, &c->follower);
     if (r < 0) {
         fail(c, &err);
         return;
@@ -167,32 +167,32 @@ static void started(struct follower *follower, const struct err *failed)
 {
     struct checking *c = (struct checking *)follower;
 
-    if (failed) /* the job is freed by whoever tells */
+    if (failed) /* the exec is freed by whoever tells */
         fail(c, failed);
-    else if (job_keep_row(c->job, c->call->actor.name, c->wish.shown) < 0)
-        job_kill(c->job, CARREL_ENDED_SIGNAL); /* its end is told all the same */
+    else if (exec_keep_row(c->exec, c->call->actor.name, c->wanted.shown) < 0)
+        exec_stop(c->exec, CARREL_ENDED_SIGNAL); /* its end is told all the same */
 }
 
 static void heard(void *context, struct answer *answer)
 {
-    struct job *job = context;
+    struct exec *exec = context;
     struct err err;
 
     if (answer_check(answer, &err) < 0) {
-        struct front *front = job->front;
-        job_fail(job, &err);
+        struct front *front = exec->front;
+        exec_start_failed(exec, &err);
         execs_next(front);
     } else {
-        job_answered(job, answer);
+        exec_answered(exec, answer);
     }
 }
 
 static bool may_start(struct checking *c, struct err *err)
 {
-    const struct quota_wish wish = boundary_quota(c->call, &c->wish.sandbox);
+    const struct quota_request wanted = boundary_quota(c->call, &c->wanted.sandbox);
     struct quota_answer quota;
 
-    quota_check(c->call->front, &wish, &quota);
+    quota_check(c->call->front, &wanted, &quota);
     if (quota.wait == QUOTA_NOTHING)
         return true;
     err_set(err, ERR_LIMIT, 0, "%s", quota.why);
@@ -202,8 +202,8 @@ static bool may_start(struct checking *c, struct err *err)
 static void start(struct checking *c)
 {
     struct call *call = c->call;
-    struct exec_message *m = &c->wish.sandbox.message;
-    const struct quota_wish quota = boundary_quota(call, &c->wish.sandbox);
+    struct exec_message *m = &c->wanted.sandbox.message;
+    const struct quota_request quota = boundary_quota(call, &c->wanted.sandbox);
     struct err err;
     struct buf b;
     char id[PLAN_ID];
@@ -218,25 +218,25 @@ static void start(struct checking *c)
         fail(c, &err);
         return;
     }
-    c->job = job_new(call->front, id, call->workspace.id, call->workspace.owner);
-    uint64_t tag = c->job && quota_use_ask(&c->job->quota, &quota) == 0
-                       ? link_expect(call->front->link, heard, c->job)
+    c->exec = exec_new(call->front, id, call->workspace.id, call->workspace.owner);
+    uint64_t tag = c->exec && quota_use_ask(&c->exec->quota, &quota) == 0
+                       ? broker_expect(call->front->channel, heard, c->exec)
                        : 0;
     buf_init(&b, 4000000);
     protocol_pack_exec(&b, tag, m);
     if (!tag || buf_done(&b) < 0) {
         buf_clear(&b);
         if (tag)
-            link_settle(call->front->link, tag);
-        if (c->job)
-            job_free(c->job);
+            broker_settle(call->front->channel, tag);
+        if (c->exec)
+            exec_free(c->exec);
         err_set(&err, ERR_LIMIT, ENOMEM, "start the check");
         fail(c, &err);
         return;
     }
     c->follower = (struct follower){.started = started, .output = output, .drained = drained};
-    job_follow(c->job, &c->follower);
-    link_send(call->front->link, REQUEST_EXEC, &b);
+    exec_follow(c->exec, &c->follower);
+    broker_send(call->front->channel, REQUEST_EXEC, &b);
 }
 
 static void view_failed(void *owner, const struct err *err)
@@ -265,7 +265,7 @@ static void view_ended(void *owner, const struct plan_end *end)
 
 static void make_view(struct checking *c)
 {
-    static const struct plan_job_calls calls = {.failed = view_failed, .ended = view_ended};
+    static const struct plan_process_calls calls = {.failed = view_failed, .ended = view_ended};
     const struct call *call = c->call;
     struct plan_message m = {.bucket = call->workspace.bucket,
                              .workspace = call->workspace.id,
@@ -277,7 +277,7 @@ static void make_view(struct checking *c)
     char *text = strdup(c->hash);
     struct err err;
 
-    if (plan_job_start(call->front, &m, text, strlen(c->hash), &calls, c))
+    if (plan_process_start(call->front, &m, text, strlen(c->hash), &calls, c))
         return;
     err_set(&err, ERR_LIMIT, ENOMEM, "make the planned view");
     fail(c, &err);
@@ -289,7 +289,7 @@ static void copied(struct call *call, struct answer *answer)
     struct err err;
 
     call->context = NULL;
-    tenant_end_chore(call->front, c->at_work);
+    owner_use_end_chore(call->front, c->at_work);
     if (answer_check(answer, &err) < 0)
         fail(c, &err);
     else if (*c->hash)
@@ -325,15 +325,15 @@ void plan_check(struct call *call, const struct store_plan *row, plan_checked *t
 
     if (!argv)
         return;
-    if (!c || !exec_wish_own(call, argv, &c->wish)) {
+    if (!c || !exec_request_own(call, argv, &c->wanted)) {
         if (!c)
             call_error(call, 503, "unavailable", "out of memory");
         free(c);
         return;
     }
-    c->at_work = tenant_begin_chore(call->front, call->workspace.owner);
+    c->at_work = owner_use_begin_chore(call->front, call->workspace.owner);
     if (!c->at_work) {
-        json_decref(c->wish.shown);
+        json_decref(c->wanted.shown);
         free(c);
         call_chores(call);
         return;
@@ -343,14 +343,14 @@ void plan_check(struct call *call, const struct store_plan *row, plan_checked *t
     c->argv = json_incref(list);
     if (strcmp(row->origin, "run") != 0)
         snprintf(c->hash, sizeof(c->hash), "%s", row->hash);
-    c->wish.sandbox.plan.is_plan = true;
+    c->wanted.sandbox.plan.is_plan = true;
     make_id('p', c->copy);
-    snprintf(c->wish.sandbox.plan.quota_name, sizeof(c->wish.sandbox.plan.quota_name), "plan:%s",
-             c->copy);
+    snprintf(c->wanted.sandbox.plan.quota_name, sizeof(c->wanted.sandbox.plan.quota_name),
+             "plan:%s", c->copy);
     m.texts[3] = c->copy;
     call->context = c;
     call->pending++; /* until the check has ended */
     buf_init(&b, 4096);
     protocol_pack_plain(&b, call_expect(call, copied), &m);
-    link_send(call->front->link, REQUEST_PLAN_VIEW, &b);
+    broker_send(call->front->channel, REQUEST_PLAN_VIEW, &b);
 }

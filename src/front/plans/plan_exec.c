@@ -40,8 +40,9 @@ bool plan_locks_base(struct call *call)
 static bool has_direct_jobs(const struct front *front, const char *workspace)
 {
     for (size_t i = 0; i < FRONT_SLOTS; i++) {
-        for (const struct job *job = front->jobs[i]; job; job = job->next) {
-            if (job->state != JOB_ENDED && !*job->plan && strcmp(job->workspace, workspace) == 0)
+        for (const struct exec *exec = front->execs[i]; exec; exec = exec->next) {
+            if (exec->state != EXEC_ENDED && !*exec->plan &&
+                strcmp(exec->workspace, workspace) == 0)
                 return true;
         }
     }
@@ -68,7 +69,7 @@ static bool base_is_quiet(struct call *call)
     return false;
 }
 
-static bool add(struct call *call, const struct plan_wish *w, const char *exec, json_t *shown)
+static bool add(struct call *call, const struct plan_request *w, const char *exec_id, json_t *shown)
 {
     json_t *details = shown ? json_pack("{s:O}", "command", shown) : json_object();
     struct store_plan row = {.id = w->id,
@@ -79,7 +80,7 @@ static bool add(struct call *call, const struct plan_wish *w, const char *exec, 
                              .key = call->actor.key,
                              .actor = call->actor.name,
                              .principal = call->actor.owner,
-                             .exec = exec,
+                             .exec_id = exec_id,
                              .keep_open = w->keep_open,
                              .shared = w->shared,
                              .created_ms = wall_ms(),
@@ -98,14 +99,15 @@ static bool add(struct call *call, const struct plan_wish *w, const char *exec, 
         return false;
     }
     /* On disk before the record of the command's start, which nothing is told without. */
-    front_record(call->front, &r, json_pack("{s:s, s:s}", "plan", w->id, "exec", exec), NULL, NULL);
+    front_record(call->front, &r, json_pack("{s:s, s:s}", "plan", w->id, "exec", exec_id), NULL,
+                 NULL);
     front_announce(call->front, "plan.open", row.workspace, row.owner,
                    json_pack("{s:s}", "plan", w->id));
     return true;
 }
 
 /* Nothing of its row changes with each command: who ran which is on record. */
-static bool go_on_shared(struct call *call, const struct plan_wish *w)
+static bool go_on_shared(struct call *call, const struct plan_request *w)
 {
     if (!plan_is_busy(call->front, w->id))
         return true;
@@ -117,7 +119,7 @@ static bool go_on_shared(struct call *call, const struct plan_wish *w)
 }
 
 /* An open one goes on; who continues it is known from the record of the command. */
-static bool go_on(struct call *call, const struct plan_wish *w, const char *exec)
+static bool go_on(struct call *call, const struct plan_request *w, const char *exec_id)
 {
     struct store_plan row;
     struct err err;
@@ -136,7 +138,7 @@ static bool go_on(struct call *call, const struct plan_wish *w, const char *exec
         call_error(call, 409, "conflict", "the plan is no longer open");
         return false;
     }
-    row.exec = exec;
+    row.exec_id = exec_id;
     row.keep_open = w->keep_open;
     row.updated_ms = wall_ms();
     /* Whoever continues a plan is its author, too: none of them may approve it. */
@@ -150,16 +152,18 @@ static bool go_on(struct call *call, const struct plan_wish *w, const char *exec
     return false;
 }
 
-bool plan_wish_begin(struct call *call, const struct plan_wish *w, const char *exec, json_t *shown)
+bool plan_request_begin(struct call *call, const struct plan_request *w, const char *exec_id,
+                        json_t *shown)
 {
     if (w->shared && !w->is_new)
         return go_on_shared(call, w);
     if (!base_is_quiet(call))
         return false;
-    return w->is_new ? !plan_no_room(call) && add(call, w, exec, shown) : go_on(call, w, exec);
+    return w->is_new ? !plan_no_room(call) && add(call, w, exec_id, shown)
+                     : go_on(call, w, exec_id);
 }
 
-static void plan_wish_fail(struct call *call, const struct plan_wish *w)
+static void plan_request_fail(struct call *call, const struct plan_request *w)
 {
     struct err err;
 
@@ -176,15 +180,15 @@ static void plan_wish_fail(struct call *call, const struct plan_wish *w)
     plan_drop_files(call->front, call->workspace.bucket, call->workspace.id, w->id);
 }
 
-static bool begin_exec(struct call *call, const struct plan_wish *w, const char *exec,
+static bool begin_exec(struct call *call, const struct plan_request *w, const char *exec_id,
                        json_t *shown)
 {
-    return w->is_plan ? plan_wish_begin(call, w, exec, shown) : !plan_locks_base(call);
+    return w->is_plan ? plan_request_begin(call, w, exec_id, shown) : !plan_locks_base(call);
 }
 
 const struct exec_mode plan_exec_mode = {
-    .read = plan_wish_read,
+    .read = plan_request_read,
     .begin = begin_exec,
-    .failed = plan_wish_fail,
-    .settled = plan_job_settled,
+    .failed = plan_request_fail,
+    .settled = plan_process_settled,
 };

@@ -66,8 +66,8 @@ json_t *plan_json(const struct front *front, const struct store_plan *row)
 
     if (row->shared)
         json_object_set_new(object, "shared", json_true());
-    if (*row->exec)
-        json_object_set_new(object, "exec_id", json_string(row->exec));
+    if (*row->exec_id)
+        json_object_set_new(object, "exec_id", json_string(row->exec_id));
     take(object, "command", details, "command");
     take(object, "counts", details, "counts");
     take(object, "copied_bytes", details, "copied_bytes");

@@ -7,7 +7,7 @@
 #include "protocol/broker.h"
 
 /* The plan, if one is named, is the one that all of it goes into anyway. */
-static bool read_shared(struct call *call, struct plan_wish *w, const char *mode)
+static bool read_shared(struct call *call, struct plan_request *w, const char *mode)
 {
     const char *id = NULL;
     bool keep_open;
@@ -31,7 +31,7 @@ static bool read_shared(struct call *call, struct plan_wish *w, const char *mode
     return false;
 }
 
-static bool read_id(struct call *call, struct plan_wish *w)
+static bool read_id(struct call *call, struct plan_request *w)
 {
     const char *id = NULL;
     char made[PLAN_ID];
@@ -57,11 +57,11 @@ static bool read_id(struct call *call, struct plan_wish *w)
     return w->id != NULL;
 }
 
-bool plan_wish_read(struct call *call, struct plan_wish *ret)
+bool plan_request_read(struct call *call, struct plan_request *ret)
 {
     const char *mode = NULL;
 
-    *ret = (struct plan_wish){.id = ""};
+    *ret = (struct plan_request){.id = ""};
     if (!field_text(call, call->body, "mode", 16, &mode))
         return false;
     if (mode && strcmp(mode, "plan") != 0 && strcmp(mode, "direct") != 0) {

@@ -4,15 +4,15 @@
 #include <stdio.h>
 #include <string.h>
 
-static void use(struct plan_wish *w, const char *id, bool is_new)
+static void use(struct plan_request *w, const char *id, bool is_new)
 {
-    *w = (struct plan_wish){
+    *w = (struct plan_request){
         .is_plan = true, .keep_open = true, .is_new = is_new, .shared = true, .id = id};
     snprintf(w->quota_name, sizeof(w->quota_name), "plan:%s", id);
 }
 
 /* 1, 0; -1: answered. */
-static int look_for(struct call *call, const char *key, struct plan_wish *ret)
+static int look_for(struct call *call, const char *key, struct plan_request *ret)
 {
     struct store_plan row;
     struct err err;
@@ -26,7 +26,7 @@ static int look_for(struct call *call, const char *key, struct plan_wish *ret)
     return found;
 }
 
-int planned_find(struct call *call, enum planned_need need, struct plan_wish *ret)
+int planned_find(struct call *call, enum planned_need need, struct plan_request *ret)
 {
     char made[PLAN_ID];
     int found = look_for(call, call->actor.key, ret);
@@ -43,7 +43,7 @@ int planned_find(struct call *call, enum planned_need need, struct plan_wish *re
     return 1;
 }
 
-bool planned_goes_on(struct call *call, const struct plan_wish *w)
+bool planned_goes_on(struct call *call, const struct plan_request *w)
 {
     struct store_plan row;
     struct arena arena;
@@ -59,7 +59,7 @@ bool planned_goes_on(struct call *call, const struct plan_wish *w)
     return open;
 }
 
-int planned_find_of(struct call *call, const char *actor, struct plan_wish *ret)
+int planned_find_of(struct call *call, const char *actor, struct plan_request *ret)
 {
     static const char prefix[] = "key:";
     const char *key = call->actor.key;

@@ -15,13 +15,13 @@ void planned_enter(struct call *call, bool was_so, planned_entered *then);
 
 enum planned_need {
     PLANNED_READS,
-    PLANNED_BEGINS, /* the id of a new one, if there is none; plan_wish_begin adds its row */
+    PLANNED_BEGINS, /* the id of a new one, if there is none; plan_request_begin adds its row */
 };
 
 /* The open plan of the call's key. 1, 0: there is none, and none is needed; -1: answered. */
-int planned_find(struct call *call, enum planned_need need, struct plan_wish *ret);
+int planned_find(struct call *call, enum planned_need need, struct plan_request *ret);
 /* Whether the plan that a call goes into is still open, as it is closed meanwhile: then not. */
-bool planned_goes_on(struct call *call, const struct plan_wish *w);
+bool planned_goes_on(struct call *call, const struct plan_request *w);
 /* The same as planned_find for what leads to where `actor` ("key:k...") works: 1, 0: to the
  * workspace's own sandbox; -1: nowhere, or answered. */
-int planned_find_of(struct call *call, const char *actor, struct plan_wish *ret);
+int planned_find_of(struct call *call, const char *actor, struct plan_request *ret);

@@ -15,7 +15,7 @@ enum {
 struct entering {
     planned_entered *then;
     void *context; /* the call's, meanwhile ours */
-    struct awake *awake;
+    struct sandbox_use *awake;
 };
 
 static void finish(struct call *call, const struct err *failed)
@@ -44,34 +44,35 @@ static void ignore_refusal(struct call *call, int status, json_t *object)
 }
 
 /* NULL: it is not to be woken. */
-static struct awake *ask(struct call *call)
+static struct sandbox_use *ask(struct call *call)
 {
     static const char *const argv[] = {"files", NULL};
     void (*refused)(struct call *, int, json_t *) = call->refused;
     struct quota_answer quota;
-    struct sandbox_wish wish;
+    struct sandbox_request wanted;
     struct buf b;
     char id[28];
 
     call->refused = ignore_refusal;
-    bool may = boundary_wake(call, argv, &wish);
+    bool may = boundary_wake(call, argv, &wanted);
     call->refused = refused;
     if (!may)
         return NULL;
     make_id('x', id);
-    wish.message.exec = id;
-    struct quota_wish whose = boundary_quota(call, &wish);
+    wanted.message.exec = id;
+    struct quota_request whose = boundary_quota(call, &wanted);
     whose.starts_nothing = true;
     quota_check_sandbox(call->front, &whose, &quota);
-    struct awake *awake = quota.wait == QUOTA_NOTHING ? quota_wake(call->front, &whose) : NULL;
+    struct sandbox_use *awake =
+        quota.wait == QUOTA_NOTHING ? quota_wake(call->front, &whose) : NULL;
     uint64_t tag = awake ? call_expect(call, woken) : 0;
     if (awake && !tag)
         quota_woken(call->front, awake);
     if (!tag)
         return NULL;
     buf_init(&b, MESSAGE_BYTES);
-    protocol_pack_exec(&b, tag, &wish.message);
-    link_send(call->front->link, REQUEST_FILES, &b);
+    protocol_pack_exec(&b, tag, &wanted.message);
+    broker_send(call->front->channel, REQUEST_FILES, &b);
     return awake;
 }
 

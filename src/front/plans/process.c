@@ -16,11 +16,11 @@ enum {
     ANSWER_MAX = 16 << 20, /* of an answer that is parsed: everybody waits for that */
 };
 
-struct plan_job {
-    struct plan_job *next;
+struct plan_process {
+    struct plan_process *next;
     struct front *front;
     char tenant[FRONT_ID]; /* the workspace's owner */
-    const struct plan_job_calls *calls;
+    const struct plan_process_calls *calls;
     void *owner; /* with calls; NULL: nobody listens */
     uint64_t tag;
     uint64_t verb;
@@ -32,220 +32,224 @@ struct plan_job {
     struct buf asks; /* the broker is asked when its owner has fewer under way; else empty */
 };
 
-static void stop_writing(struct plan_job *job)
+static void stop_writing(struct plan_process *process)
 {
-    events_forget(job->front->events, &job->watch);
-    scope_close(&job->fd);
-    free(job->text);
-    job->text = NULL;
+    events_forget(process->front->events, &process->watch);
+    scope_close(&process->fd);
+    free(process->text);
+    process->text = NULL;
 }
 
-static bool is_of(const struct plan_job *job, const char *owner)
+static bool is_of(const struct plan_process *process, const char *owner)
 {
-    return strcmp(job->tenant, owner) == 0;
+    return strcmp(process->tenant, owner) == 0;
 }
 
 /* The one that has waited longest, which is the last of the list. */
 static void begin_next(struct front *front, const char *owner)
 {
-    struct plan_job *next = NULL;
+    struct plan_process *next = NULL;
 
-    for (struct plan_job *job = front->plan_jobs; job; job = job->next) {
-        if (job->asks.n > 0 && is_of(job, owner))
-            next = job;
+    for (struct plan_process *process = front->plan_processes; process; process = process->next) {
+        if (process->asks.n > 0 && is_of(process, owner))
+            next = process;
     }
     if (next)
-        link_send(front->link, REQUEST_PLAN_JOB, &next->asks);
+        broker_send(front->channel, REQUEST_PLAN_JOB, &next->asks);
 }
 
-static void free_job(struct plan_job *job)
+static void free_job(struct plan_process *process)
 {
-    struct plan_job **at = &job->front->plan_jobs;
+    struct plan_process **at = &process->front->plan_processes;
 
-    while (*at != job)
+    while (*at != process)
         at = &(*at)->next;
-    *at = job->next;
-    link_settle(job->front->link, job->tag);
-    stop_writing(job);
-    if (job->asks.n == 0) /* it had a place, which another may take */
-        begin_next(job->front, job->tenant);
-    buf_clear(&job->asks);
-    free(job);
+    *at = process->next;
+    broker_settle(process->front->channel, process->tag);
+    stop_writing(process);
+    if (process->asks.n == 0) /* it had a place, which another may take */
+        begin_next(process->front, process->tenant);
+    buf_clear(&process->asks);
+    free(process);
 }
 
 size_t plan_jobs_of(const struct front *front, const char *owner)
 {
     size_t n = 0;
 
-    for (const struct plan_job *job = front->plan_jobs; job; job = job->next)
-        n += is_of(job, owner);
+    for (const struct plan_process *process = front->plan_processes; process;
+         process = process->next)
+        n += is_of(process, owner);
     return n;
 }
 
 /* A process that does not want all of it has said why in its answer. */
-static void write_text(struct plan_job *job)
+static void write_text(struct plan_process *process)
 {
-    while (job->at < job->n) {
-        ssize_t n = write(job->fd, job->text + job->at, job->n - job->at);
+    while (process->at < process->n) {
+        ssize_t n = write(process->fd, process->text + process->at, process->n - process->at);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && errno == EAGAIN)
             return;
         if (n <= 0)
             break;
-        job->at += (size_t)n;
+        process->at += (size_t)n;
     }
-    stop_writing(job);
+    stop_writing(process);
 }
 
 static void writable(struct watch *watch, uint32_t what)
 {
     (void)what;
-    write_text(container_of(watch, struct plan_job, watch));
+    write_text(container_of(watch, struct plan_process, watch));
 }
 
 /* Only now it is known what the marks of its layer are. */
-static int describe_layer(struct plan_job *job, bool privileged)
+static int describe_layer(struct plan_process *process, bool privileged)
 {
     char *text = NULL;
     int n = asprintf(&text, "{\"%s\":\"%.*s\",\"privileged\":%s}",
-                     job->verb == PLAN_VIEW ? "hash" : "mode", (int)job->n, job->text,
+                     process->verb == PLAN_VIEW ? "hash" : "mode", (int)process->n, process->text,
                      privileged ? "true" : "false");
 
     if (n < 0)
         return -1;
-    free(job->text);
-    job->text = text;
-    job->n = (size_t)n;
+    free(process->text);
+    process->text = text;
+    process->n = (size_t)n;
     return 0;
 }
 
-static void begun(struct plan_job *job, struct answer *answer, const struct plain_message *m)
+static void begun(struct plan_process *process, struct answer *answer,
+                  const struct plain_message *m)
 {
     if (answer->fd_count < 1)
         return;
-    job->fd = take_fd(&answer->fds[0]);
-    if ((job->verb == PLAN_DERIVE || job->verb == PLAN_VIEW) &&
-        describe_layer(job, m->number == 1) < 0) {
-        stop_writing(job); /* it hears nothing, and says so */
+    process->fd = take_fd(&answer->fds[0]);
+    if ((process->verb == PLAN_DERIVE || process->verb == PLAN_VIEW) &&
+        describe_layer(process, m->number == 1) < 0) {
+        stop_writing(process); /* it hears nothing, and says so */
         return;
     }
-    ignore(fcntl(job->fd, F_SETFL, O_NONBLOCK | O_WRONLY) == 0);
-    job->watch.ready = writable;
-    if (events_watch(job->front->events, &job->watch, job->fd, EPOLLOUT) < 0)
-        stop_writing(job);
+    ignore(fcntl(process->fd, F_SETFL, O_NONBLOCK | O_WRONLY) == 0);
+    process->watch.ready = writable;
+    if (events_watch(process->front->events, &process->watch, process->fd, EPOLLOUT) < 0)
+        stop_writing(process);
     else
-        write_text(job);
+        write_text(process);
 }
 
-static void ended(struct plan_job *job, struct answer *answer, const struct plain_message *m)
+static void ended(struct plan_process *process, struct answer *answer,
+                  const struct plain_message *m)
 {
     struct plan_end end = {.status = (int)(m->number >> PLAN_STATUS_SHIFT),
                            .why = m->texts[1],
                            .fd = answer->fd_count ? answer->fds[0] : -1,
                            .n = m->number & ((1ULL << PLAN_STATUS_SHIFT) - 1)};
-    const struct plan_job_calls *calls = job->calls;
-    void *owner = job->owner;
+    const struct plan_process_calls *calls = process->calls;
+    void *owner = process->owner;
 
-    free_job(job);
+    free_job(process);
     if (calls)
         calls->ended(owner, &end);
 }
 
-static void fail(struct plan_job *job, const struct err *err)
+static void fail(struct plan_process *process, const struct err *err)
 {
-    const struct plan_job_calls *calls = job->calls;
-    void *owner = job->owner;
+    const struct plan_process_calls *calls = process->calls;
+    void *owner = process->owner;
 
-    free_job(job);
+    free_job(process);
     if (calls)
         calls->failed(owner, err);
 }
 
-static void failed(struct plan_job *job, struct answer *answer)
+static void failed(struct plan_process *process, struct answer *answer)
 {
     struct err err;
     uint64_t tag;
 
     if (!protocol_unpack_error(answer->bytes, answer->n, &tag, &err))
         err_set(&err, ERR_IO, 0, "the broker's answer cannot be read");
-    fail(job, &err);
+    fail(process, &err);
 }
 
 static void heard(void *context, struct answer *answer)
 {
-    struct plan_job *job = context;
+    struct plan_process *process = context;
     struct plain_message m;
     uint64_t tag;
 
     if (answer->kind == ANSWER_ERROR) {
-        failed(job, answer);
+        failed(process, answer);
         return;
     }
     if (!protocol_unpack_plain(answer->bytes, answer->n, &tag, &m))
         return;
     if (answer->kind == ANSWER_PLAN)
-        begun(job, answer, &m);
-    else if (answer->kind == ANSWER_PLAN_STEPS && job->calls && job->calls->steps)
-        job->calls->steps(job->owner, m.number);
+        begun(process, answer, &m);
+    else if (answer->kind == ANSWER_PLAN_STEPS && process->calls && process->calls->steps)
+        process->calls->steps(process->owner, m.number);
     else if (answer->kind == ANSWER_PLAN_ENDED)
-        ended(job, answer, &m);
+        ended(process, answer, &m);
 }
 
-struct plan_job *plan_job_start(struct front *front, const struct plan_message *m, char *text,
-                                size_t n, const struct plan_job_calls *calls, void *owner)
+struct plan_process *plan_process_start(struct front *front, const struct plan_message *m,
+                                        char *text, size_t n,
+                                        const struct plan_process_calls *calls, void *owner)
 {
-    struct plan_job *job = text ? calloc(1, sizeof(*job)) : NULL;
+    struct plan_process *process = text ? calloc(1, sizeof(*process)) : NULL;
 
-    if (job)
-        *job = (struct plan_job){.front = front,
-                                 .calls = calls,
-                                 .owner = owner,
-                                 .verb = m->verb,
-                                 .text = text,
-                                 .n = n,
-                                 .fd = -1,
-                                 .watch = {.fd = -1}};
-    if (job)
-        job->tag = link_expect_many(front->link, heard, job);
-    if (!job || !job->tag) {
-        free(job);
+    if (process)
+        *process = (struct plan_process){.front = front,
+                                         .calls = calls,
+                                         .owner = owner,
+                                         .verb = m->verb,
+                                         .text = text,
+                                         .n = n,
+                                         .fd = -1,
+                                         .watch = {.fd = -1}};
+    if (process)
+        process->tag = broker_expect_many(front->channel, heard, process);
+    if (!process || !process->tag) {
+        free(process);
         free(text);
         return NULL;
     }
     if (m->owner)
-        text_copy(job->tenant, sizeof(job->tenant), m->owner);
-    bool waits = plan_jobs_of(front, job->tenant) >= PLAN_JOBS_OWN;
-    job->next = front->plan_jobs;
-    front->plan_jobs = job;
-    buf_init(&job->asks, 16384);
-    protocol_pack_plan(&job->asks, job->tag, m);
-    if (!waits || job->asks.failed)
-        link_send(front->link, REQUEST_PLAN_JOB, &job->asks);
-    return job;
+        text_copy(process->tenant, sizeof(process->tenant), m->owner);
+    bool waits = plan_jobs_of(front, process->tenant) >= PLAN_JOBS_OWN;
+    process->next = front->plan_processes;
+    front->plan_processes = process;
+    buf_init(&process->asks, 16384);
+    protocol_pack_plan(&process->asks, process->tag, m);
+    if (!waits || process->asks.failed)
+        broker_send(front->channel, REQUEST_PLAN_JOB, &process->asks);
+    return process;
 }
 
-void plan_job_cancel(struct plan_job *job)
+void plan_process_cancel(struct plan_process *process)
 {
-    struct plain_message m = {.number = job->tag};
+    struct plain_message m = {.number = process->tag};
     struct err err;
     struct buf b;
 
-    if (job->asks.n > 0) { /* the broker knows nothing of it */
+    if (process->asks.n > 0) { /* the broker knows nothing of it */
         err_set(&err, ERR_CONFLICT, 0, "the action was cancelled before it began");
-        fail(job, &err);
+        fail(process, &err);
         return;
     }
     buf_init(&b, 4096);
     protocol_pack_plain(&b, 0, &m);
-    link_send(job->front->link, REQUEST_PLAN_CANCEL, &b);
+    broker_send(process->front->channel, REQUEST_PLAN_CANCEL, &b);
 }
 
-void plan_job_leave(struct plan_job *job)
+void plan_process_leave(struct plan_process *process)
 {
-    job->calls = NULL;
-    job->owner = NULL;
-    plan_job_cancel(job);
+    process->calls = NULL;
+    process->owner = NULL;
+    plan_process_cancel(process);
 }
 
 char *plan_end_text(const struct plan_end *end)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One thing that is done with a plan, by a process of the broker's: the job is written to it, and
- * its answer read when it has ended. The process runs to its end even if the client
- * has disconnected. */
+/* One thing that is done with a plan, by a process of the broker's: the process is written to it,
+ * and its answer read when it has ended. The process runs to its end even if the client has
+ * disconnected. */
 #pragma once
 
 #include <jansson.h>
@@ -9,7 +9,7 @@
 #include "front/core/record.h"
 #include "protocol/broker.h"
 
-struct plan_job;
+struct plan_process;
 
 enum {
     PLAN_JOBS_OWN = 16, /* at a time of one owner, of the broker's 64; more wait for these */
@@ -22,7 +22,7 @@ struct plan_end {
     uint64_t n;      /* so much of it */
 };
 
-struct plan_job_calls {
+struct plan_process_calls {
     /* It could not be begun; nothing more is told. */
     void (*failed)(void *owner, const struct err *err);
     void (*steps)(void *owner, uint64_t count); /* or NULL */
@@ -32,15 +32,16 @@ struct plan_job_calls {
 
 /* `text` is what the process reads, malloc'd and taken; of PLAN_DERIVE it is its mode, "close" or
  * "look", of PLAN_VIEW the plan's hash. NULL without memory. */
-struct plan_job *plan_job_start(struct front *front, const struct plan_message *m, char *text,
-                                size_t n, const struct plan_job_calls *calls, void *owner);
+struct plan_process *plan_process_start(struct front *front, const struct plan_message *m,
+                                        char *text, size_t n,
+                                        const struct plan_process_calls *calls, void *owner);
 /* How many run for this owner's workspaces, or wait for those. */
 size_t plan_jobs_of(const struct front *front, const char *owner);
 /* Nobody wants to hear of it any more; what changes nothing is ended. */
-void plan_job_leave(struct plan_job *job);
+void plan_process_leave(struct plan_process *process);
 /* One that has not begun does not, and tells so, perhaps at once; of others nothing happens, and
  * they tell their end. */
-void plan_job_cancel(struct plan_job *job);
+void plan_process_cancel(struct plan_process *process);
 
 /* What the "error" in its answer says: one of its own codes (errors.def), whatever is there. */
 enum err_said plan_answer_said(const json_t *error);

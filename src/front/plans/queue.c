@@ -271,14 +271,14 @@ static bool was_cut_off(const struct store_exec *row)
 
 /* A command that ended while nobody was there closes its plan now; one that was ended by the
  * broker's death has not done what it was to do, and its plan stays open. */
-static bool ended_by_itself(struct front *front, const char *exec)
+static bool ended_by_itself(struct front *front, const char *exec_id)
 {
     struct store_exec row;
     struct arena arena;
     struct err err;
 
     arena_init(&arena, 8UL << 20);
-    bool ended = store_exec_get(front->store, &arena, exec, &row, &err) == 1 &&
+    bool ended = store_exec_get(front->store, &arena, exec_id, &row, &err) == 1 &&
                  strcmp(row.state, "ended") == 0 && !was_cut_off(&row);
     arena_clear(&arena);
     return ended;
@@ -287,13 +287,13 @@ static bool ended_by_itself(struct front *front, const char *exec)
 static bool look_at_open(void *context, const struct store_plan *row)
 {
     struct front *front = context;
-    struct job *job = job_find(front, row->exec);
+    struct exec *exec = exec_find(front, row->exec_id);
 
-    if (job && !job->drained)
-        job_hold(job, row->id, row->keep_open);
-    if (job && job->settled)
-        plan_job_settled(job);
-    else if (!job && !row->keep_open && ended_by_itself(front, row->exec))
+    if (exec && !exec->drained)
+        exec_hold(exec, row->id, row->keep_open);
+    if (exec && exec->settled)
+        plan_process_settled(exec);
+    else if (!exec && !row->keep_open && ended_by_itself(front, row->exec_id))
         plan_close(front,
                    &(struct plan_asked){.plan = row->id, .actor = row->actor, .request = ""});
     return true;
@@ -330,14 +330,14 @@ static void drop_unknown(void *context, struct answer *answer)
 
 static void ask_for_unknown(struct front *front)
 {
-    uint64_t tag = link_expect(front->link, drop_unknown, front);
+    uint64_t tag = broker_expect(front->channel, drop_unknown, front);
     struct buf b;
 
     if (!tag)
         return;
     buf_init(&b, 4096);
     protocol_pack_plain(&b, tag, &(struct plain_message){.texts = {front->settings->bucket}});
-    link_send(front->link, REQUEST_PLAN_SCAN, &b);
+    broker_send(front->channel, REQUEST_PLAN_SCAN, &b);
 }
 
 void plans_resume(struct front *front)

@@ -39,10 +39,10 @@ void plan_check(struct call *call, const struct store_plan *row, plan_checked *t
 /* What the commands of front/exec ask of this room. */
 extern const struct exec_mode plan_exec_mode;
 /* Of its body. */
-bool plan_wish_read(struct call *call, struct plan_wish *ret);
+bool plan_request_read(struct call *call, struct plan_request *ret);
 /* Its row, before its command is asked for. False: answered. */
-bool plan_wish_begin(struct call *call, const struct plan_wish *wish, const char *exec,
-                     json_t *shown);
+bool plan_request_begin(struct call *call, const struct plan_request *wanted, const char *exec_id,
+                        json_t *shown);
 /* Whether the workspace's policy keeps its tree as it is because a plan is open: answered. */
 bool plan_locks_base(struct call *call);
 /* Too many plans of the workspace wait: answered. */

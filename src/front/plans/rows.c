@@ -38,7 +38,7 @@ static int read_plan(struct query *q, struct arena *arena, struct store_plan *re
         .key = query_column_text(q, 5, arena),
         .actor = query_column_text(q, 6, arena),
         .principal = query_column_text(q, 7, arena),
-        .exec = query_column_text(q, 8, arena),
+        .exec_id = query_column_text(q, 8, arena),
         .hash = query_column_text(q, 9, arena),
         .details = query_column_text(q, 10, arena),
         .keep_open = query_column_number(q, 11) != NOT_KEPT,
@@ -64,9 +64,9 @@ int store_plan_add(struct store *store, const struct store_plan *p, struct err *
     scoped_query struct query q = query_on(store, QUERY_PLAN_ADD,
                                            "INSERT INTO plans (" COLUMNS
                                            ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
-    const char *const texts[] = {p->id,     p->workspace, p->owner,  plan_state_name(p->state),
-                                 p->origin, p->key,       p->actor,  p->principal,
-                                 p->exec,   p->hash,      p->details};
+    const char *const texts[] = {p->id,      p->workspace, p->owner,  plan_state_name(p->state),
+                                 p->origin,  p->key,       p->actor,  p->principal,
+                                 p->exec_id, p->hash,      p->details};
     const int64_t numbers[] = {kept(p),       p->operations, p->bytes,
                                p->disk_bytes, p->created_ms, p->updated_ms,
                                p->due_ms,     p->attempts,   p->dropped};
@@ -114,7 +114,7 @@ int store_plan_change(struct store *store, const struct store_plan *p, enum plan
         " WHERE id = ? AND state = ?");
 
     query_text(&q, plan_state_name(p->state));
-    query_text(&q, p->exec);
+    query_text(&q, p->exec_id);
     query_text(&q, p->hash);
     query_text(&q, p->details);
     query_number(&q, kept(p));

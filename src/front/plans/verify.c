@@ -123,7 +123,7 @@ static void verified(void *owner, const struct plan_end *end)
     json_t *findings = json_object_get(answer, "findings");
     struct err err;
 
-    w->job = NULL;
+    w->exec = NULL;
     if (end->status != 0 || !answer || !json_is_array(findings)) {
         give_up(w);
         work_fail_answer(w, end, answer);
@@ -166,7 +166,7 @@ static void verified(void *owner, const struct plan_end *end)
 
 void work_verify(struct plan_work *w, void (*then)(struct plan_work *work, const char *verdict))
 {
-    static const struct plan_job_calls calls = {.failed = failed_to_begin, .ended = verified};
+    static const struct plan_process_calls calls = {.failed = failed_to_begin, .ended = verified};
     struct plan_policy policy;
     json_t *rules = NULL;
     struct err err;

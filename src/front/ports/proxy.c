@@ -46,7 +46,7 @@ struct proxy {
     unsigned port;
     char workspace[FRONT_ID];
     char sandbox[FRONT_ID]; /* as the broker names it: its own, or that of a plan */
-    struct sandbox_wish wish;
+    struct sandbox_request wanted;
     struct http_forward forward;
     char host[24];
     char prefix[40];
@@ -478,7 +478,7 @@ static bool still_may(void *owner)
 {
     struct proxy *p = owner;
 
-    if (!planned_goes_on(p->call, &p->wish.plan)) {
+    if (!planned_goes_on(p->call, &p->wanted.plan)) {
         fail(p, 502, "port_closed", "has ended with its plan");
         return false;
     }
@@ -534,7 +534,7 @@ static struct proxy *new_proxy(struct call *call, const struct store_port *port)
     return p;
 }
 
-static void begin(struct call *call, const struct store_port *port, const struct plan_wish *plan,
+static void begin(struct call *call, const struct store_port *port, const struct plan_request *plan,
                   bool keeps_authorization)
 {
     static const char *const argv[] = {"port", NULL};
@@ -547,11 +547,11 @@ static void begin(struct call *call, const struct store_port *port, const struct
         call_error(call, 503, "unavailable", "out of memory");
         return;
     }
-    if (!boundary_wake(call, argv, &p->wish))
+    if (!boundary_wake(call, argv, &p->wanted))
         return;
-    p->wish.plan = *plan;
-    p->wish.message.plan = plan->id;
-    if (p->wish.message.boundary.net == CARREL_NET_HOST) {
+    p->wanted.plan = *plan;
+    p->wanted.message.plan = plan->id;
+    if (p->wanted.message.spec.net == CARREL_NET_HOST) {
         call_error(call, 409, "unsupported", "the workspace now uses the host's network");
         return;
     }
@@ -562,10 +562,10 @@ static void begin(struct call *call, const struct store_port *port, const struct
     p->upgrades = http_wants_websocket(request);
     http_forward_request(&p->out, request, &p->forward);
     make_id('x', id);
-    p->wish.message.exec = id;
-    const struct quota_wish whose = boundary_quota(call, &p->wish);
+    p->wanted.message.exec = id;
+    const struct quota_request whose = boundary_quota(call, &p->wanted);
     text_copy(p->sandbox, sizeof(p->sandbox), whose.workspace);
-    p->connecting = files_stream_begin(call->front, &whose, &m, &p->wish.message, &calls, p);
+    p->connecting = files_stream_begin(call->front, &whose, &m, &p->wanted.message, &calls, p);
     call->piece = piece;
     call->whole = whole;
     if (p->out.failed || !p->connecting ||
@@ -674,7 +674,7 @@ static void redirect(struct call *call)
 
 static void port_proxy(struct call *call)
 {
-    struct plan_wish plan = {.id = ""};
+    struct plan_request plan = {.id = ""};
     struct store_port port;
     bool keeps;
 

@@ -112,7 +112,7 @@ struct store_plan {
     const char *key;       /* id of the key that made it, "": the admin key or the socket */
     const char *actor;     /* who that is in the record */
     const char *principal; /* the owner of that key */
-    const char *exec;      /* the last command in it (of a shared one the first), "" */
+    const char *exec_id;   /* the last command in it (of a shared one the first), "" */
     const char *hash;      /* of its manifest, hex; "" while it is open */
     const char *details;   /* JSON: command, findings, approval, apply, undo */
     bool keep_open;        /* it does not close with its command */

@@ -277,10 +277,10 @@ static void ask_points(struct call *call, const struct adoption *a, const json_t
     make_id('x', id);
     arena_init(&arena, 64UL << 10);
     if (links_read(&arena, links, all))
-        m.boundary.shared = links_mounts(&arena, all);
+        m.spec.shared = links_mounts(&arena, all);
     buf_init(&message, 16UL << 10);
     protocol_pack_exec(&message, call_expect(call, points_heard), &m);
-    link_send(call->front->link, REQUEST_TREE_POINTS, &message);
+    broker_send(call->front->channel, REQUEST_TREE_POINTS, &message);
     arena_clear(&arena);
 }
 

@@ -211,9 +211,9 @@ static void unstaged(struct call *call, json_t *result, void *context)
 static bool runs_commands(const struct call *call)
 {
     for (size_t i = 0; i < FRONT_SLOTS; i++) {
-        for (const struct job *job = call->front->jobs[i]; job; job = job->next) {
-            if (job->state != JOB_ENDED && strcmp(job->workspace, call->workspace.id) == 0 &&
-                strcmp(job->row_actor, "template") != 0)
+        for (const struct exec *exec = call->front->execs[i]; exec; exec = exec->next) {
+            if (exec->state != EXEC_ENDED && strcmp(exec->workspace, call->workspace.id) == 0 &&
+                strcmp(exec->row_actor, "template") != 0)
                 return true;
         }
     }
@@ -372,12 +372,12 @@ static bool wants(const struct call *call, const char *name)
     return json_is_true(value) || json_is_string(value);
 }
 
-bool env_is_wished(const struct call *call)
+bool env_is_asked_for(const struct call *call)
 {
     return wants(call, "python") || wants(call, "node");
 }
 
-bool env_wish_check(struct call *call)
+bool env_request_check(struct call *call)
 {
     const json_t *python = json_object_get(call->body, "python");
     const char *version = NULL;

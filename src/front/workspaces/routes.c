@@ -65,10 +65,10 @@ const struct route workspace_routes[] = {
 /* A change that is under way: the context of its call. */
 struct doing {
     struct change change;
-    struct change name;     /* of the template that it builds */
-    struct front *front;    /* while a tree of it is copied or removed: */
-    struct tenant *at_work; /* ... one of whose trees that is */
-    const char *operation;  /* as in its record */
+    struct change name;        /* of the template that it builds */
+    struct front *front;       /* while a tree of it is copied or removed: */
+    struct owner_use *at_work; /* ... one of whose trees that is */
+    const char *operation;     /* as in its record */
     int64_t was_deleted_ms;
     bool was_planned; /* before an update, */
     bool is_redrawn;  /* which changes what is mounted in it */
@@ -103,7 +103,7 @@ static void end_change(struct call *call)
 
     change_end(&doing->change);
     change_end(&doing->name);
-    tenant_end_chore(doing->front, doing->at_work);
+    owner_use_end_chore(doing->front, doing->at_work);
     doing->at_work = NULL;
 }
 
@@ -111,7 +111,7 @@ static void end_change(struct call *call)
 static bool begin_chore(struct call *call, struct doing *doing)
 {
     doing->front = call->front;
-    doing->at_work = tenant_begin_chore(call->front, call->workspace.owner);
+    doing->at_work = owner_use_begin_chore(call->front, call->workspace.owner);
     if (doing->at_work)
         return true;
     end_change(call);
@@ -292,7 +292,7 @@ static void created(struct call *call, const struct err *failed)
     (void)failed; /* there is nothing of before */
     end_change(call);
     front_announce(call->front, "workspace.create", w->id, w->owner, NULL);
-    if (!env_is_wished(call)) {
+    if (!env_is_asked_for(call)) {
         call_json(call, 201, workspace_json(call, w));
         return;
     }
@@ -393,7 +393,7 @@ static struct doing *begin_create(struct call *call)
 /* Environments are made in the tree itself. False: answered. */
 static bool may_begin_with(struct call *call)
 {
-    if (!env_is_wished(call) || !planned_is(&call->actor, &call->workspace))
+    if (!env_is_asked_for(call) || !planned_is(&call->actor, &call->workspace))
         return true;
     call_error(
         call, 403, "forbidden",
@@ -421,7 +421,7 @@ void workspaces_create(struct call *call)
                                   .created_ms = wall_ms()};
     w->updated_ms = w->created_ms;
     if (!fields_known(call, call->body, known) || !workspace_read(call, w) ||
-        !env_wish_check(call) || !may_begin_with(call))
+        !env_request_check(call) || !may_begin_with(call))
         return;
     int found = store_workspace_get(call->front->store, &call->arena, w->id, &other, &err);
     if (found < 0)

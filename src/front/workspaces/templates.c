@@ -106,7 +106,7 @@ static void frozen(void *context, struct answer *answer)
 
 static void ask_freeze(struct settling *s)
 {
-    uint64_t tag = link_expect(s->front->link, frozen, s);
+    uint64_t tag = broker_expect(s->front->channel, frozen, s);
     struct plain_message m = {.texts = {s->bucket, s->workspace, s->id},
                               .number = (s->only_finish ? FREEZE_ONLY_FINISH : 0) |
                                         (s->share_cache ? FREEZE_SHARE_CACHE : 0)};
@@ -120,7 +120,7 @@ static void ask_freeze(struct settling *s)
     }
     buf_init(&b, 4096);
     protocol_pack_plain(&b, tag, &m);
-    link_send(s->front->link, REQUEST_TEMPLATE_FREEZE, &b);
+    broker_send(s->front->channel, REQUEST_TEMPLATE_FREEZE, &b);
 }
 
 static void find_bucket(struct settling *s)
@@ -181,7 +181,7 @@ static void removed(void *context, struct answer *answer)
 void template_remove(struct front *front, const char *id, template_removed *then, void *context)
 {
     struct removing *r = calloc(1, sizeof(*r));
-    uint64_t tag = r ? link_expect(front->link, removed, r) : 0;
+    uint64_t tag = r ? broker_expect(front->channel, removed, r) : 0;
     struct err err;
     struct buf b;
 
@@ -195,7 +195,7 @@ void template_remove(struct front *front, const char *id, template_removed *then
     text_copy(r->id, sizeof(r->id), id);
     buf_init(&b, 4096);
     protocol_pack_plain(&b, tag, &(struct plain_message){.texts = {id}});
-    link_send(front->link, REQUEST_TEMPLATE_REMOVE, &b);
+    broker_send(front->channel, REQUEST_TEMPLATE_REMOVE, &b);
 }
 
 /* --- the sweep --- */

@@ -108,9 +108,10 @@ static void finish(struct leaving *l, const struct err *failed)
     free(l);
 }
 
-static void ask(struct leaving *l, uint32_t kind, const struct plain_message *m, link_heard *heard)
+static void ask(struct leaving *l, uint32_t kind, const struct plain_message *m,
+                broker_heard *heard)
 {
-    uint64_t tag = link_expect(l->front->link, heard, l);
+    uint64_t tag = broker_expect(l->front->channel, heard, l);
     struct buf b;
     struct err err;
 
@@ -121,10 +122,10 @@ static void ask(struct leaving *l, uint32_t kind, const struct plain_message *m,
     }
     buf_init(&b, 4096);
     protocol_pack_plain(&b, tag, m);
-    link_send(l->front->link, kind, &b);
+    broker_send(l->front->channel, kind, &b);
 }
 
-static void ask_tree(struct leaving *l, uint32_t kind, link_heard *heard)
+static void ask_tree(struct leaving *l, uint32_t kind, broker_heard *heard)
 {
     ask(l, kind, &(struct plain_message){.texts = {l->bucket, l->id, l->trash}}, heard);
 }
@@ -133,14 +134,14 @@ static bool drop_spool(void *context, const struct store_exec *row)
 {
     struct front *front = context;
 
-    ignore(spool_remove(front->execs, row->id)); /* one that is left is found by the next start */
+    ignore(spool_remove(front->spools, row->id)); /* one that is left is found by the next start */
     output_removed(front, row->id);
     return true;
 }
 
 int sweep_drop_output(struct front *front, const char *workspace, struct err *err)
 {
-    job_write_rows(front);
+    exec_write_rows(front);
     return store_execs(front->store, workspace, NULL, NULL, SIZE_MAX, drop_spool, front, err);
 }
 
@@ -270,7 +271,7 @@ static void record_purge(struct item *item)
                                     .operation = "workspace.purge",
                                     .result = "ok",
                                     .details = reason};
-    uint64_t tag = link_expect(item->front->link, item_recorded, item);
+    uint64_t tag = broker_expect(item->front->channel, item_recorded, item);
     struct err err;
     struct buf b;
 
@@ -281,7 +282,7 @@ static void record_purge(struct item *item)
     }
     buf_init(&b, 8192);
     protocol_pack_record(&b, tag, &record);
-    link_send(item->front->link, REQUEST_RECORD, &b);
+    broker_send(item->front->channel, REQUEST_RECORD, &b);
 }
 
 /* Its row becomes one that is on its way out, once that is on record; then it goes. One that is
@@ -373,7 +374,7 @@ static bool is_lost(struct front *front, const char *name, char id[PROTOCOL_EXEC
 
     memset(id, 0, PROTOCOL_EXEC_ID + 1);
     memcpy(id, name, strnlen(name, PROTOCOL_EXEC_ID));
-    if (!protocol_exec_id_is_valid(id) || name[PROTOCOL_EXEC_ID] != '.' || job_find(front, id))
+    if (!protocol_exec_id_is_valid(id) || name[PROTOCOL_EXEC_ID] != '.' || exec_find(front, id))
         return false;
     arena_init(&arena, 8UL << 20);
     bool lost = store_exec_get(front->store, &arena, id, &row, &err) == 0;
@@ -392,7 +393,7 @@ static void look_through_spools(struct timer *timer)
         if (!entry)
             break;
         if (is_lost(front, entry->d_name, id))
-            sweeping.spools_removed += spool_remove(front->execs, id) == 0;
+            sweeping.spools_removed += spool_remove(front->spools, id) == 0;
     }
     if (entry && timer_set(front->events, timer, now_ms() + SPOOLS_PAUSE_MS) == 0)
         return;
@@ -405,7 +406,7 @@ static void look_through_spools(struct timer *timer)
 
 static void begin_spools(struct front *front)
 {
-    scoped_fd int fd = openat(front->execs, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    scoped_fd int fd = openat(front->spools, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
     sweeping.spools = fd < 0 ? NULL : fdopendir(fd);
     if (!sweeping.spools) {
@@ -448,14 +449,14 @@ static void count_unknown(void *context, struct answer *answer)
 
 static void ask_for_trees(struct front *front)
 {
-    uint64_t tag = link_expect(front->link, count_unknown, front);
+    uint64_t tag = broker_expect(front->channel, count_unknown, front);
     struct buf b;
 
     if (!tag)
         return;
     buf_init(&b, 4096);
     protocol_pack_plain(&b, tag, &(struct plain_message){.texts = {front->settings->bucket}});
-    link_send(front->link, REQUEST_TREE_SCAN, &b);
+    broker_send(front->channel, REQUEST_TREE_SCAN, &b);
 }
 
 static void sweep(struct timer *timer)

@@ -56,12 +56,12 @@ static int unreachable(const struct plan_operation *o, const char *path, int err
 
 static int check_below(struct applying *a, const struct plan_operation *o, struct err *err)
 {
-    struct plan_census census;
+    struct tree_digest digest;
 
-    if (plan_census_except(&census, a->act.tree, o->path, &a->bases, err) < 0)
+    if (tree_digest_except(&digest, a->act.tree, o->path, &a->bases, err) < 0)
         /* What its owner cannot read yet is counted when it has been unlocked and taken out. */
         return err->code == ERR_DENIED ? 0 : err_wrap(err, "delete '%s'", o->path);
-    if (census.entries != o->entries || memcmp(census.below, o->below, PLAN_HASH) != 0)
+    if (digest.entries != o->entries || memcmp(digest.below, o->below, PLAN_HASH) != 0)
         return conflict(o, o->path, "holds something else than when the plan was made", err);
     return 0;
 }

@@ -135,13 +135,13 @@ static bool is_expected(struct transaction *t, const struct step *step)
 static int check_below(struct transaction *t, const struct step *step, struct err *err)
 {
     const struct plan_operation *o = &t->plan->operations[step->operation];
-    struct plan_census census;
+    struct tree_digest digest;
 
     if (o->kind != PLAN_DELETE || !step->is_directory)
         return 0;
-    if (plan_census(&census, t->dir.top, step->home, NULL, err) < 0)
+    if (tree_digest(&digest, t->dir.top, step->home, NULL, err) < 0)
         return err_wrap(err, "look into '%s'", step->path);
-    if (census.entries != o->entries || census.bytes != o->bytes)
+    if (digest.entries != o->entries || digest.bytes != o->bytes)
         return fail(step, ESTALE, "", err);
     return 0;
 }
@@ -150,14 +150,14 @@ static int check_below(struct transaction *t, const struct step *step, struct er
  * still is somebody else's, and goes only where it is kept by force. */
 static int check_empty(struct transaction *t, const struct step *step, struct err *err)
 {
-    struct plan_census census;
+    struct tree_digest digest;
 
     if (t->plan->operations[step->operation].kind != PLAN_MKDIR ||
         strncmp(step->home, STEPS_KEPT, strlen(STEPS_KEPT)) == 0)
         return 0;
-    if (plan_census(&census, t->dir.top, step->home, NULL, err) < 0)
+    if (tree_digest(&digest, t->dir.top, step->home, NULL, err) < 0)
         return err_wrap(err, "look into '%s'", step->path);
-    return census.entries == 0 ? 0
+    return digest.entries == 0 ? 0
                                : err_set(err, ERR_CONFLICT, 0,
                                          "mkdir '%s' cannot be undone: it was changed since (with "
                                          "force, files in the way are moved aside)",

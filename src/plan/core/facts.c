@@ -89,11 +89,11 @@ void plan_look(int tree, const char *path, struct plan_sight *ret)
 /* A directory that goes is the noted one only with what lies in it. */
 static bool is_same_below(struct gathering *g, const struct plan_operation *operation)
 {
-    struct plan_census census;
+    struct tree_digest digest;
     struct err err = {0};
 
-    return plan_census_except(&census, g->tree, operation->path, &g->bases, &err) == 0 &&
-           memcmp(census.below, operation->below, PLAN_HASH) == 0;
+    return tree_digest_except(&digest, g->tree, operation->path, &g->bases, &err) == 0 &&
+           memcmp(digest.below, operation->below, PLAN_HASH) == 0;
 }
 
 static void look_at_base(struct gathering *g, const struct plan_operation *operation,

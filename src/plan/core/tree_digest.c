@@ -134,10 +134,10 @@ bool plan_bases_has(const struct plan_bases *bases, const char *path)
            bsearch(&path, bases->paths, bases->count, sizeof(bases->paths[0]), compare_paths);
 }
 
-/* --- the census --- */
+/* --- the digest --- */
 
 struct counting {
-    struct plan_census *census;
+    struct tree_digest *digest;
     const struct plan_bases *except;
     size_t prefix; /* of the paths, before what is below the top */
     EVP_MD_CTX *hash;
@@ -168,25 +168,25 @@ static int count_entry(void *context, struct plan_entry *entry, struct err *err)
     int64_t changed = has_names && !is_dir && identity.mtime_ns < identity.ctime_ns
                           ? identity.mtime_ns
                           : identity.ctime_ns;
-    if (counting->census->newest_ns < changed)
-        counting->census->newest_ns = changed;
-    counting->census->entries++;
+    if (counting->digest->newest_ns < changed)
+        counting->digest->newest_ns = changed;
+    counting->digest->entries++;
     if (S_ISREG(identity.mode))
-        counting->census->bytes += identity.size;
+        counting->digest->bytes += identity.size;
     return 0;
 }
 
-int plan_census_except(struct plan_census *ret, int root, const char *top,
+int tree_digest_except(struct tree_digest *ret, int root, const char *top,
                        const struct plan_bases *except, struct err *err)
 {
-    struct counting counting = {.census = ret,
+    struct counting counting = {.digest = ret,
                                 .except = except,
                                 .prefix = *top ? strlen(top) + 1 : 0,
                                 .hash = EVP_MD_CTX_new()};
     struct plan_walk walk = {.root = root, .top = top, .visit = count_entry, .context = &counting};
     int r = -1;
 
-    *ret = (struct plan_census){0};
+    *ret = (struct tree_digest){0};
     if (!counting.hash || EVP_DigestInit_ex(counting.hash, EVP_sha256(), NULL) != 1)
         (void)err_set(err, ERR_IO, 0, "hash what is below a directory");
     else
@@ -197,14 +197,14 @@ int plan_census_except(struct plan_census *ret, int root, const char *top,
     return r;
 }
 
-int plan_census(struct plan_census *ret, int root, const char *top, const struct plan *except,
+int tree_digest(struct tree_digest *ret, int root, const char *top, const struct plan *except,
                 struct err *err)
 {
     struct plan_bases bases = {0};
 
     if (except && plan_bases_make(&bases, except, err) < 0)
         return -1;
-    int r = plan_census_except(ret, root, top, except ? &bases : NULL, err);
+    int r = tree_digest_except(ret, root, top, except ? &bases : NULL, err);
     plan_bases_clear(&bases);
     return r;
 }

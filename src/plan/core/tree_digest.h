@@ -34,7 +34,7 @@ struct plan_walk {
  * ERR_LIMIT past the length of a path, and without memory for the names of a directory. */
 int plan_walk(const struct plan_walk *walk, struct err *err);
 
-struct plan_census {
+struct tree_digest {
     uint64_t entries;
     uint64_t bytes;    /* of regular files */
     int64_t newest_ns; /* the last ctime; of a file with several names, no later than its mtime */
@@ -44,10 +44,10 @@ struct plan_census {
 /* Of what is below `top` under `root`. With `except`, a settled plan: without the objects that its
  * operations name by their base path, and what is below those; `top` is then a base path. With
  * NULL: of all (as for a directory that was taken out of the tree after them). */
-int plan_census(struct plan_census *ret, int root, const char *top, const struct plan *except,
+int tree_digest(struct tree_digest *ret, int root, const char *top, const struct plan *except,
                 struct err *err);
 
-/* A set of base paths, for who takes the census of several directories of one plan. */
+/* A set of base paths, for who takes the digest of several directories of one plan. */
 struct plan_bases {
     const char **paths; /* in canonical order */
     size_t count;
@@ -56,5 +56,5 @@ struct plan_bases {
 int plan_bases_make(struct plan_bases *ret, const struct plan *plan, struct err *err);
 void plan_bases_clear(struct plan_bases *bases);
 bool plan_bases_has(const struct plan_bases *bases, const char *path);
-int plan_census_except(struct plan_census *ret, int root, const char *top,
+int tree_digest_except(struct tree_digest *ret, int root, const char *top,
                        const struct plan_bases *except, struct err *err);

@@ -408,7 +408,7 @@ static int judge(struct deriving *d, struct err *err)
     if (!d->outcomes)
         return no_memory(err);
     for (size_t i = 0; i < d->layer.count; i++)
-        d->outcomes[i] = (struct outcome){NO_OPERATION, FATE_OTHER};
+        d->outcomes[i] = (struct path_fate){NO_OPERATION, FATE_OTHER};
     int r = 0;
     for (size_t i = 0; i < d->layer.count && r == 0; i++) {
         struct layer_entry *entry = &d->layer.entries[i];
@@ -488,18 +488,18 @@ static int count_deleted(struct deriving *d, struct err *err)
         return -1;
     for (size_t i = 0; i < count && r == 0; i++) {
         struct plan_operation *operation = &plan->operations[i];
-        struct plan_census census;
+        struct tree_digest digest;
         if (operation->kind != PLAN_DELETE || !S_ISDIR(operation->mode))
             continue;
-        r = plan_census_except(&census, d->how->tree, operation->path, &bases, err);
+        r = tree_digest_except(&digest, d->how->tree, operation->path, &bases, err);
         if (r < 0 && err->code == ERR_DENIED)
             r = plan_add_flaw(plan, PLAN_FLAW_UNREADABLE, operation->path, err);
         if (r == 0)
             derive_forget_if_changed(d, operation,
-                                     newer(operation->base.ctime_ns, census.newest_ns));
-        operation->entries = census.entries;
-        operation->bytes = census.bytes;
-        memcpy(operation->below, census.below, PLAN_HASH);
+                                     newer(operation->base.ctime_ns, digest.newest_ns));
+        operation->entries = digest.entries;
+        operation->bytes = digest.bytes;
+        memcpy(operation->below, digest.below, PLAN_HASH);
     }
     plan_bases_clear(&bases);
     return r;

@@ -19,7 +19,7 @@ enum fate {
     FATE_NEW,   /* a file with data of its own */
 };
 
-struct outcome {
+struct path_fate {
     int32_t operation; /* or NO_OPERATION */
     enum fate fate;
 };
@@ -32,9 +32,9 @@ struct lookup {
 struct deriving {
     struct plan *plan;
     const struct plan_derivation *how;
-    struct layer layer;
-    struct outcome *outcomes; /* of each entry of the layer */
-    struct lookup *places;    /* entries by the base path that they hide */
+    struct layer_scan layer;
+    struct path_fate *outcomes; /* of each entry of the layer */
+    struct lookup *places;      /* entries by the base path that they hide */
     size_t place_count;
     struct lookup *claims; /* entries by the base path of the object that they move */
     size_t claim_count;

@@ -79,8 +79,8 @@ static int make_link(struct deriving *d, const struct group *group, uint32_t at,
 {
     const struct layer_entry *entry = &d->layer.entries[at];
     const struct layer_entry *leader = &d->layer.entries[group->leader];
-    const struct outcome *to = &d->outcomes[group->leader];
-    struct outcome *outcome = &d->outcomes[at];
+    const struct path_fate *to = &d->outcomes[group->leader];
+    struct path_fate *outcome = &d->outcomes[at];
 
     if (to->fate == FATE_BASE && outcome->fate == FATE_BASE && leader->was.ino == entry->was.ino &&
         leader->was.dev == entry->was.dev)

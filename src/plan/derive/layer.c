@@ -47,7 +47,7 @@ struct within {
 };
 
 struct reading {
-    struct layer *layer;
+    struct layer_scan *layer;
     const struct plan_derivation *how;
     struct plan *flaws;
     struct within *stack;
@@ -179,7 +179,7 @@ static int resolve(struct reading *r, const char *redirect, const char **ret, st
 static struct layer_entry *add_entry(struct reading *r, const struct layer_entry *entry,
                                      struct err *err)
 {
-    struct layer *layer = r->layer;
+    struct layer_scan *layer = r->layer;
 
     if (layer->count >= MOST_ENTRIES) {
         (void)err_set(err, ERR_LIMIT, 0, "the layer holds more than %d files", MOST_ENTRIES);
@@ -419,7 +419,7 @@ static int let_in(void *context, const char *path)
     return fd < 0 ? fd : 0;
 }
 
-static void lock_again(struct layer *layer)
+static void lock_again(struct layer_scan *layer)
 {
     char file[40];
 
@@ -449,12 +449,12 @@ static int read_all(struct reading *r, struct err *err)
     return push(r, "", "", err) < 0 ? -1 : plan_walk(&walk, err);
 }
 
-int layer_read(struct layer *ret, const struct plan_derivation *how, struct plan *flaws,
+int layer_read(struct layer_scan *ret, const struct plan_derivation *how, struct plan *flaws,
                struct err *err)
 {
     struct reading r = {.layer = ret, .how = how, .flaws = flaws};
 
-    *ret = (struct layer){0};
+    *ret = (struct layer_scan){0};
     arena_init(&ret->arena, MOST_TEXT);
     ret->upper = path_open_beneath(how->dir, "upper", O_PATH | O_DIRECTORY, 1);
     if (ret->upper < 0)
@@ -465,12 +465,12 @@ int layer_read(struct layer *ret, const struct plan_derivation *how, struct plan
     return result;
 }
 
-void layer_clear(struct layer *layer)
+void layer_clear(struct layer_scan *layer)
 {
     lock_again(layer);
     free(layer->entries);
     arena_clear(&layer->arena);
     if (layer->upper >= 0)
         (void)close(layer->upper);
-    *layer = (struct layer){.upper = -1};
+    *layer = (struct layer_scan){.upper = -1};
 }

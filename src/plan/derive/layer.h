@@ -34,7 +34,7 @@ struct layer_entry {
     int64_t names; /* how many names the file has in the merged view; 0: as many as in the layer */
 };
 
-struct layer {
+struct layer_scan {
     struct layer_entry *entries; /* in canonical order */
     size_t count;
     int upper;
@@ -43,7 +43,7 @@ struct layer {
 };
 
 /* What no plan carries goes to `flaws`. */
-int layer_read(struct layer *ret, const struct plan_derivation *how, struct plan *flaws,
+int layer_read(struct layer_scan *ret, const struct plan_derivation *how, struct plan *flaws,
                struct err *err);
 /* Puts modes back, and frees. */
-void layer_clear(struct layer *layer);
+void layer_clear(struct layer_scan *layer);

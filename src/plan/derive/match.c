@@ -125,7 +125,7 @@ static int collect_gone(struct matching *m, struct err *err)
         if (r == 0 && S_ISDIR(o->mode))
             r = plan_walk(&walk, err);
         if (r < 0 && err->code == ERR_DENIED) {
-            m->incomplete = true; /* the census tells it */
+            m->incomplete = true; /* the digest tells it */
             r = 0;
         }
     }

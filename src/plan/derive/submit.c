@@ -38,13 +38,13 @@ enum {
 /* A base object that is to leave its place. */
 struct leaving {
     const char *path;
-    uint32_t wish;
+    uint32_t submitted;
     struct plan_identity identity;
 };
 
 struct submitting {
     struct plan *plan;
-    struct wishes wishes;
+    struct submission submission;
     int tree;
     int dir;
     int64_t now_ns;
@@ -102,7 +102,7 @@ static int find(const struct submitting *s, const char *path, struct plan_identi
 
 /* --- what leaves its place --- */
 
-static int add_leaving(struct submitting *s, const char *path, size_t wish,
+static int add_leaving(struct submitting *s, const char *path, size_t submitted,
                        const struct plan_identity *identity, struct err *err)
 {
     if (s->count >= PLAN_MAX_OPERATIONS)
@@ -113,14 +113,14 @@ static int add_leaving(struct submitting *s, const char *path, size_t wish,
             return no_memory(err);
         s->leaving = all;
     }
-    s->leaving[s->count++] = (struct leaving){path, (uint32_t)wish, *identity};
+    s->leaving[s->count++] = (struct leaving){path, (uint32_t)submitted, *identity};
     return 0;
 }
 
 struct expansion {
     struct submitting *s;
     const struct glob *glob;
-    size_t wish;
+    size_t submitted;
 };
 
 static int visit(void *context, struct plan_entry *entry, struct err *err)
@@ -144,12 +144,12 @@ static int visit(void *context, struct plan_entry *entry, struct err *err)
         return 0;
     const char *copy = arena_copy(&e->s->plan->arena, entry->path, strlen(entry->path));
     plan_identify(&identity, entry->st);
-    return copy ? add_leaving(e->s, copy, e->wish, &identity, err) : no_memory(err);
+    return copy ? add_leaving(e->s, copy, e->submitted, &identity, err) : no_memory(err);
 }
 
-static int expand(struct submitting *s, size_t wish, struct err *err)
+static int expand(struct submitting *s, size_t submitted, struct err *err)
 {
-    const char *pattern = s->wishes.all[wish].source;
+    const char *pattern = s->submission.all[submitted].source;
     const char *why = NULL;
     size_t before = s->count;
 
@@ -158,7 +158,7 @@ static int expand(struct submitting *s, size_t wish, struct err *err)
     struct glob *glob = glob_make(pattern, &why);
     if (!glob)
         return err_set(err, ERR_INVALID, 0, "the pattern '%s' cannot be read: %s", pattern, why);
-    struct expansion e = {.s = s, .glob = glob, .wish = wish};
+    struct expansion e = {.s = s, .glob = glob, .submitted = submitted};
     struct plan_walk walk = {.root = s->tree, .top = "", .visit = visit, .context = &e};
     int r = plan_walk(&walk, err);
     glob_free(glob);
@@ -167,19 +167,19 @@ static int expand(struct submitting *s, size_t wish, struct err *err)
     return r;
 }
 
-static int gather_move(struct submitting *s, size_t wish, struct err *err)
+static int gather_move(struct submitting *s, size_t submitted, struct err *err)
 {
-    const char *source = s->wishes.all[wish].source;
+    const char *source = s->submission.all[submitted].source;
     struct plan_identity identity = {0};
     int missing = look(s, source, &identity, err);
 
     if (missing < 0)
         return -1;
     if (!missing)
-        return add_leaving(s, source, wish, &identity, err);
+        return add_leaving(s, source, submitted, &identity, err);
     if (!strpbrk(source, "*?[{"))
         return err_set(err, ERR_CONFLICT, 0, "'%s' is not in the tree", source);
-    return expand(s, wish, err);
+    return expand(s, submitted, err);
 }
 
 static int compare_leaving(const void *a, const void *b)
@@ -194,19 +194,20 @@ static int compare_texts(const void *a, const void *b)
 
 static int gather(struct submitting *s, struct err *err)
 {
-    s->made = reallocarray(NULL, s->wishes.count + 1, sizeof(s->made[0]));
+    s->made = reallocarray(NULL, s->submission.count + 1, sizeof(s->made[0]));
     if (!s->made)
         return no_memory(err);
-    for (size_t i = 0; i < s->wishes.count; i++) {
-        const struct wish *wish = &s->wishes.all[i];
+    for (size_t i = 0; i < s->submission.count; i++) {
+        const struct submitted *submitted = &s->submission.all[i];
         struct plan_identity identity = {0};
-        if (wish->kind == WISH_MOVE && gather_move(s, i, err) < 0)
+        if (submitted->kind == SUBMITTED_MOVE && gather_move(s, i, err) < 0)
             return -1;
-        if (wish->kind == WISH_DELETE && (find(s, wish->path, &identity, err) < 0 ||
-                                          add_leaving(s, wish->path, i, &identity, err) < 0))
+        if (submitted->kind == SUBMITTED_DELETE &&
+            (find(s, submitted->path, &identity, err) < 0 ||
+             add_leaving(s, submitted->path, i, &identity, err) < 0))
             return -1;
-        if (wish->kind == WISH_MKDIR)
-            s->made[s->made_count++] = wish->path;
+        if (submitted->kind == SUBMITTED_MKDIR)
+            s->made[s->made_count++] = submitted->path;
     }
     if (s->count > 0)
         qsort(s->leaving, s->count, sizeof(s->leaving[0]), compare_leaving);
@@ -254,34 +255,35 @@ static struct plan_operation *add(struct submitting *s, enum plan_kind kind, con
 }
 
 /* Whether what is moved goes into it; else it gets that name. */
-static bool is_directory_then(const struct submitting *s, const struct wish *wish)
+static bool is_directory_then(const struct submitting *s, const struct submitted *submitted)
 {
     struct plan_identity identity = {0};
     struct err ignored; /* what is behind something else is told when parents are looked at */
 
-    if (wish->into ||
-        bsearch(&wish->path, s->made, s->made_count, sizeof(s->made[0]), compare_texts))
+    if (submitted->into ||
+        bsearch(&submitted->path, s->made, s->made_count, sizeof(s->made[0]), compare_texts))
         return true;
-    if (leaves(s, wish->path))
+    if (leaves(s, submitted->path))
         return false;
-    return look(s, wish->path, &identity, &ignored) == 0 && S_ISDIR(identity.mode);
+    return look(s, submitted->path, &identity, &ignored) == 0 && S_ISDIR(identity.mode);
 }
 
 static int destination(struct submitting *s, const struct leaving *leaving, const char **ret,
                        struct err *err)
 {
-    const struct wish *wish = &s->wishes.all[leaving->wish];
+    const struct submitted *submitted = &s->submission.all[leaving->submitted];
     const char *slash = strrchr(leaving->path, '/');
     const char *name = slash ? slash + 1 : leaving->path;
 
-    *ret = wish->path;
-    bool into = is_directory_then(s, wish);
-    if (!into && strcmp(wish->source, leaving->path) != 0)
+    *ret = submitted->path;
+    bool into = is_directory_then(s, submitted);
+    if (!into && strcmp(submitted->source, leaving->path) != 0)
         return err_set(err, ERR_INVALID, 0,
                        "'%s' is a pattern, so '%s' has to be a directory: end it with '/'",
-                       wish->source, wish->path);
+                       submitted->source, submitted->path);
     if (into)
-        *ret = arena_printf(&s->plan->arena, "%s%s%s", wish->path, *wish->path ? "/" : "", name);
+        *ret = arena_printf(&s->plan->arena, "%s%s%s", submitted->path, *submitted->path ? "/" : "",
+                            name);
     if (!*ret)
         return no_memory(err);
     if (plan_check_path(*ret, strlen(*ret), err) < 0)
@@ -324,7 +326,7 @@ static int add_leavers(struct submitting *s, struct err *err)
 {
     for (size_t i = 0; i < s->count; i++) {
         const struct leaving *leaving = &s->leaving[i];
-        if (s->wishes.all[leaving->wish].kind == WISH_MOVE) {
+        if (s->submission.all[leaving->submitted].kind == SUBMITTED_MOVE) {
             if (add_move(s, leaving, err) < 0)
                 return -1;
             continue;
@@ -338,31 +340,32 @@ static int add_leavers(struct submitting *s, struct err *err)
     return 0;
 }
 
-static int set_content(struct plan_operation *o, const struct wish *wish, struct err *err)
+static int set_content(struct plan_operation *o, const struct submitted *submitted, struct err *err)
 {
-    o->size = wish->size;
+    o->size = submitted->size;
     o->has_hash = true;
-    return digest_bytes(wish->content, wish->size, o->hash) < 0
-               ? err_set(err, ERR_IO, 0, "hash the content of '%s'", wish->path)
+    return digest_bytes(submitted->content, submitted->size, o->hash) < 0
+               ? err_set(err, ERR_IO, 0, "hash the content of '%s'", submitted->path)
                : 0;
 }
 
 static int add_new(struct submitting *s, struct err *err)
 {
-    for (size_t i = 0; i < s->wishes.count; i++) {
-        const struct wish *wish = &s->wishes.all[i];
+    for (size_t i = 0; i < s->submission.count; i++) {
+        const struct submitted *submitted = &s->submission.all[i];
         struct plan_operation *o = NULL;
-        if (wish->kind == WISH_MKDIR) {
-            o = add(s, PLAN_MKDIR, wish->path, S_IFDIR | wish->mode, err);
-        } else if (wish->kind == WISH_SYMLINK) {
-            o = add(s, PLAN_SYMLINK, wish->path, S_IFLNK | 0777, err);
+        if (submitted->kind == SUBMITTED_MKDIR) {
+            o = add(s, PLAN_MKDIR, submitted->path, S_IFDIR | submitted->mode, err);
+        } else if (submitted->kind == SUBMITTED_SYMLINK) {
+            o = add(s, PLAN_SYMLINK, submitted->path, S_IFLNK | 0777, err);
             if (o)
-                o->target = arena_copy(&s->plan->arena, wish->target, strlen(wish->target));
+                o->target =
+                    arena_copy(&s->plan->arena, submitted->target, strlen(submitted->target));
             if (o && !o->target)
                 return no_memory(err);
-        } else if (wish->kind == WISH_CREATE) {
-            o = add(s, PLAN_CREATE, wish->path, S_IFREG | wish->mode, err);
-            if (o && set_content(o, wish, err) < 0)
+        } else if (submitted->kind == SUBMITTED_CREATE) {
+            o = add(s, PLAN_CREATE, submitted->path, S_IFREG | submitted->mode, err);
+            if (o && set_content(o, submitted, err) < 0)
                 return -1;
         } else {
             continue;
@@ -398,43 +401,43 @@ static int find_final(const struct submitting *s, const struct plan_index *index
 }
 
 static int add_to_final(struct submitting *s, const struct plan_index *index,
-                        const struct wish *wish, struct err *err)
+                        const struct submitted *submitted, struct err *err)
 {
     char origin[PLAN_MAX_PATH + 1];
     struct plan_identity identity = {0};
-    ssize_t same = plan_after(index, wish->path);
-    bool is_write = wish->kind == WISH_WRITE;
+    ssize_t same = plan_after(index, submitted->path);
+    bool is_write = submitted->kind == SUBMITTED_WRITE;
 
     if (same != PLAN_NOBODY && !is_write && s->plan->operations[same].kind == PLAN_MOVE &&
         !S_ISLNK(s->plan->operations[same].mode)) {
         struct plan_operation *o = &s->plan->operations[same];
-        o->mode = (o->mode & S_IFMT) | wish->mode;
+        o->mode = (o->mode & S_IFMT) | submitted->mode;
         return 0;
     }
-    int missing = find_final(s, index, wish->path, origin, &identity, err);
+    int missing = find_final(s, index, submitted->path, origin, &identity, err);
     if (missing < 0)
         return -1;
     if (missing && !is_write)
-        return err_set(err, ERR_CONFLICT, 0, "'%s' is not in the tree", wish->path);
+        return err_set(err, ERR_CONFLICT, 0, "'%s' is not in the tree", submitted->path);
     if (!missing && (is_write ? !S_ISREG(identity.mode) : S_ISLNK(identity.mode)))
-        return err_set(err, ERR_CONFLICT, 0, "'%s' is %s", wish->path,
+        return err_set(err, ERR_CONFLICT, 0, "'%s' is %s", submitted->path,
                        is_write ? "in the tree, and is no file" : "a symlink");
     uint32_t type = missing ? S_IFREG : identity.mode & S_IFMT;
     struct plan_operation *o = add(s,
                                    missing    ? PLAN_CREATE
                                    : is_write ? PLAN_WRITE
                                               : PLAN_CHMOD,
-                                   wish->path, type | wish->mode, err);
+                                   submitted->path, type | submitted->mode, err);
     if (!o)
         return -1;
     if (!missing) {
         o->has_base = true;
         o->base = identity;
-        if (strcmp(origin, wish->path) != 0 &&
+        if (strcmp(origin, submitted->path) != 0 &&
             !(o->from = arena_copy(&s->plan->arena, origin, strlen(origin))))
             return no_memory(err);
     }
-    return is_write ? set_content(o, wish, err) : 0;
+    return is_write ? set_content(o, submitted, err) : 0;
 }
 
 /* Two new things in one place are told by plan_put_in_order; here what the base has there. */
@@ -558,23 +561,23 @@ static int make_staged_parents(int upper, const char *path)
     return 0;
 }
 
-static int write_staged(const struct submitting *s, int upper, const struct wish *wish)
+static int write_staged(const struct submitting *s, int upper, const struct submitted *submitted)
 {
     struct timespec time = {.tv_sec = s->now_ns / 1000000000, .tv_nsec = s->now_ns % 1000000000};
-    int r = make_staged_parents(upper, wish->path);
+    int r = make_staged_parents(upper, submitted->path);
     scoped_fd int fd = r < 0 ? r
-                             : openat(upper, wish->path,
+                             : openat(upper, submitted->path,
                                       O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 
     if (fd < 0)
         return r < 0 ? r : -errno;
-    for (size_t at = 0; at < wish->size;) {
-        ssize_t wrote = write(fd, wish->content + at, wish->size - at);
+    for (size_t at = 0; at < submitted->size;) {
+        ssize_t wrote = write(fd, submitted->content + at, submitted->size - at);
         if (wrote < 0 && errno != EINTR)
             return -errno;
         at += wrote > 0 ? (size_t)wrote : 0;
     }
-    if (fchmod(fd, wish->mode) < 0 || futimens(fd, (const struct timespec[2]){time, time}) < 0)
+    if (fchmod(fd, submitted->mode) < 0 || futimens(fd, (const struct timespec[2]){time, time}) < 0)
         return -errno;
     return 0;
 }
@@ -587,13 +590,13 @@ static int stage(const struct submitting *s, struct err *err)
     scoped_fd int upper = path_open_beneath(s->dir, "upper", O_RDONLY | O_DIRECTORY, 1);
     if (upper < 0)
         return err_set(err, ERR_IO, -upper, "open the place for the plan's content");
-    for (size_t i = 0; i < s->wishes.count; i++) {
-        const struct wish *wish = &s->wishes.all[i];
-        if (wish->kind != WISH_CREATE && wish->kind != WISH_WRITE)
+    for (size_t i = 0; i < s->submission.count; i++) {
+        const struct submitted *submitted = &s->submission.all[i];
+        if (submitted->kind != SUBMITTED_CREATE && submitted->kind != SUBMITTED_WRITE)
             continue;
-        int r = write_staged(s, upper, wish);
+        int r = write_staged(s, upper, submitted);
         if (r < 0)
-            return err_set(err, ERR_IO, -r, "keep the content of '%s'", wish->path);
+            return err_set(err, ERR_IO, -r, "keep the content of '%s'", submitted->path);
     }
     return syncfs(upper) < 0 ? err_set(err, ERR_IO, errno, "keep the plan's content") : 0;
 }
@@ -603,7 +606,7 @@ static bool is_recursive(const struct submitting *s, const char *path)
     struct leaving key = {.path = path};
     const struct leaving *found = bsearch(&key, s->leaving, s->count, sizeof(key), compare_leaving);
 
-    return found && s->wishes.all[found->wish].recursive;
+    return found && s->submission.all[found->submitted].recursive;
 }
 
 /* A directory that everything else has left goes without being asked twice. */
@@ -616,16 +619,16 @@ static int count_deleted(struct submitting *s, struct err *err)
         return -1;
     for (size_t i = 0; i < s->plan->count && r == 0; i++) {
         struct plan_operation *o = &s->plan->operations[i];
-        struct plan_census census;
+        struct tree_digest digest;
         if (o->kind != PLAN_DELETE || !S_ISDIR(o->mode))
             continue;
-        r = plan_census_except(&census, s->tree, o->path, &bases, err);
-        if (r == 0 && census.entries > 0 && !is_recursive(s, o->path))
+        r = tree_digest_except(&digest, s->tree, o->path, &bases, err);
+        if (r == 0 && digest.entries > 0 && !is_recursive(s, o->path))
             r = err_set(err, ERR_INVALID, 0,
                         "'%s' is a directory that is not empty: say \"recursive\": true", o->path);
-        o->entries = census.entries;
-        o->bytes = census.bytes;
-        memcpy(o->below, census.below, PLAN_HASH);
+        o->entries = digest.entries;
+        o->bytes = digest.bytes;
+        memcpy(o->below, digest.below, PLAN_HASH);
     }
     plan_bases_clear(&bases);
     return r;
@@ -650,10 +653,10 @@ static int settle(struct submitting *s, struct err *err)
             refuse_collisions(s, &index, &dropped, err) < 0)
             return -1;
     }
-    for (size_t i = 0; i < s->wishes.count; i++) {
-        const struct wish *wish = &s->wishes.all[i];
-        if ((wish->kind == WISH_WRITE || wish->kind == WISH_CHMOD) &&
-            add_to_final(s, &index, wish, err) < 0)
+    for (size_t i = 0; i < s->submission.count; i++) {
+        const struct submitted *submitted = &s->submission.all[i];
+        if ((submitted->kind == SUBMITTED_WRITE || submitted->kind == SUBMITTED_CHMOD) &&
+            add_to_final(s, &index, submitted, err) < 0)
             return -1;
     }
     if (add_parents(s, &index, err) < 0)
@@ -666,9 +669,9 @@ static int submit(struct submitting *s, struct err *err)
     if (gather(s, err) < 0 || add_leavers(s, err) < 0 || add_new(s, err) < 0 ||
         settle(s, err) < 0 || count_deleted(s, err) < 0)
         return err_wrap(err, "the written plan");
-    if (s->wishes.validations) {
-        s->plan->validations =
-            arena_copy(&s->plan->arena, s->wishes.validations, strlen(s->wishes.validations));
+    if (s->submission.validations) {
+        s->plan->validations = arena_copy(&s->plan->arena, s->submission.validations,
+                                          strlen(s->submission.validations));
         if (!s->plan->validations)
             return no_memory(err);
     }
@@ -681,13 +684,13 @@ int plan_derive_written(struct plan *ret, int tree, int dir, const char *json, s
     struct submitting s = {.plan = ret, .tree = tree, .dir = dir};
     struct timespec now;
 
-    if (wishes_read(&s.wishes, json, n, err) < 0)
+    if (submission_read(&s.submission, json, n, err) < 0)
         return -1;
     (void)clock_gettime(CLOCK_REALTIME, &now);
     s.now_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
     plan_init(ret);
     int r = submit(&s, err);
-    wishes_clear(&s.wishes);
+    submission_clear(&s.submission);
     free(s.leaving);
     free(s.made);
     if (r < 0)

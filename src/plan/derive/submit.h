@@ -11,19 +11,19 @@
 
 struct err;
 
-enum wish_kind {
-    WISH_MOVE,
-    WISH_DELETE,
-    WISH_CREATE,
-    WISH_WRITE, /* a file, there or not */
-    WISH_MKDIR,
-    WISH_SYMLINK,
-    WISH_CHMOD,
-    WISH_KIND_COUNT_,
+enum submitted_kind {
+    SUBMITTED_MOVE,
+    SUBMITTED_DELETE,
+    SUBMITTED_CREATE,
+    SUBMITTED_WRITE, /* a file, there or not */
+    SUBMITTED_MKDIR,
+    SUBMITTED_SYMLINK,
+    SUBMITTED_CHMOD,
+    SUBMITTED_KIND_COUNT_,
 };
 
-struct wish {
-    enum wish_kind kind;
+struct submitted {
+    enum submitted_kind kind;
     const char *path;   /* without a leading or trailing slash; of a move: where it goes */
     const char *source; /* of a move; maybe a pattern */
     const char *target; /* of a symlink */
@@ -34,8 +34,8 @@ struct wish {
     bool recursive; /* of a delete */
 };
 
-struct wishes {
-    struct wish *all;
+struct submission {
+    struct submitted *all;
     size_t count;
     char *validations; /* as the manifest has them, or NULL */
     json_t *json;      /* owns the texts that are not in the arena */
@@ -43,5 +43,5 @@ struct wishes {
 };
 
 /* Strict: what it does not know it refuses. On failure there is nothing to clear. */
-int wishes_read(struct wishes *ret, const char *text, size_t n, struct err *err);
-void wishes_clear(struct wishes *wishes);
+int submission_read(struct submission *ret, const char *text, size_t n, struct err *err);
+void submission_clear(struct submission *submission);

@@ -28,7 +28,7 @@ enum {
 };
 
 struct reader {
-    struct wishes *wishes;
+    struct submission *submission;
     json_t *validations;
     struct err *err;
 };
@@ -37,16 +37,16 @@ struct reader {
 static const struct shape {
     const char *name;
     const char *keys[MOST_KEYS];
-} shapes[WISH_KIND_COUNT_] = {
-    [WISH_MOVE] = {"move",
-                   {"src", "src_b64", "source", "source_b64", "dest", "dest_b64", "destination",
-                    "destination_b64"}},
-    [WISH_DELETE] = {"delete", {"path", "path_b64", "recursive"}},
-    [WISH_CREATE] = {"create", {"path", "path_b64", "content", "content_b64", "mode"}},
-    [WISH_WRITE] = {"write", {"path", "path_b64", "content", "content_b64", "mode"}},
-    [WISH_MKDIR] = {"mkdir", {"path", "path_b64", "mode"}},
-    [WISH_SYMLINK] = {"symlink", {"path", "path_b64", "target", "target_b64"}},
-    [WISH_CHMOD] = {"chmod", {"path", "path_b64", "mode"}},
+} shapes[SUBMITTED_KIND_COUNT_] = {
+    [SUBMITTED_MOVE] = {"move",
+                        {"src", "src_b64", "source", "source_b64", "dest", "dest_b64",
+                         "destination", "destination_b64"}},
+    [SUBMITTED_DELETE] = {"delete", {"path", "path_b64", "recursive"}},
+    [SUBMITTED_CREATE] = {"create", {"path", "path_b64", "content", "content_b64", "mode"}},
+    [SUBMITTED_WRITE] = {"write", {"path", "path_b64", "content", "content_b64", "mode"}},
+    [SUBMITTED_MKDIR] = {"mkdir", {"path", "path_b64", "mode"}},
+    [SUBMITTED_SYMLINK] = {"symlink", {"path", "path_b64", "target", "target_b64"}},
+    [SUBMITTED_CHMOD] = {"chmod", {"path", "path_b64", "mode"}},
 };
 
 static int no_memory(struct err *err)
@@ -113,7 +113,7 @@ static const char *read_bytes(struct reader *r, const json_t *object, const char
     *ret_n = n;
     if (text)
         return json_string_value(text);
-    char *bytes = arena_alloc(&r->wishes->arena, n + 1);
+    char *bytes = arena_alloc(&r->submission->arena, n + 1);
     ssize_t made = bytes ? bytes_from_base64(json_string_value(base64), n, bytes) : -1;
     if (made < 0) {
         (void)err_set(r->err, bytes ? ERR_INVALID : ERR_LIMIT, 0, "'%s' of a '%s' is no base64",
@@ -160,7 +160,7 @@ static const char *read_path(struct reader *r, const json_t *object, const char 
     }
     if (plan_check_path(given, n, r->err) < 0 || check_depth(given, n, r->err) < 0)
         return NULL;
-    const char *copy = arena_copy(&r->wishes->arena, given, n);
+    const char *copy = arena_copy(&r->submission->arena, given, n);
     if (!copy)
         (void)no_memory(r->err);
     return copy;
@@ -187,9 +187,9 @@ static int read_mode(struct reader *r, const json_t *object, const char *what, u
 
 /* --- operations --- */
 
-static struct wish *add_wish(struct reader *r, enum wish_kind kind)
+static struct submitted *add_submitted(struct reader *r, enum submitted_kind kind)
 {
-    struct wishes *w = r->wishes;
+    struct submission *w = r->submission;
 
     if (w->count >= PLAN_MAX_OPERATIONS) {
         (void)err_set(r->err, ERR_LIMIT, 0, "a plan has at most %d operations",
@@ -197,14 +197,14 @@ static struct wish *add_wish(struct reader *r, enum wish_kind kind)
         return NULL;
     }
     if (w->count % 1024 == 0) {
-        struct wish *all = reallocarray(w->all, w->count + 1024, sizeof(all[0]));
+        struct submitted *all = reallocarray(w->all, w->count + 1024, sizeof(all[0]));
         if (!all) {
             (void)no_memory(r->err);
             return NULL;
         }
         w->all = all;
     }
-    w->all[w->count] = (struct wish){.kind = kind};
+    w->all[w->count] = (struct submitted){.kind = kind};
     return &w->all[w->count++];
 }
 
@@ -229,59 +229,61 @@ static const char *one_name(struct reader *r, const json_t *object, const char *
     return used[1] ? full : brief;
 }
 
-static int read_move(struct reader *r, const json_t *object, struct wish *wish)
+static int read_move(struct reader *r, const json_t *object, struct submitted *submitted)
 {
     const char *from = one_name(r, object, "src", "source");
     const char *to = from ? one_name(r, object, "dest", "destination") : NULL;
 
-    wish->source = to ? read_path(r, object, "move", from, NULL) : NULL;
-    wish->path = wish->source ? read_path(r, object, "move", to, &wish->into) : NULL;
-    return wish->path ? 0 : -1;
+    submitted->source = to ? read_path(r, object, "move", from, NULL) : NULL;
+    submitted->path = submitted->source ? read_path(r, object, "move", to, &submitted->into) : NULL;
+    return submitted->path ? 0 : -1;
 }
 
-static int read_content(struct reader *r, const json_t *object, const char *what, struct wish *wish)
+static int read_content(struct reader *r, const json_t *object, const char *what,
+                        struct submitted *submitted)
 {
-    wish->content = read_bytes(r, object, what, "content", &wish->size);
-    return wish->content ? 0 : -1;
+    submitted->content = read_bytes(r, object, what, "content", &submitted->size);
+    return submitted->content ? 0 : -1;
 }
 
-static int read_target(struct reader *r, const json_t *object, struct wish *wish)
+static int read_target(struct reader *r, const json_t *object, struct submitted *submitted)
 {
     size_t n = 0;
 
-    wish->target = read_bytes(r, object, "symlink", "target", &n);
-    if (wish->target && (n == 0 || n > PLAN_MAX_PATH || memchr(wish->target, '\0', n)))
+    submitted->target = read_bytes(r, object, "symlink", "target", &n);
+    if (submitted->target && (n == 0 || n > PLAN_MAX_PATH || memchr(submitted->target, '\0', n)))
         return err_set(r->err, ERR_INVALID, 0, "the target of the symlink '%s' is none",
-                       wish->path);
-    return wish->target ? 0 : -1;
+                       submitted->path);
+    return submitted->target ? 0 : -1;
 }
 
 /* `also`: the key that named the operation. */
-static int read_wish(struct reader *r, const json_t *object, enum wish_kind kind, const char *also)
+static int read_submitted(struct reader *r, const json_t *object, enum submitted_kind kind,
+                          const char *also)
 {
     const struct shape *shape = &shapes[kind];
     const json_t *recursive = json_object_get(object, "recursive");
 
     if (check_keys(object, shape, also, r->err) < 0)
         return -1;
-    struct wish *wish = add_wish(r, kind);
-    if (!wish)
+    struct submitted *submitted = add_submitted(r, kind);
+    if (!submitted)
         return -1;
-    if (kind == WISH_MOVE)
-        return read_move(r, object, wish);
-    wish->mode = kind == WISH_MKDIR ? DIRECTORY_MODE : FILE_MODE;
-    wish->path = read_path(r, object, shape->name, "path", NULL);
-    if (!wish->path || read_mode(r, object, shape->name, &wish->mode) < 0)
+    if (kind == SUBMITTED_MOVE)
+        return read_move(r, object, submitted);
+    submitted->mode = kind == SUBMITTED_MKDIR ? DIRECTORY_MODE : FILE_MODE;
+    submitted->path = read_path(r, object, shape->name, "path", NULL);
+    if (!submitted->path || read_mode(r, object, shape->name, &submitted->mode) < 0)
         return -1;
     if (recursive && !json_is_boolean(recursive))
         return err_set(r->err, ERR_INVALID, 0, "'recursive' of the delete of '%s' is true or false",
-                       wish->path);
-    wish->recursive = json_is_true(recursive);
-    if (kind == WISH_CHMOD && !json_object_get(object, "mode"))
-        return err_set(r->err, ERR_INVALID, 0, "the chmod of '%s' has no 'mode'", wish->path);
-    if (kind == WISH_CREATE || kind == WISH_WRITE)
-        return read_content(r, object, shape->name, wish);
-    return kind == WISH_SYMLINK ? read_target(r, object, wish) : 0;
+                       submitted->path);
+    submitted->recursive = json_is_true(recursive);
+    if (kind == SUBMITTED_CHMOD && !json_object_get(object, "mode"))
+        return err_set(r->err, ERR_INVALID, 0, "the chmod of '%s' has no 'mode'", submitted->path);
+    if (kind == SUBMITTED_CREATE || kind == SUBMITTED_WRITE)
+        return read_content(r, object, shape->name, submitted);
+    return kind == SUBMITTED_SYMLINK ? read_target(r, object, submitted) : 0;
 }
 
 /* --- the flat form --- */
@@ -306,9 +308,9 @@ static int read_operation(struct reader *r, const json_t *object)
         return err_set(r->err, ERR_INVALID, 0, "an operation is an object with the text 'op'");
     if (strcmp(op, "validate") == 0)
         return read_validation(r, object);
-    for (size_t i = 0; i < WISH_KIND_COUNT_; i++) {
+    for (size_t i = 0; i < SUBMITTED_KIND_COUNT_; i++) {
         if (strcmp(op, shapes[i].name) == 0)
-            return read_wish(r, object, (enum wish_kind)i, "op");
+            return read_submitted(r, object, (enum submitted_kind)i, "op");
     }
     return err_set(r->err, ERR_INVALID, 0, "there is no operation '%.60s'", op);
 }
@@ -319,7 +321,7 @@ static int read_one_move(struct reader *r, const json_t *value)
 {
     if (!json_is_object(value))
         return err_set(r->err, ERR_INVALID, 0, "one of the 'moves' is no object");
-    return read_wish(r, value, WISH_MOVE, "");
+    return read_submitted(r, value, SUBMITTED_MOVE, "");
 }
 
 static int read_deletion(struct reader *r, const json_t *value)
@@ -327,13 +329,13 @@ static int read_deletion(struct reader *r, const json_t *value)
     json_t *object = NULL;
 
     if (json_is_object(value))
-        return read_wish(r, value, WISH_DELETE, "");
+        return read_submitted(r, value, SUBMITTED_DELETE, "");
     if (!json_is_string(value))
         return err_set(r->err, ERR_INVALID, 0, "one of the 'deletions' is no path and no object");
     object = json_pack("{s:O}", "path", value);
     if (!object)
         return no_memory(r->err);
-    int result = read_wish(r, object, WISH_DELETE, "");
+    int result = read_submitted(r, object, SUBMITTED_DELETE, "");
     json_decref(object);
     return result;
 }
@@ -342,8 +344,9 @@ static int read_creation(struct reader *r, const json_t *value)
 {
     static const struct {
         const char *name;
-        enum wish_kind kind;
-    } kinds[] = {{"file", WISH_CREATE}, {"mkdir", WISH_MKDIR}, {"symlink", WISH_SYMLINK}};
+        enum submitted_kind kind;
+    } kinds[] = {
+        {"file", SUBMITTED_CREATE}, {"mkdir", SUBMITTED_MKDIR}, {"symlink", SUBMITTED_SYMLINK}};
 
     const json_t *given = json_object_get(value, "kind");
     const char *name = given ? json_string_value(given) : "file";
@@ -352,7 +355,7 @@ static int read_creation(struct reader *r, const json_t *value)
         return err_set(r->err, ERR_INVALID, 0, "one of the 'creations' is no object with a 'kind'");
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
         if (strcmp(name, kinds[i].name) == 0)
-            return read_wish(r, value, kinds[i].kind, "kind");
+            return read_submitted(r, value, kinds[i].kind, "kind");
     }
     return err_set(r->err, ERR_INVALID, 0,
                    "a creation is of the kind \"file\", \"mkdir\" or \"symlink\", not '%.60s'",
@@ -442,14 +445,14 @@ static int keep_validations(struct reader *r)
         return 0;
     if (validations_check(r->validations, r->err) < 0)
         return -1;
-    r->wishes->validations = json_dumps(r->validations, JSON_COMPACT | JSON_SORT_KEYS);
-    return r->wishes->validations ? 0 : no_memory(r->err);
+    r->submission->validations = json_dumps(r->validations, JSON_COMPACT | JSON_SORT_KEYS);
+    return r->submission->validations ? 0 : no_memory(r->err);
 }
 
 static int read_all(struct reader *r, const char *text, size_t n)
 {
     json_error_t why;
-    struct wishes *w = r->wishes;
+    struct submission *w = r->submission;
 
     if (check_size(text, n, r->err) < 0)
         return -1;
@@ -465,25 +468,25 @@ static int read_all(struct reader *r, const char *text, size_t n)
     return keep_validations(r);
 }
 
-int wishes_read(struct wishes *ret, const char *text, size_t n, struct err *err)
+int submission_read(struct submission *ret, const char *text, size_t n, struct err *err)
 {
-    struct reader r = {.wishes = ret, .err = err};
+    struct reader r = {.submission = ret, .err = err};
 
-    *ret = (struct wishes){0};
+    *ret = (struct submission){0};
     arena_init(&ret->arena, MOST_TEXT);
     int result = read_all(&r, text, n);
     json_decref(r.validations);
     if (result == 0)
         return 0;
-    wishes_clear(ret);
+    submission_clear(ret);
     return err_wrap(err, "the written plan");
 }
 
-void wishes_clear(struct wishes *wishes)
+void submission_clear(struct submission *submission)
 {
-    free(wishes->all);
-    free(wishes->validations);
-    json_decref(wishes->json);
-    arena_clear(&wishes->arena);
-    *wishes = (struct wishes){0};
+    free(submission->all);
+    free(submission->validations);
+    json_decref(submission->json);
+    arena_clear(&submission->arena);
+    *submission = (struct submission){0};
 }

@@ -29,7 +29,7 @@ enum {
     LABEL = 4 * PLAN_MAX_PATH + 8, /* every byte escaped */
 };
 
-struct desk {
+struct diff_view {
     int tree;
     int dir;
     uint64_t dev; /* of the tree */
@@ -79,33 +79,33 @@ static const char *read_text(int fd, uint64_t size, struct buf *ret)
 }
 
 /* As the plan noted it, or as an apply that was taken back left it. */
-static bool is_base(const struct desk *desk, const struct plan_operation *operation,
+static bool is_base(const struct diff_view *view, const struct plan_operation *operation,
                     const struct stat *st)
 {
-    int64_t ctime_ns = desk->journal.ctimes[operation - desk->plan->operations];
+    int64_t ctime_ns = view->journal.ctimes[operation - view->plan->operations];
 
-    return reach_is_same(&operation->base, st, desk->dev, ctime_ns);
+    return reach_is_same(&operation->base, st, view->dev, ctime_ns);
 }
 
-static const char *read_base(const struct desk *desk, const struct plan_operation *operation,
+static const char *read_base(const struct diff_view *view, const struct plan_operation *operation,
                              struct buf *ret)
 {
     static const char changed[] = "the base has changed since: what was there cannot be shown";
-    scoped_fd int fd = content_open(desk->tree, plan_base_path(operation));
+    scoped_fd int fd = content_open(view->tree, plan_base_path(operation));
     struct stat st;
 
     if (fd == -EACCES)
         return "what was there cannot be read";
-    if (fd < 0 || fstat(fd, &st) < 0 || !is_base(desk, operation, &st))
+    if (fd < 0 || fstat(fd, &st) < 0 || !is_base(view, operation, &st))
         return changed;
     const char *why = read_text(fd, (uint64_t)st.st_size, ret);
     /* Also written to meanwhile. */
-    if (fstat(fd, &st) < 0 || !is_base(desk, operation, &st))
+    if (fstat(fd, &st) < 0 || !is_base(view, operation, &st))
         return changed;
     return why;
 }
 
-static const char *read_staged(const struct desk *desk, const struct plan_operation *operation,
+static const char *read_staged(const struct diff_view *view, const struct plan_operation *operation,
                                struct buf *ret)
 {
     static const char changed[] = "the content is not what the plan was closed with";
@@ -114,7 +114,7 @@ static const char *read_staged(const struct desk *desk, const struct plan_operat
     struct stat st;
 
     snprintf(path, sizeof(path), "upper/%s", operation->path);
-    scoped_fd int fd = content_open(desk->dir, path);
+    scoped_fd int fd = content_open(view->dir, path);
     if (fd == -EACCES)
         return "the new content cannot be read";
     if (fd < 0 || fstat(fd, &st) < 0 || (uint64_t)st.st_size != operation->size)
@@ -132,7 +132,7 @@ static bool has_old_text(const struct plan_operation *operation)
            (operation->kind == PLAN_DELETE || operation->has_hash);
 }
 
-static int add_texts(struct desk *desk, const struct plan_operation *operation, struct buf *b,
+static int add_texts(struct diff_view *view, const struct plan_operation *operation, struct buf *b,
                      struct err *err)
 {
     char labels[2][LABEL];
@@ -146,9 +146,9 @@ static int add_texts(struct desk *desk, const struct plan_operation *operation, 
     if (!has_new && operation->kind != PLAN_DELETE)
         return 0;
     if (has_new)
-        why = read_staged(desk, operation, &new);
+        why = read_staged(view, operation, &new);
     if (!why && has_old_text(operation))
-        why = read_base(desk, operation, &old);
+        why = read_base(view, operation, &old);
     if (why) {
         buf_printf(b, "  (%s)\n", why);
         return 0;
@@ -165,7 +165,7 @@ static int add_texts(struct desk *desk, const struct plan_operation *operation, 
 
 /* --- one operation in words --- */
 
-static void add_target(const struct desk *desk, const struct plan_operation *operation,
+static void add_target(const struct diff_view *view, const struct plan_operation *operation,
                        struct buf *b)
 {
     char target[PLAN_MAX_PATH + 1];
@@ -174,7 +174,7 @@ static void add_target(const struct desk *desk, const struct plan_operation *ope
     add_name(b, operation->target);
     if (operation->kind != PLAN_SYMLINK || !operation->has_base)
         return;
-    int n = content_target(desk->tree, plan_base_path(operation), target);
+    int n = content_target(view->tree, plan_base_path(operation), target);
     buf_str(b, n < 0 ? ", and the base has changed since" : ", was -> ");
     add_name(b, n < 0 ? "" : target);
 }
@@ -202,7 +202,7 @@ static void add_attributes(const char *text, struct buf *b)
     add_name(b, buf_done(&names) < 0 ? "?" : names.p);
 }
 
-static void add_words(const struct desk *desk, const struct plan_operation *operation,
+static void add_words(const struct diff_view *view, const struct plan_operation *operation,
                       struct buf *b)
 {
     buf_printf(b, "%s ", plan_kind_names[operation->kind]);
@@ -212,7 +212,7 @@ static void add_words(const struct desk *desk, const struct plan_operation *oper
         add_name(b, operation->from);
     }
     if (operation->target)
-        add_target(desk, operation, b);
+        add_target(view, operation, b);
     if (operation->link) {
         buf_str(b, ", the same file as ");
         add_name(b, operation->link);
@@ -228,32 +228,34 @@ static void add_words(const struct desk *desk, const struct plan_operation *oper
     buf_str(b, "\n");
 }
 
-static int add_operation(struct desk *desk, const struct plan_operation *operation, struct err *err)
+static int add_operation(struct diff_view *view, const struct plan_operation *operation,
+                         struct err *err)
 {
     scoped_buf struct buf one = {0};
     struct err why = {0};
 
     buf_init(&one, MOST_OF_ONE);
-    add_words(desk, operation, &desk->b);
-    int r = now_ms() < desk->deadline_ms
-                ? add_texts(desk, operation, &one, &why)
+    add_words(view, operation, &view->b);
+    int r = now_ms() < view->deadline_ms
+                ? add_texts(view, operation, &one, &why)
                 : err_set(&why, ERR_LIMIT, 0, "there are too many to compare them all at once");
     if (r < 0 && why.code != ERR_LIMIT) {
         *err = why;
         return -1;
     }
     if (r < 0)
-        buf_printf(&desk->b, "  (%s: ask for this path alone)\n", why.msg);
+        buf_printf(&view->b, "  (%s: ask for this path alone)\n", why.msg);
     else if (one.n > 0)
-        buf_add(&desk->b, one.p, one.n);
-    return desk->b.failed ? err_set(err, ERR_LIMIT, 0,
+        buf_add(&view->b, one.p, one.n);
+    return view->b.failed ? err_set(err, ERR_LIMIT, 0,
                                     "the differences are too long: ask for one path at a time")
                           : 0;
 }
 
 /* --- all that was asked for --- */
 
-static int add_all(struct desk *desk, const struct plan *plan, const char *path, struct err *err)
+static int add_all(struct diff_view *view, const struct plan *plan, const char *path,
+                   struct err *err)
 {
     size_t found = 0;
 
@@ -262,7 +264,7 @@ static int add_all(struct desk *desk, const struct plan *plan, const char *path,
         if (path && !plan_is_below(operation->path, path))
             continue;
         found++;
-        if (add_operation(desk, operation, err) < 0)
+        if (add_operation(view, operation, err) < 0)
             return -1;
     }
     if (path && found == 0)
@@ -273,21 +275,21 @@ static int add_all(struct desk *desk, const struct plan *plan, const char *path,
 static int print_diff(const struct verb_call *call, const struct plan *plan,
                       const unsigned char hash[PLAN_HASH], const char *path, struct err *err)
 {
-    struct desk desk = {
+    struct diff_view view = {
         .tree = call->tree, .dir = call->dir, .deadline_ms = now_ms() + MOST_MS, .plan = plan};
     struct stat st;
 
     if (fstat(call->tree, &st) < 0)
         return err_set(err, ERR_IO, errno, "look at the tree");
-    desk.dev = st.st_dev;
-    buf_init(&desk.b, MOST_OF_ALL);
-    int r = journal_open(&desk.journal, call->dir, hash, plan->count, err);
+    view.dev = st.st_dev;
+    buf_init(&view.b, MOST_OF_ALL);
+    int r = journal_open(&view.journal, call->dir, hash, plan->count, err);
     if (r == 0)
-        r = add_all(&desk, plan, path, err);
-    if (r == 0 && desk.b.n > 0 && fwrite(desk.b.p, 1, desk.b.n, stdout) != desk.b.n)
+        r = add_all(&view, plan, path, err);
+    if (r == 0 && view.b.n > 0 && fwrite(view.b.p, 1, view.b.n, stdout) != view.b.n)
         r = err_set(err, ERR_IO, errno, "write the answer");
-    journal_clear(&desk.journal);
-    buf_clear(&desk.b);
+    journal_clear(&view.journal);
+    buf_clear(&view.b);
     return r;
 }
 

@@ -17,7 +17,7 @@ enum {
     TOP_DIRECTORIES = 20,
 };
 
-struct wish {
+struct show_request {
     size_t from;
     size_t limit;
     unsigned kinds; /* bits; all when nothing was said */
@@ -42,7 +42,7 @@ static int read_kinds(const json_t *kinds, unsigned *ret, struct err *err)
     return json_is_array(kinds) ? 0 : err_set(err, ERR_INVALID, 0, "\"kinds\" must be a list");
 }
 
-static int read_wish(const struct verb_call *call, struct wish *ret, struct err *err)
+static int read_request(const struct verb_call *call, struct show_request *ret, struct err *err)
 {
     const char *cursor = "0";
     json_int_t limit = PLAN_MAX_OPERATIONS;
@@ -50,7 +50,7 @@ static int read_wish(const struct verb_call *call, struct wish *ret, struct err 
     int summary = 0;
     char *end;
 
-    *ret = (struct wish){.kinds = ~0U};
+    *ret = (struct show_request){.kinds = ~0U};
     if (verb_read(call, err, "{s?s, s?I, s?o, s?s, s?b}", "cursor", &cursor, "limit", &limit,
                   "kinds", &kinds, "under", &ret->under, "summary", &summary) < 0 ||
         read_kinds(kinds, &ret->kinds, err) < 0)
@@ -178,12 +178,12 @@ static int put_object(json_t *object, struct err *err)
     return r;
 }
 
-static bool is_wanted(const struct wish *wish, const struct plan_operation *operation)
+static bool is_wanted(const struct show_request *wanted, const struct plan_operation *operation)
 {
-    if (!(wish->kinds & 1U << operation->kind))
+    if (!(wanted->kinds & 1U << operation->kind))
         return false;
-    return !wish->under || plan_is_below(operation->path, wish->under) ||
-           (operation->from && plan_is_below(operation->from, wish->under));
+    return !wanted->under || plan_is_below(operation->path, wanted->under) ||
+           (operation->from && plan_is_below(operation->from, wanted->under));
 }
 
 static int put_flaws(const struct plan *plan, struct err *err)
@@ -214,16 +214,17 @@ static int put_operation(struct buf *b, size_t number, const struct plan_operati
     return put(b, err);
 }
 
-static int put_operations(const struct plan *plan, const struct wish *wish, struct err *err)
+static int put_operations(const struct plan *plan, const struct show_request *wanted,
+                          struct err *err)
 {
     scoped_buf struct buf b = {0};
     size_t told = 0;
 
     buf_init(&b, MOST_LINE);
-    for (size_t i = wish->from; i < plan->count; i++) {
-        if (!is_wanted(wish, &plan->operations[i]))
+    for (size_t i = wanted->from; i < plan->count; i++) {
+        if (!is_wanted(wanted, &plan->operations[i]))
             continue;
-        if (told++ == wish->limit) {
+        if (told++ == wanted->limit) {
             buf_printf(&b, "{\"next\":\"%zu\"}\n", i);
             return put(&b, err);
         }
@@ -237,19 +238,19 @@ int verb_show(const struct verb_call *call, json_t *answer, struct err *err)
 {
     unsigned char hash[PLAN_HASH];
     char hex[2 * PLAN_HASH + 1];
-    struct wish wish;
+    struct show_request wanted;
     struct plan plan;
 
     (void)answer;
     plan_init(&plan);
-    if (read_wish(call, &wish, err) < 0 || plan_load_any(&plan, call->dir, hash, err) < 0)
+    if (read_request(call, &wanted, err) < 0 || plan_load_any(&plan, call->dir, hash, err) < 0)
         return -1;
     bytes_to_hex(hash, PLAN_HASH, hex);
-    int r = wish.summary ? put_object(summarize(&plan, hex), err) : 0;
-    if (r == 0 && wish.from == 0)
+    int r = wanted.summary ? put_object(summarize(&plan, hex), err) : 0;
+    if (r == 0 && wanted.from == 0)
         r = put_flaws(&plan, err);
     if (r == 0)
-        r = put_operations(&plan, &wish, err);
+        r = put_operations(&plan, &wanted, err);
     plan_clear(&plan);
     return r;
 }

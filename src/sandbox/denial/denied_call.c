@@ -136,17 +136,17 @@ static void tell_filter(struct carrel_denial *ret, const char *rule, const char 
 
 /* --- addresses --- */
 
-struct place {
+struct address_text {
     char text[64]; /* "203.0.113.5:443" */
     uint16_t port;
 };
 
-static void read_ipv4(const uint8_t *a, struct place *ret)
+static void read_ipv4(const uint8_t *a, struct address_text *ret)
 {
     snprintf(ret->text, sizeof(ret->text), "%u.%u.%u.%u:%u", a[0], a[1], a[2], a[3], ret->port);
 }
 
-static void read_ipv6(const uint8_t *a, struct place *ret)
+static void read_ipv6(const uint8_t *a, struct address_text *ret)
 {
     static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
     char text[INET6_ADDRSTRLEN] = "";
@@ -159,10 +159,10 @@ static void read_ipv6(const uint8_t *a, struct place *ret)
     snprintf(ret->text, sizeof(ret->text), "[%s]:%u", text, ret->port);
 }
 
-static struct place read_place(const void *address, size_t n)
+static struct address_text read_place(const void *address, size_t n)
 {
     const uint8_t *bytes = address;
-    struct place place = {.text = "(an unreadable address)"};
+    struct address_text place = {.text = "(an unreadable address)"};
     uint16_t family;
 
     if (n < sizeof(struct sockaddr_in))
@@ -235,7 +235,7 @@ void denied_name(const char *host, unsigned port, const char *rule, const char *
 
 void denied_connection(enum outbound why, const void *address, size_t n, struct carrel_denial *ret)
 {
-    struct place place = read_place(address, n);
+    struct address_text place = read_place(address, n);
 
     memset(ret, 0, sizeof(*ret));
     ret->source = CARREL_SOURCE_KERNEL;

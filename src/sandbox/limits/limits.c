@@ -284,15 +284,15 @@ int limits_watch_fd(const struct limit_watch *w)
 static bool seems_to_hit(struct limit_watch *w)
 {
     uint64_t most = w->run.spec->limits.pids + 1; /* with pid 1 */
-    struct census census;
+    struct process_count count;
 
-    if (census_take(w->pid, most, &census) < 0)
+    if (process_count_take(w->pid, most, &count) < 0)
         return false;
-    uint64_t spent = census.system_ms > w->system_ms ? census.system_ms - w->system_ms : 0;
-    w->system_ms = census.system_ms;
-    if (census.tasks > w->most_tasks)
-        w->most_tasks = census.tasks;
-    if (census.tasks < most)
+    uint64_t spent = count.system_ms > w->system_ms ? count.system_ms - w->system_ms : 0;
+    w->system_ms = count.system_ms;
+    if (count.tasks > w->most_tasks)
+        w->most_tasks = count.tasks;
+    if (count.tasks < most)
         return false;
     bool hit = spent >= LOOK_MS / 8;
     if (hit)

@@ -253,7 +253,8 @@ static void end_tree(struct exec *exec)
 
     exec->due_ms = exec->deadline_ms = 0;
     if (exec->state < EXEC_LEFTOVER && k->pid > 0)
-        ignore(census_take(k->pid, COUNTED_AT_KILL, &exec->at_kill) == 0); /* then it is less */
+        ignore(process_count_take(k->pid, COUNTED_AT_KILL, &exec->at_kill) ==
+               0); /* then it is less */
     if (exec->at_kill.tasks > 0 && exec->at_kill.tasks <= COUNTED_AT_KILL)
         exec->left = exec->at_kill.tasks;
     if (keeper_has_group(k)) {
@@ -448,13 +449,13 @@ void exec_signal(struct exec *exec, int number)
 static size_t count_left(const struct exec *exec)
 {
     const struct keeper *k = exec->keeper;
-    struct census census;
+    struct process_count count;
 
     if (keeper_has_group(k))
         return group_count(k->group);
-    if (k->pid <= 0 || census_take(k->pid, COUNTED_IN_GRACE, &census) < 0)
+    if (k->pid <= 0 || process_count_take(k->pid, COUNTED_IN_GRACE, &count) < 0)
         return SIZE_MAX;
-    return census.tasks > COUNTED_IN_GRACE ? SIZE_MAX : census.tasks;
+    return count.tasks > COUNTED_IN_GRACE ? SIZE_MAX : count.tasks;
 }
 
 void exec_kill(struct exec *exec, enum carrel_reason reason)

@@ -116,7 +116,7 @@ struct exec {
     size_t left;       /* so many were there then; SIZE_MAX: nobody knows */
     uint64_t pass_ms;  /* when to look again; 0: the keeper will tell */
     uint64_t pause_ms;
-    struct census at_kill;
+    struct process_count at_kill;
     uint64_t oom_before; /* kills of the kernel's, for lack of memory */
     struct denial_mark mark;
 };

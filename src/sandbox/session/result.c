@@ -92,7 +92,7 @@ static void tell_usage(const struct exec *exec, const struct reply *reply,
                        struct carrel_usage *usage)
 {
     const struct keeper *k = exec->keeper;
-    const struct census *census = &exec->at_kill;
+    const struct process_count *count = &exec->at_kill;
 
     *usage = (struct carrel_usage){.peak_memory_bytes = CARREL_UNKNOWN,
                                    .processes = CARREL_UNKNOWN,
@@ -103,12 +103,12 @@ static void tell_usage(const struct exec *exec, const struct reply *reply,
         usage->peak_rss_bytes = reply->peak_rss_bytes;
         usage->written_bytes = reply->written_bytes;
     } else if (exec->killed && k) { /* what its keeper has seen before is not this one's */
-        double user = (double)census->user_ms - k->spent_user_ms;
-        double kernel = (double)census->system_ms - k->spent_system_ms;
+        double user = (double)count->user_ms - k->spent_user_ms;
+        double kernel = (double)count->system_ms - k->spent_system_ms;
         usage->cpu_user_ms = user > 0 ? user : 0;
         usage->cpu_system_ms = kernel > 0 ? kernel : 0;
-        usage->peak_rss_bytes = census->peak_rss_bytes;
-        usage->written_bytes = census->written_bytes;
+        usage->peak_rss_bytes = count->peak_rss_bytes;
+        usage->written_bytes = count->written_bytes;
     }
 }
 

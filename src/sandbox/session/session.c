@@ -231,7 +231,7 @@ bool session_is_dying(const struct session *session)
     if (first.fd < 0 || (poll(&first, 1, 0) == 1 && (first.revents & (POLLHUP | POLLRDHUP))))
         return true;
     /* A keeper that was just made has a copy of its end, until it runs: then this alone tells. */
-    return session->live.pid > 0 && census_is_dying(session->live.pid);
+    return session->live.pid > 0 && process_count_is_dying(session->live.pid);
 }
 
 void session_end_for(struct session *session, enum carrel_reason reason)
@@ -650,14 +650,15 @@ bool session_may_be_joined(const struct session *session, struct session_join *r
 double session_cpu_ms(const struct session *session)
 {
     double *most = (double *)(uintptr_t)&session->cpu_ms; /* what it was is no part of its state */
-    struct census census;
+    struct process_count count;
 
-    if (session->live.pid <= 0 || census_take(session->live.pid, COUNTED_FOR_CPU, &census) < 0)
+    if (session->live.pid <= 0 ||
+        process_count_take(session->live.pid, COUNTED_FOR_CPU, &count) < 0)
         return *most;
-    double now = (double)(census.user_ms + census.system_ms);
+    double now = (double)(count.user_ms + count.system_ms);
     if (now > *most)
         *most = now;
-    else if (census.tasks > COUNTED_FOR_CPU)
+    else if (count.tasks > COUNTED_FOR_CPU)
         *most += 1; /* too many to count are not idle */
     return *most;
 }
