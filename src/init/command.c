@@ -17,7 +17,7 @@
 
 #include "base/fd.h"
 #include "base/weak.h"
-#include "init/box.h"
+#include "init/init.h"
 #include "sandbox/wire.h"
 #include "sys/process.h"
 

@@ -24,7 +24,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "init/box.h"
+#include "init/init.h"
 #include "sys/path.h"
 #include "sys/process.h"
 #include "sys/uapi.h"

@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "init/box.h"
+#include "init/init.h"
 #include "sys/path.h"
 #include "sys/process.h"
 

@@ -28,7 +28,7 @@
 
 #include "base/fd.h"
 #include "base/weak.h"
-#include "init/box.h"
+#include "init/init.h"
 #include "sandbox/wire.h"
 #include "sys/path.h"
 #include "sys/refusals.h"

@@ -22,7 +22,7 @@
 
 #include "base/fd.h"
 #include "base/weak.h"
-#include "init/box.h"
+#include "init/init.h"
 #include "sys/mount.h"
 #include "sys/path.h"
 

@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "init/box.h"
+#include "init/init.h"
 #include "protocol/egress.h"
 #include "sys/address.h"
 

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "init/box.h"
+#include "init/init.h"
 
 enum {
     LEAST_ROOM = 16384

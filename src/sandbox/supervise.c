@@ -32,9 +32,9 @@
 #include "sandbox/start.h"
 #include "sandbox/stream.h"
 #include "sandbox/wire.h"
-#include "sys/census.h"
 #include "sys/message.h"
 #include "sys/process.h"
+#include "sys/process_count.h"
 
 #define CAPTURE_DEFAULT_BYTES (16UL << 20)
 #define FLUSH_AFTER_KILL_MS   1000

@@ -13,7 +13,7 @@ static const struct http_request *no_request(const struct exchange *x);
 #include "front/core/fields.c"
 #include "front/core/links.c"
 #include "front/exec/request.c" /* with what it calls below, and no daemon around it */
-#include "front/plans/plan_wish.c"
+#include "front/plans/plan_request.c"
 #include "front/store/store.h"
 
 #undef store_workspace_get

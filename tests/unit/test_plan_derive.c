@@ -284,7 +284,7 @@ TEST(a_layer_deeper_than_paths_are_is_refused)
     return 0;
 }
 
-TEST(a_census_sees_what_changed_below_and_leaves_out_what_is_named)
+TEST(a_digest_sees_what_changed_below_and_leaves_out_what_is_named)
 {
     struct ground g;
     struct tree_digest before;

@@ -140,12 +140,12 @@ static void add_content(struct desk *d, const char *path, const char *content)
 static void add_delete_of_dir(struct desk *d, const char *path)
 {
     struct plan_operation *operation = add(d, PLAN_DELETE, NULL, path);
-    struct tree_digest census;
+    struct tree_digest digest;
 
-    if (tree_digest(&census, d->tree, path, &d->plan, &d->err) < 0)
+    if (tree_digest(&digest, d->tree, path, &d->plan, &d->err) < 0)
         abort();
-    operation->entries = census.entries;
-    memcpy(operation->below, census.below, PLAN_HASH);
+    operation->entries = digest.entries;
+    memcpy(operation->below, digest.below, PLAN_HASH);
 }
 
 static void take(void *context, const struct plan_finding *finding)

@@ -13,8 +13,8 @@
 #include "policy/units.h"
 #include "sandbox/limits/cgroup.h"
 #include "sandbox/wire.h"
-#include "sys/census.h"
 #include "sys/path.h"
+#include "sys/process_count.h"
 #include "sys/sockets.h"
 
 #define LEAST_MEMORY (4UL << 20)

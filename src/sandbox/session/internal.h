@@ -12,8 +12,8 @@
 #include "sandbox/session/session.h"
 #include "sandbox/start.h"
 #include "sandbox/wire.h"
-#include "sys/census.h"
 #include "sys/message.h"
+#include "sys/process_count.h"
 
 #define SESSION_OUT_OF_MEMORY "--memory: the sandbox ran out of its memory"
 

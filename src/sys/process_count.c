@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "sys/census.h"
+#include "sys/process_count.h"
 
 #include <dirent.h>
 #include <errno.h>
