@@ -30,6 +30,11 @@ void pack_text(struct buf *b, const char *text)
     buf_add(b, text, n + 1); /* with its end: the reader points into the message */
 }
 
+void pack_string(struct buf *b, const char *text)
+{
+    pack_text(b, text ? text : "");
+}
+
 void pack_list(struct buf *b, const char *const *list)
 {
     uint32_t count = 0;
@@ -96,6 +101,17 @@ const char *unpack_string(struct unpack *u)
     const char *text = unpack_text(u);
 
     return text ? text : "";
+}
+
+const char *unpack_bounded(struct unpack *u, size_t most)
+{
+    const char *text = unpack_text(u);
+
+    if (!text || strlen(text) > most) {
+        u->failed = true;
+        return "";
+    }
+    return text;
 }
 
 const char **unpack_list(struct unpack *u, struct arena *arena, size_t most)

@@ -19,26 +19,9 @@ enum {
 
 #define LARGEST (1ULL << 60)
 
-/* NULL and "" are the same here, so that every message has one form only. */
-static void put(struct buf *b, const char *text)
-{
-    pack_text(b, text ? text : "");
-}
-
-static const char *get(struct unpack *u, size_t most)
-{
-    const char *text = unpack_text(u);
-
-    if (!text || strlen(text) > most) {
-        u->failed = true;
-        return "";
-    }
-    return text;
-}
-
 static const char *get_id(struct unpack *u, bool may_be_empty)
 {
-    const char *id = get(u, PROTOCOL_ID);
+    const char *id = unpack_bounded(u, PROTOCOL_ID);
 
     if (!protocol_id_is_valid(id) && !(may_be_empty && *id == '\0'))
         u->failed = true;
@@ -47,7 +30,7 @@ static const char *get_id(struct unpack *u, bool may_be_empty)
 
 static const char *get_exec_id(struct unpack *u)
 {
-    const char *id = get(u, PROTOCOL_EXEC_ID);
+    const char *id = unpack_bounded(u, PROTOCOL_EXEC_ID);
 
     if (!protocol_exec_id_is_valid(id))
         u->failed = true;
@@ -117,7 +100,7 @@ static void put_boundary(struct buf *b, const struct spec_message *m)
     pack_list(b, m->env);
     pack_list(b, m->mounts);
     pack_list(b, m->shared);
-    put(b, m->template);
+    pack_string(b, m->template);
 }
 
 /* "NAME=value" each. */
@@ -211,7 +194,7 @@ static void get_boundary(struct unpack *u, struct arena *arena, struct spec_mess
     ret->env = get_env(u, arena);
     ret->mounts = get_mounts(u, arena, MOST_MOUNTS);
     ret->shared = get_shared(u, arena);
-    ret->template = get(u, PROTOCOL_EXEC_ID);
+    ret->template = unpack_bounded(u, PROTOCOL_EXEC_ID);
     if (*ret->template && !protocol_template_id_is_valid(ret->template))
         u->failed = true;
 }
@@ -219,16 +202,16 @@ static void get_boundary(struct unpack *u, struct arena *arena, struct spec_mess
 void protocol_pack_exec(struct buf *b, uint64_t tag, const struct exec_message *m)
 {
     pack_u64(b, tag);
-    put(b, m->bucket);
-    put(b, m->workspace);
-    put(b, m->exec);
-    put(b, m->plan);
-    put(b, m->actor);
-    put(b, m->request);
+    pack_string(b, m->bucket);
+    pack_string(b, m->workspace);
+    pack_string(b, m->exec);
+    pack_string(b, m->plan);
+    pack_string(b, m->actor);
+    pack_string(b, m->request);
     put_boundary(b, &m->spec);
     pack_list(b, m->argv);
     pack_list(b, m->env);
-    put(b, m->cwd);
+    pack_string(b, m->cwd);
     pack_u64(b, m->timeout_ms);
     pack_u64(b, m->quiet);
     pack_u64(b, m->tty);
@@ -247,15 +230,15 @@ bool protocol_unpack_exec(char *bytes, size_t n, struct arena *arena, uint64_t *
     ret->bucket = get_id(&u, false);
     ret->workspace = get_id(&u, false);
     ret->exec = get_exec_id(&u);
-    ret->plan = get(&u, PROTOCOL_EXEC_ID);
+    ret->plan = unpack_bounded(&u, PROTOCOL_EXEC_ID);
     if (*ret->plan && !protocol_plan_id_is_valid(ret->plan))
         u.failed = true;
-    ret->actor = get(&u, PROTOCOL_TEXT);
-    ret->request = get(&u, PROTOCOL_TEXT);
+    ret->actor = unpack_bounded(&u, PROTOCOL_TEXT);
+    ret->request = unpack_bounded(&u, PROTOCOL_TEXT);
     get_boundary(&u, arena, &ret->spec);
     ret->argv = unpack_list(&u, arena, MOST_ARGS);
     ret->env = get_env(&u, arena);
-    ret->cwd = get(&u, LONGEST_PATH);
+    ret->cwd = unpack_bounded(&u, LONGEST_PATH);
     ret->timeout_ms = unpack_upto(&u, LARGEST);
     ret->quiet = get_bool(&u);
     ret->tty = get_bool(&u);
@@ -269,11 +252,11 @@ bool protocol_unpack_exec(char *bytes, size_t n, struct arena *arena, uint64_t *
 void protocol_pack_plan(struct buf *b, uint64_t tag, const struct plan_message *m)
 {
     pack_u64(b, tag);
-    put(b, m->bucket);
-    put(b, m->workspace);
-    put(b, m->plan);
-    put(b, m->actor);
-    put(b, m->request);
+    pack_string(b, m->bucket);
+    pack_string(b, m->workspace);
+    pack_string(b, m->plan);
+    pack_string(b, m->actor);
+    pack_string(b, m->request);
     pack_u64(b, m->verb);
 }
 
@@ -284,9 +267,9 @@ bool protocol_unpack_plan(char *bytes, size_t n, uint64_t *ret_tag, struct plan_
     *ret_tag = unpack_u64(&u);
     ret->bucket = get_id(&u, false);
     ret->workspace = get_id(&u, false);
-    ret->plan = get(&u, PROTOCOL_EXEC_ID);
-    ret->actor = get(&u, PROTOCOL_TEXT);
-    ret->request = get(&u, PROTOCOL_TEXT);
+    ret->plan = unpack_bounded(&u, PROTOCOL_EXEC_ID);
+    ret->actor = unpack_bounded(&u, PROTOCOL_TEXT);
+    ret->request = unpack_bounded(&u, PROTOCOL_TEXT);
     ret->verb = unpack_upto(&u, PLAN_VERB_COUNT_ - 1);
     return unpack_done(&u) && protocol_plan_id_is_valid(ret->plan);
 }
@@ -320,9 +303,9 @@ static void put_denials(struct buf *b, const struct carrel_result *r)
     pack_u64(b, r->denial_count);
     for (size_t i = 0; i < r->denial_count; i++) {
         const struct carrel_denial *d = &r->denials[i];
-        put(b, d->what);
-        put(b, d->rule);
-        put(b, d->fix);
+        pack_string(b, d->what);
+        pack_string(b, d->rule);
+        pack_string(b, d->fix);
         pack_u64(b, d->source);
         pack_u64(b, d->count);
     }
@@ -330,7 +313,7 @@ static void put_denials(struct buf *b, const struct carrel_result *r)
 
 static void get_into(struct unpack *u, char *text, size_t size)
 {
-    const char *got = get(u, size - 1);
+    const char *got = unpack_bounded(u, size - 1);
 
     if (!u->failed)
         memcpy(text, got, strlen(got) + 1);
@@ -359,8 +342,8 @@ void protocol_pack_ended(struct buf *b, const struct ended_message *m)
     const struct carrel_result *r = &m->result;
 
     pack_u64(b, m->tag);
-    put(b, m->exec);
-    put(b, m->workspace);
+    pack_string(b, m->exec);
+    pack_string(b, m->workspace);
     pack_u64(b, (uint64_t)(uint8_t)r->exit_code);
     pack_u64(b, (uint64_t)(uint8_t)r->signal);
     pack_u64(b, r->reason);
@@ -370,10 +353,10 @@ void protocol_pack_ended(struct buf *b, const struct ended_message *m)
     put_usage(b, &r->usage);
     put_denials(b, r);
     pack_u64(b, r->denials_dropped);
-    put(b, r->disk_method);
-    put(b, r->note);
+    pack_string(b, r->disk_method);
+    pack_string(b, r->note);
     pack_u64(b, m->ended_at_ms);
-    put(b, m->why);
+    pack_string(b, m->why);
 }
 
 void protocol_pack_ended_flags(struct buf *b, uint64_t flags, int unrecorded)
@@ -406,12 +389,12 @@ bool protocol_unpack_ended(char *bytes, size_t n, struct arena *arena, struct en
     get_usage(&u, &r->usage);
     get_denials(&u, arena, r);
     r->denials_dropped = (unsigned)unpack_upto(&u, UINT32_MAX);
-    r->disk_method = get(&u, PROTOCOL_TEXT);
+    r->disk_method = unpack_bounded(&u, PROTOCOL_TEXT);
     if (*r->disk_method == '\0')
         r->disk_method = NULL;
     get_into(&u, r->note, sizeof(r->note));
     ret->ended_at_ms = unpack_u64(&u);
-    ret->why = get(&u, PROTOCOL_TEXT);
+    ret->why = unpack_bounded(&u, PROTOCOL_TEXT);
     ret->flags = unpack_upto(&u, ENDED_SETTLED | ENDED_GONE | ENDED_LAST);
     ret->unrecorded = (int)unpack_upto(&u, INT32_MAX);
     return unpack_done(&u);
@@ -420,12 +403,12 @@ bool protocol_unpack_ended(char *bytes, size_t n, struct arena *arena, struct en
 void protocol_pack_record(struct buf *b, uint64_t tag, const struct record_message *m)
 {
     pack_u64(b, tag);
-    put(b, m->actor);
-    put(b, m->workspace);
-    put(b, m->request);
-    put(b, m->operation);
-    put(b, m->result);
-    put(b, m->details);
+    pack_string(b, m->actor);
+    pack_string(b, m->workspace);
+    pack_string(b, m->request);
+    pack_string(b, m->operation);
+    pack_string(b, m->result);
+    pack_string(b, m->details);
 }
 
 /* One object on one line, as far as can be seen without parsing it: every bracket closed, and the
@@ -468,12 +451,12 @@ bool protocol_unpack_record(char *bytes, size_t n, uint64_t *ret_tag, struct rec
     struct unpack u = {.at = bytes, .end = bytes + n};
 
     *ret_tag = unpack_u64(&u);
-    ret->actor = get(&u, PROTOCOL_TEXT);
+    ret->actor = unpack_bounded(&u, PROTOCOL_TEXT);
     ret->workspace = get_id(&u, true);
-    ret->request = get(&u, PROTOCOL_TEXT);
+    ret->request = unpack_bounded(&u, PROTOCOL_TEXT);
     ret->operation = get_id(&u, false);
-    ret->result = get(&u, PROTOCOL_TEXT);
-    ret->details = get(&u, PROTOCOL_DETAILS);
+    ret->result = unpack_bounded(&u, PROTOCOL_TEXT);
+    ret->details = unpack_bounded(&u, PROTOCOL_DETAILS);
     return unpack_done(&u) && protocol_details_are_sane(ret->details);
 }
 
@@ -483,7 +466,7 @@ void protocol_pack_error(struct buf *b, uint64_t tag, const struct err *err)
     pack_u64(b, err->code);
     pack_u64(b, (uint64_t)(err->os_errno > 0 ? err->os_errno : 0));
     pack_u64(b, (unsigned)err->said < SAID_COUNT_ ? err->said : SAID_NOTHING); /* pid 1's, too */
-    put(b, err->msg);
+    pack_string(b, err->msg);
 }
 
 bool protocol_unpack_error(char *bytes, size_t n, uint64_t *ret_tag, struct err *ret)
@@ -503,7 +486,7 @@ void protocol_pack_plain(struct buf *b, uint64_t tag, const struct plain_message
 {
     pack_u64(b, tag);
     for (size_t i = 0; i < sizeof(m->texts) / sizeof(m->texts[0]); i++)
-        put(b, m->texts[i]);
+        pack_string(b, m->texts[i]);
     pack_u64(b, m->number);
 }
 
@@ -513,7 +496,7 @@ bool protocol_unpack_plain(char *bytes, size_t n, uint64_t *ret_tag, struct plai
 
     *ret_tag = unpack_u64(&u);
     for (size_t i = 0; i < sizeof(ret->texts) / sizeof(ret->texts[0]); i++)
-        ret->texts[i] = get(&u, PROTOCOL_TEXT);
+        ret->texts[i] = unpack_bounded(&u, PROTOCOL_TEXT);
     ret->number = unpack_u64(&u);
     return unpack_done(&u);
 }

@@ -103,7 +103,7 @@ static void fail_apply(void *owner, const struct err *err)
     char text[512];
     bool busy = err->code == ERR_CONFLICT && err->os_errno == EBUSY;
 
-    w->exec = NULL;
+    w->process = NULL;
     not_applied(w, busy ? "workspace_busy" : "io_error", err_text(err, text, sizeof(text)));
     work_fail(w, err);
 }
@@ -173,7 +173,7 @@ static void journal_failed(void *owner, const struct err *err)
     struct plan_work *w = owner;
 
     (void)err; /* what is told went wrong first */
-    w->exec = NULL;
+    w->process = NULL;
     not_told(w);
 }
 
@@ -192,7 +192,7 @@ static bool read_in_force(struct plan_work *w, const struct plan_end *end, uint6
 
     *ret = in_force_of(answer);
     json_decref(answer);
-    w->exec = NULL;
+    w->process = NULL;
     if (!known)
         not_told(w);
     return known;
@@ -248,7 +248,7 @@ static void applied(void *owner, const struct plan_end *end)
     json_t *answer = plan_end_json(end);
     struct err err;
 
-    w->exec = NULL;
+    w->process = NULL;
     if (end->status != 0 || !answer) {
         ask_journal(w, end, answer, &asking);
         return;
@@ -294,20 +294,20 @@ static void begin_apply(void *context, const struct err *failed)
         return;
     }
     json_t *details = plan_details(&w->row);
-    json_t *exec = json_pack("{s:s, s:O}", "hash", w->row.hash, "keep_going",
-                             json_object_get(w->options, "keep_going"));
+    json_t *job = json_pack("{s:s, s:O}", "hash", w->row.hash, "keep_going",
+                            json_object_get(w->options, "keep_going"));
     json_t *some = json_object_get(json_object_get(details, "approval"), "operations");
     if (json_is_array(some))
-        json_object_set(exec, "operations", some);
+        json_object_set(job, "operations", some);
     json_object_set(details, "apply", w->options);
     w->row.due_ms = wall_ms() + SETTLE_MS; /* if how it ends cannot be written down */
     w->row.attempts++;
     if (!work_change(w, PLAN_EVENT_APPLY, 0, details, &err)) {
-        json_decref(exec);
+        json_decref(job);
         work_fail(w, &err);
         return;
     }
-    (void)work_start(w, PLAN_APPLY, exec, &calls);
+    (void)work_start(w, PLAN_APPLY, job, &calls);
 }
 
 /* An approval is of a whole: what is left out of it makes something that nobody has approved.
@@ -503,8 +503,8 @@ static void cancel_at_work(struct plan_work *w, const struct plan_asked *asked)
     w->canceller.context = asked->context;
     text_copy(w->canceller.actor, sizeof(w->canceller.actor), asked->actor);
     text_copy(w->canceller.request, sizeof(w->canceller.request), asked->request);
-    if (w->exec && !w->verifying && !w->asks_journal)
-        plan_process_cancel(w->exec);
+    if (w->process && !w->verifying && !w->asks_journal)
+        plan_process_cancel(w->process);
 }
 
 void plan_cancel(struct front *front, const struct plan_asked *asked)
@@ -543,7 +543,7 @@ static void fail_undo(void *owner, const struct err *err)
     struct plan_work *w = owner;
     char text[512];
 
-    w->exec = NULL;
+    w->process = NULL;
     not_undone(w, "io_error", err_text(err, text, sizeof(text)));
     work_fail(w, err);
 }
@@ -576,7 +576,7 @@ static void undone(void *owner, const struct plan_end *end)
     json_t *answer = plan_end_json(end);
     struct err err;
 
-    w->exec = NULL;
+    w->process = NULL;
     if (end->status != 0 || !answer) {
         ask_journal(w, end, answer, &asking);
         return;
@@ -651,7 +651,7 @@ static void settled(void *owner, const struct plan_end *end)
     enum plan_event event = async ? PLAN_EVENT_SETTLED_QUEUED : back(details);
     struct err err;
 
-    w->exec = NULL;
+    w->process = NULL;
     if (end->status != 0 || !answer) {
         json_decref(details);
         work_fail_answer(w, end, answer);
@@ -674,7 +674,7 @@ static void not_settled(void *owner, const struct err *err)
 {
     struct plan_work *w = owner;
 
-    w->exec = NULL;
+    w->process = NULL;
     if (err->code == ERR_NOT_FOUND) { /* its directory was moved away: the tree stays as it is */
         json_t *details = plan_details(&w->row);
         struct err failed;

@@ -89,7 +89,7 @@ static void closed(void *owner, const struct plan_end *end)
     enum plan_event event;
     struct err err;
 
-    w->exec = NULL;
+    w->process = NULL;
     if (end->status != 0 || !answer) {
         work_fail_answer(w, end, answer);
         return;
@@ -163,7 +163,7 @@ static void submitted(void *owner, const struct plan_end *end)
     struct plan_policy policy;
     struct err err;
 
-    w->exec = NULL;
+    w->process = NULL;
     if (end->status != 0 || !answer) {
         plan_drop_files(w->front, w->bucket, w->workspace, w->plan);
         work_fail_answer(w, end, answer);
@@ -215,16 +215,7 @@ void plan_submit(struct front *front, const struct plan_asked *asked, const stru
     w->row.principal = copy(w, row->principal);
     w->row.details = "{}";
     w->row.exec_id = w->row.hash = "";
-    struct plan_message m = {.bucket = w->bucket,
-                             .workspace = w->workspace,
-                             .plan = w->plan,
-                             .actor = w->actor,
-                             .request = w->request,
-                             .owner = w->row.owner,
-                             .verb = PLAN_SUBMIT};
-    w->exec = plan_process_start(front, &m, text, n, &calls, w);
-    if (!w->exec)
-        work_end(w, 503, "unavailable", NULL, "out of memory");
+    (void)work_start_text(w, PLAN_SUBMIT, text, n, &calls);
 }
 
 /* --- given up --- */
@@ -377,7 +368,7 @@ static void exec_closed(void *context, const struct plan_outcome *outcome)
     exec_let_go(exec);
 }
 
-void plan_process_settled(struct exec *exec)
+void plan_exec_settled(struct exec *exec)
 {
     struct ending *ending = exec->plan_stays_open ? NULL : calloc(1, sizeof(*ending));
 

@@ -79,7 +79,7 @@ const char *plan_details_text(struct arena *arena, const json_t *details);
 json_t *plan_details(const struct store_plan *row);
 
 /* A command of a plan (exec_hold) has ended, and its records are on disk. */
-void plan_process_settled(struct exec *exec);
+void plan_exec_settled(struct exec *exec);
 
 /* What a front before this one has left; the queue, and what is due. */
 void plans_resume(struct front *front);

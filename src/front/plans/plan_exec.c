@@ -190,5 +190,5 @@ const struct exec_mode plan_exec_mode = {
     .read = plan_request_read,
     .begin = begin_exec,
     .failed = plan_request_fail,
-    .settled = plan_process_settled,
+    .settled = plan_exec_settled,
 };

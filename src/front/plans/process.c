@@ -73,7 +73,7 @@ static void free_job(struct plan_process *process)
     free(process);
 }
 
-size_t plan_jobs_of(const struct front *front, const char *owner)
+size_t plan_processes_of(const struct front *front, const char *owner)
 {
     size_t n = 0;
 
@@ -219,7 +219,7 @@ struct plan_process *plan_process_start(struct front *front, const struct plan_m
     }
     if (m->owner)
         text_copy(process->tenant, sizeof(process->tenant), m->owner);
-    bool waits = plan_jobs_of(front, process->tenant) >= PLAN_JOBS_OWN;
+    bool waits = plan_processes_of(front, process->tenant) >= PLAN_PROCESSES_OWN;
     process->next = front->plan_processes;
     front->plan_processes = process;
     buf_init(&process->asks, 16384);

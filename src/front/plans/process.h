@@ -12,7 +12,7 @@
 struct plan_process;
 
 enum {
-    PLAN_JOBS_OWN = 16, /* at a time of one owner, of the broker's 64; more wait for these */
+    PLAN_PROCESSES_OWN = 16, /* at a time of one owner, of the broker's 64; more wait for these */
 };
 
 struct plan_end {
@@ -36,7 +36,7 @@ struct plan_process *plan_process_start(struct front *front, const struct plan_m
                                         char *text, size_t n,
                                         const struct plan_process_calls *calls, void *owner);
 /* How many run for this owner's workspaces, or wait for those. */
-size_t plan_jobs_of(const struct front *front, const char *owner);
+size_t plan_processes_of(const struct front *front, const char *owner);
 /* Nobody wants to hear of it any more; what changes nothing is ended. */
 void plan_process_leave(struct plan_process *process);
 /* One that has not begun does not, and tells so, perhaps at once; of others nothing happens, and

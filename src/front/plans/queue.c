@@ -53,7 +53,8 @@ static bool collect(void *context, const struct store_plan *row)
     /* One of a workspace at a time, and no more of an owner than may be worked on; those that wait
      * for it take no place of others. */
     if (work_find_in(list->front, row->workspace) ||
-        (row->state != PLAN_PENDING && plan_jobs_of(list->front, row->owner) >= PLAN_JOBS_OWN))
+        (row->state != PLAN_PENDING &&
+         plan_processes_of(list->front, row->owner) >= PLAN_PROCESSES_OWN))
         return true;
     json_t *details = plan_details(row);
     const json_t *apply = json_object_get(details, "apply");
@@ -292,7 +293,7 @@ static bool look_at_open(void *context, const struct store_plan *row)
     if (exec && !exec->drained)
         exec_hold(exec, row->id, row->keep_open);
     if (exec && exec->settled)
-        plan_process_settled(exec);
+        plan_exec_settled(exec);
     else if (!exec && !row->keep_open && ended_by_itself(front, row->exec_id))
         plan_close(front,
                    &(struct plan_asked){.plan = row->id, .actor = row->actor, .request = ""});

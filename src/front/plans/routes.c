@@ -129,11 +129,11 @@ static bool refuse_deleted(struct call *call)
 /* One owner does not keep the others from theirs: answered. */
 static bool has_too_many(struct call *call)
 {
-    if (plan_jobs_of(call->front, call->workspace.owner) < PLAN_JOBS_OWN)
+    if (plan_processes_of(call->front, call->workspace.owner) < PLAN_PROCESSES_OWN)
         return false;
     call_quota(call, "plan_jobs",
                "%d plans of the workspace's owner are being worked on; wait for one of them",
-               PLAN_JOBS_OWN);
+               PLAN_PROCESSES_OWN);
     return true;
 }
 
@@ -264,7 +264,7 @@ void plans_list_all(struct call *call)
 
 struct looking {
     struct call *call; /* NULL: it has gone */
-    struct plan_process *exec;
+    struct plan_process *process;
     bool is_diff;
     int fd;
     uint64_t at;
@@ -284,8 +284,8 @@ static void left(struct call *call)
 
     call->context = NULL;
     call->abandoned = NULL;
-    if (l->exec)
-        plan_process_leave(l->exec);
+    if (l->process)
+        plan_process_leave(l->process);
     free_looking(l);
 }
 
@@ -375,7 +375,7 @@ static void looked(void *owner, const struct plan_end *end)
     struct looking *l = owner;
     struct call *call = l->call;
 
-    l->exec = NULL;
+    l->process = NULL;
     if (end->status != 0) {
         call->context = NULL;
         call->abandoned = NULL;
@@ -409,16 +409,16 @@ static void not_looked(void *owner, const struct err *err)
     call_fail(call, err);
 }
 
-static void look(struct call *call, enum plan_verb verb, struct looking *made, json_t *exec)
+static void look(struct call *call, enum plan_verb verb, struct looking *made, json_t *job)
 {
     static const struct plan_process_calls calls = {.failed = not_looked, .ended = looked};
 
     if (has_too_many(call)) {
-        json_decref(exec);
+        json_decref(job);
         return;
     }
     struct looking *l = calloc(1, sizeof(*l));
-    char *text = json_dumps(exec, JSON_COMPACT);
+    char *text = json_dumps(job, JSON_COMPACT);
     struct plan_message m = {.bucket = call->workspace.bucket,
                              .workspace = call->workspace.id,
                              .plan = call->params[1],
@@ -427,16 +427,16 @@ static void look(struct call *call, enum plan_verb verb, struct looking *made, j
                              .owner = call->workspace.owner,
                              .verb = verb};
 
-    json_decref(exec);
+    json_decref(job);
     if (l) {
         *l = *made;
         l->call = call;
         l->fd = -1;
-        l->exec = plan_process_start(call->front, &m, text, text ? strlen(text) : 0, &calls, l);
+        l->process = plan_process_start(call->front, &m, text, text ? strlen(text) : 0, &calls, l);
     } else {
         free(text);
     }
-    if (!l || !l->exec) {
+    if (!l || !l->process) {
         free(l);
         call_error(call, 503, "unavailable", "out of memory");
         return;
@@ -487,11 +487,11 @@ void plans_diff(struct call *call)
 
     if (!call_text(call, "path", &path) || !plan_find(call, &row) || !has_files(call, &row))
         return;
-    json_t *exec = path ? json_pack("{s:s}", "path", path) : json_object();
-    if (!exec)
+    json_t *job = path ? json_pack("{s:s}", "path", path) : json_object();
+    if (!job)
         call_bad_field(call, "path", "UTF-8");
     else
-        look(call, PLAN_DIFF, &l, exec);
+        look(call, PLAN_DIFF, &l, job);
 }
 
 /* --- doing --- */

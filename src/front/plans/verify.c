@@ -123,7 +123,7 @@ static void verified(void *owner, const struct plan_end *end)
     json_t *findings = json_object_get(answer, "findings");
     struct err err;
 
-    w->exec = NULL;
+    w->process = NULL;
     if (end->status != 0 || !answer || !json_is_array(findings)) {
         give_up(w);
         work_fail_answer(w, end, answer);

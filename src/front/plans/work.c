@@ -251,8 +251,8 @@ bool work_change(struct plan_work *w, enum plan_event event, uint64_t in_force, 
     return false;
 }
 
-bool work_start(struct plan_work *w, enum plan_verb verb, json_t *exec,
-                const struct plan_process_calls *calls)
+bool work_start_text(struct plan_work *w, enum plan_verb verb, char *text, size_t n,
+                     const struct plan_process_calls *calls)
 {
     struct plan_message m = {.bucket = w->bucket,
                              .workspace = w->workspace,
@@ -261,16 +261,23 @@ bool work_start(struct plan_work *w, enum plan_verb verb, json_t *exec,
                              .request = w->request,
                              .owner = w->row.owner,
                              .verb = verb};
-    char *text =
-        json_is_string(exec) ? strdup(json_string_value(exec)) : json_dumps(exec, JSON_COMPACT);
 
-    json_decref(exec);
-    w->steps = 0;
-    w->exec = plan_process_start(w->front, &m, text, text ? strlen(text) : 0, calls, w);
-    if (w->exec)
+    w->process = plan_process_start(w->front, &m, text, n, calls, w);
+    if (w->process)
         return true;
     work_end(w, 503, "unavailable", NULL, "out of memory");
     return false;
+}
+
+bool work_start(struct plan_work *w, enum plan_verb verb, json_t *job,
+                const struct plan_process_calls *calls)
+{
+    char *text =
+        json_is_string(job) ? strdup(json_string_value(job)) : json_dumps(job, JSON_COMPACT);
+
+    json_decref(job);
+    w->steps = 0;
+    return work_start_text(w, verb, text, text ? strlen(text) : 0, calls);
 }
 
 void work_record(struct plan_work *w, const char *operation, const char *result, json_t *details,

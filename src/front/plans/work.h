@@ -31,13 +31,13 @@ struct plan_work {
     char request[PLAN_ID];
     plan_done *done;
     void *context;
-    struct plan_process *exec;
+    struct plan_process *process;
     uint64_t steps;
     json_t *options; /* of apply and undo */
     json_t *failure; /* what carrel-plan answered, while its journal is asked what that means */
     char failure_why[32];
     struct verifying *verifying;
-    bool asks_journal; /* the exec does: that is not called off */
+    bool asks_journal; /* the process does: that is not called off */
     bool from_queue;
     bool cancelled;
     struct plan_canceller canceller; /* done NULL: nobody */
@@ -64,9 +64,12 @@ bool work_change(struct plan_work *work, enum plan_event event, uint64_t in_forc
                  struct err *err);
 /* The same, where the state stays what it is. */
 bool work_keep(struct plan_work *work, json_t *details, struct err *err);
-/* Starts a exec. Takes the object; false: told. */
-bool work_start(struct plan_work *work, enum plan_verb verb, json_t *exec,
+/* Starts a plan process with that job. Takes the object; false: told. */
+bool work_start(struct plan_work *work, enum plan_verb verb, json_t *job,
                 const struct plan_process_calls *calls);
+/* The same with a text, which it takes. */
+bool work_start_text(struct plan_work *work, enum plan_verb verb, char *text, size_t n,
+                     const struct plan_process_calls *calls);
 void work_record(struct plan_work *work, const char *operation, const char *result, json_t *details,
                  front_recorded *heard);
 struct plan_work *work_find(const struct front *front, const char *plan);
