@@ -523,11 +523,11 @@ void egress_hear(struct broker *b)
 
 /* --- sandboxes --- */
 
-static struct outlet *outlet_of(const struct sandbox *d)
+static struct outlet *outlet_of(const struct sandbox *s)
 {
-    struct outlet *o = d->broker->outlets;
+    struct outlet *o = s->broker->outlets;
 
-    while (o && o->sandbox != d)
+    while (o && o->sandbox != s)
         o = o->next;
     return o;
 }
@@ -543,9 +543,9 @@ static bool copy_fds(struct outlet *o, const int *fds, size_t count)
     return o->fd_count == count;
 }
 
-static bool read_network(struct sandbox *d, struct arena *arena, struct spec_message *ret)
+static bool read_network(struct sandbox *s, struct arena *arena, struct spec_message *ret)
 {
-    struct unpack u = {.at = d->network.p, .end = d->network.p + d->network.n};
+    struct unpack u = {.at = s->network.p, .end = s->network.p + s->network.n};
 
     /* The text is pointed into, and stays as it is. */
     *ret = (struct spec_message){.net = CARREL_NET_ALLOW};
@@ -562,27 +562,27 @@ void egress_pack_network(struct buf *b, const struct spec_message *m)
     pack_u64(b, m->net_bytes_per_hour);
 }
 
-void egress_add(struct sandbox *d, const int *fds, size_t count)
+void egress_add(struct sandbox *s, const int *fds, size_t count)
 {
-    struct broker *b = d->broker;
-    struct outlet *o = outlet_of(d) ? NULL : calloc(1, sizeof(*o));
+    struct broker *b = s->broker;
+    struct outlet *o = outlet_of(s) ? NULL : calloc(1, sizeof(*o));
     struct spec_message m;
     struct arena arena;
 
     if (!o)
         return;
     arena_init(&arena, 1 << 18);
-    o->sandbox = d;
+    o->sandbox = s;
     o->id = ++b->outlets_begun;
     o->due = DUE_ADD;
-    snprintf(o->workspace, sizeof(o->workspace), "%s", d->workspace);
+    snprintf(o->workspace, sizeof(o->workspace), "%s", s->workspace);
     o->next = b->outlets;
     b->outlets = o;
-    bool whole = copy_fds(o, fds, count) && read_network(d, &arena, &m) &&
+    bool whole = copy_fds(o, fds, count) && read_network(s, &arena, &m) &&
                  pack(&o->add, EGRESS_ADD, o, &m) == 0;
     arena_clear(&arena);
     if (!whole) { /* its connections fail */
-        log_error("network_failed", "workspace", d->workspace, "why", "no memory or open files",
+        log_error("network_failed", "workspace", s->workspace, "why", "no memory or open files",
                   NULL);
         free_outlet(b, o);
         return;
@@ -592,13 +592,13 @@ void egress_add(struct sandbox *d, const int *fds, size_t count)
 }
 
 /* Whether it was made for rules like these. */
-static bool is_like(struct sandbox *d, const struct spec_message *m)
+static bool is_like(struct sandbox *s, const struct spec_message *m)
 {
     struct spec_message was;
     struct arena arena;
 
     arena_init(&arena, 1 << 18);
-    bool like = m->net == CARREL_NET_ALLOW && read_network(d, &arena, &was) &&
+    bool like = m->net == CARREL_NET_ALLOW && read_network(s, &arena, &was) &&
                 was.net_connections == m->net_connections &&
                 was.net_bytes_per_hour == m->net_bytes_per_hour &&
                 leads_to_same_ports(was.net_rules, m->net_rules);
@@ -606,26 +606,26 @@ static bool is_like(struct sandbox *d, const struct spec_message *m)
     return like;
 }
 
-bool egress_change(struct sandbox *d, const struct spec_message *m)
+bool egress_change(struct sandbox *s, const struct spec_message *m)
 {
-    struct outlet *o = outlet_of(d);
-    bool like = is_like(d, m);
+    struct outlet *o = outlet_of(s);
+    bool like = is_like(s, m);
 
     if (!o)
         return like;
     if (pack(&o->change, EGRESS_CHANGE, o, m) < 0 || pack(&o->add, EGRESS_ADD, o, m) < 0) {
-        egress_drop(d);
+        egress_drop(s);
         return false;
     }
     o->due |= DUE_CHANGE;
-    send_all(d->broker);
+    send_all(s->broker);
     return like;
 }
 
-void egress_drop(struct sandbox *d)
+void egress_drop(struct sandbox *s)
 {
-    struct broker *b = d->broker;
-    struct outlet *o = outlet_of(d);
+    struct broker *b = s->broker;
+    struct outlet *o = outlet_of(s);
 
     if (!o)
         return;

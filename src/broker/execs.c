@@ -56,11 +56,11 @@ static const char *const reasons[] = {
 
 struct broker_exec *broker_exec_find(const struct broker *b, const char *id)
 {
-    struct broker_exec *t = b->execs[broker_slot(id)];
+    struct broker_exec *e = b->execs[broker_slot(id)];
 
-    while (t && strcmp(t->id, id) != 0)
-        t = t->next;
-    return t;
+    while (e && strcmp(e->id, id) != 0)
+        e = e->next;
+    return e;
 }
 
 static bool is_grouped(const struct broker *b)
@@ -68,49 +68,49 @@ static bool is_grouped(const struct broker *b)
     return strcmp(b->settings.audit_sync, "grouped") == 0;
 }
 
-bool broker_exec_is_starting(const struct broker_exec *t)
+bool broker_exec_is_starting(const struct broker_exec *e)
 {
-    bool waits = t->start_pending && !t->quiet && !t->ahead;
+    bool waits = e->start_pending && !e->quiet && !e->ahead;
 
-    return !t->unwanted && (!t->started || waits);
+    return !e->unwanted && (!e->started || waits);
 }
 
-static void unlink_task(struct broker_exec *t)
+static void unlink_task(struct broker_exec *e)
 {
-    struct broker_exec **at = &t->broker->execs[broker_slot(t->id)];
+    struct broker_exec **at = &e->broker->execs[broker_slot(e->id)];
 
-    while (*at != t)
+    while (*at != e)
         at = &(*at)->next;
-    *at = t->next;
+    *at = e->next;
 }
 
-static void has_ended(struct broker_exec *t)
+static void has_ended(struct broker_exec *e)
 {
-    if (t->quiet && !t->ended)
-        t->broker->awaited_execs--;
-    t->ended = true;
+    if (e->quiet && !e->ended)
+        e->broker->awaited_execs--;
+    e->ended = true;
 }
 
-static void free_task(struct broker_exec *t)
+static void free_task(struct broker_exec *e)
 {
-    has_ended(t);
-    unlink_task(t);
-    timer_stop(t->broker->events, &t->start_timer);
+    has_ended(e);
+    unlink_task(e);
+    timer_stop(e->broker->events, &e->start_timer);
     for (int i = 0; i < 3; i++)
-        scope_close(&t->fds[i]);
-    scope_close(&t->backlog);
-    buf_clear(&t->end);
-    free(t->actor);
-    free(t->request);
-    free(t);
+        scope_close(&e->fds[i]);
+    scope_close(&e->backlog);
+    buf_clear(&e->end);
+    free(e->actor);
+    free(e->request);
+    free(e);
 }
 
-static void free_if_done(struct broker_exec *t)
+static void free_if_done(struct broker_exec *e)
 {
-    if (t->exec || t->start_pending || t->end_pending)
+    if (e->exec || e->start_pending || e->end_pending)
         return;
-    if (t->unwanted || (t->forgotten && t->settled))
-        free_task(t);
+    if (e->unwanted || (e->forgotten && e->settled))
+        free_task(e);
 }
 
 bool broker_execs_are_told(const struct broker *b)
@@ -125,176 +125,176 @@ bool broker_execs_are_told(const struct broker *b)
 void broker_execs_clear(struct broker *b)
 {
     for (size_t i = 0; i < BROKER_SLOTS; i++) {
-        for (struct broker_exec *t = b->execs[i], *next; t; t = next) {
-            next = t->next;
-            free_task(t);
+        for (struct broker_exec *e = b->execs[i], *next; e; e = next) {
+            next = e->next;
+            free_task(e);
         }
     }
 }
 
 /* Input and its backlog go together; a terminal's master is its output, too. */
-static size_t list_fds(const struct broker_exec *t, int fds[4])
+static size_t list_fds(const struct broker_exec *e, int fds[4])
 {
     size_t n = 0;
 
-    if (t->fds[0] >= 0 && (t->tty || t->backlog >= 0))
-        fds[n++] = t->fds[0];
-    if (t->fds[0] >= 0 && t->backlog >= 0)
-        fds[n++] = t->backlog;
+    if (e->fds[0] >= 0 && (e->tty || e->backlog >= 0))
+        fds[n++] = e->fds[0];
+    if (e->fds[0] >= 0 && e->backlog >= 0)
+        fds[n++] = e->backlog;
     for (int i = 1; i < 3; i++) {
-        if (t->fds[i] >= 0)
-            fds[n++] = t->fds[i];
+        if (e->fds[i] >= 0)
+            fds[n++] = e->fds[i];
     }
     return n;
 }
 
-static void send_with_fds(struct broker_exec *t, uint32_t kind, uint64_t tag,
+static void send_with_fds(struct broker_exec *e, uint32_t kind, uint64_t tag,
                           struct plain_message *m)
 {
     scoped_buf struct buf message;
     int fds[4];
-    size_t n = list_fds(t, fds);
+    size_t n = list_fds(e, fds);
 
-    m->number |= (t->tty ? EXEC_TERMINAL : 0U) | (t->input_ends ? EXEC_INPUT_ENDS : 0U);
+    m->number |= (e->tty ? EXEC_TERMINAL : 0U) | (e->input_ends ? EXEC_INPUT_ENDS : 0U);
     buf_init(&message, MESSAGE_MAX_BYTES);
     protocol_pack_plain(&message, tag, m);
-    channel_send(t->broker, kind, &message, fds, n);
+    channel_send(e->broker, kind, &message, fds, n);
 }
 
 /* Once it runs, and that is recorded. */
-static void answer_start(struct broker_exec *t)
+static void answer_start(struct broker_exec *e)
 {
-    struct broker *b = t->broker;
-    uint64_t tag = t->soon_over ? 0 : t->tag;
+    struct broker *b = e->broker;
+    uint64_t tag = e->soon_over ? 0 : e->tag;
 
-    if (broker_exec_is_starting(t))
+    if (broker_exec_is_starting(e))
         return;
     if (tag)
-        t->tag = 0;
-    if (tag && t->generation == b->generation && !t->unwanted)
-        send_with_fds(t, ANSWER_STARTED, tag, &(struct plain_message){.texts = {t->id}});
+        e->tag = 0;
+    if (tag && e->generation == b->generation && !e->unwanted)
+        send_with_fds(e, ANSWER_STARTED, tag, &(struct plain_message){.texts = {e->id}});
     request_try_resume(b);
 }
 
 static void is_not_over(struct timer *timer)
 {
-    struct broker_exec *t = container_of(timer, struct broker_exec, start_timer);
+    struct broker_exec *e = container_of(timer, struct broker_exec, start_timer);
 
-    t->soon_over = false;
-    answer_start(t);
+    e->soon_over = false;
+    answer_start(e);
 }
 
-static void answer_failure(struct broker_exec *t, const struct err *err)
+static void answer_failure(struct broker_exec *e, const struct err *err)
 {
-    uint64_t tag = t->tag;
+    uint64_t tag = e->tag;
 
-    t->tag = 0;
-    t->unwanted = true;
-    if (tag && t->generation == t->broker->generation)
-        channel_send_error(t->broker, tag, err);
-    request_try_resume(t->broker);
+    e->tag = 0;
+    e->unwanted = true;
+    if (tag && e->generation == e->broker->generation)
+        channel_send_error(e->broker, tag, err);
+    request_try_resume(e->broker);
 }
 
-static void send_event(const struct broker_exec *t, uint32_t kind, int number)
+static void send_event(const struct broker_exec *e, uint32_t kind, int number)
 {
-    struct plain_message m = {.texts = {t->id}, .number = (uint64_t)number};
+    struct plain_message m = {.texts = {e->id}, .number = (uint64_t)number};
 
-    channel_send_plain(t->broker, kind, 0, &m);
+    channel_send_plain(e->broker, kind, 0, &m);
 }
 
-static bool is_heard(const struct broker_exec *t)
+static bool is_heard(const struct broker_exec *e)
 {
-    return t->broker->resumed && !t->unwanted;
+    return e->broker->resumed && !e->unwanted;
 }
 
 /* With what has happened since; and with its start, if `tag` waits for that. */
-static void send_end(struct broker_exec *t, uint64_t tag)
+static void send_end(struct broker_exec *e, uint64_t tag)
 {
-    size_t n = t->end.n;
+    size_t n = e->end.n;
     int fds[4];
 
-    t->gone_told = t->settled && (!t->exec || exec_leaves_nothing(t->exec));
-    uint64_t flags = (t->settled ? ENDED_SETTLED : 0U) | (t->gone_told ? ENDED_GONE : 0U) |
-                     (t->is_last ? ENDED_LAST : 0U);
-    protocol_pack_ended_flags(&t->end, flags, t->unrecorded);
-    protocol_set_tag(&t->end, tag);
-    channel_send(t->broker, tag ? ANSWER_RAN : EVENT_ENDED, &t->end, fds,
-                 tag ? list_fds(t, fds) : 0);
-    t->end.n = n;
+    e->gone_told = e->settled && (!e->exec || exec_leaves_nothing(e->exec));
+    uint64_t flags = (e->settled ? ENDED_SETTLED : 0U) | (e->gone_told ? ENDED_GONE : 0U) |
+                     (e->is_last ? ENDED_LAST : 0U);
+    protocol_pack_ended_flags(&e->end, flags, e->unrecorded);
+    protocol_set_tag(&e->end, tag);
+    channel_send(e->broker, tag ? ANSWER_RAN : EVENT_ENDED, &e->end, fds,
+                 tag ? list_fds(e, fds) : 0);
+    e->end.n = n;
 }
 
 /* As soon as its start is told. */
-static void tell_end(struct broker_exec *t)
+static void tell_end(struct broker_exec *e)
 {
-    if (!t->ended || t->end_told || broker_exec_is_starting(t))
+    if (!e->ended || e->end_told || broker_exec_is_starting(e))
         return;
-    scope_close(&t->backlog); /* nobody is left whose input it is */
-    if (t->quiet && !t->settled)
+    scope_close(&e->backlog); /* nobody is left whose input it is */
+    if (e->quiet && !e->settled)
         return;
-    t->end_told = true;
-    if (is_heard(t))
-        send_end(t, t->soon_over && t->generation == t->broker->generation ? t->tag : 0);
-    t->soon_over = false;
-    t->tag = 0;
+    e->end_told = true;
+    if (is_heard(e))
+        send_end(e, e->soon_over && e->generation == e->broker->generation ? e->tag : 0);
+    e->soon_over = false;
+    e->tag = 0;
 }
 
-static void settle_if_written(struct broker_exec *t)
+static void settle_if_written(struct broker_exec *e)
 {
-    bool waits = (t->start_pending || t->end_pending) && !t->ahead;
-    bool end_told = t->end_told;
+    bool waits = (e->start_pending || e->end_pending) && !e->ahead;
+    bool end_told = e->end_told;
 
-    if (!t->ended || waits || t->settled)
+    if (!e->ended || waits || e->settled)
         return;
-    t->settled = true;
-    tell_end(t);
-    if (end_told && is_heard(t))
-        send_event(t, EVENT_SETTLED, t->unrecorded);
-    if (end_told && is_heard(t) && !t->exec && !t->gone_told)
-        send_event(t, EVENT_GONE, 0);
+    e->settled = true;
+    tell_end(e);
+    if (end_told && is_heard(e))
+        send_event(e, EVENT_SETTLED, e->unrecorded);
+    if (end_told && is_heard(e) && !e->exec && !e->gone_told)
+        send_event(e, EVENT_GONE, 0);
 }
 
-static void start_not_written(struct broker_exec *t)
+static void start_not_written(struct broker_exec *e)
 {
     struct err err;
 
-    t->unrecorded = record_errno(t->broker);
-    if (!t->unrecorded)
-        t->unrecorded = EIO;
-    if (t->tag) {
-        err_set(&err, ERR_IO, t->unrecorded,
+    e->unrecorded = record_errno(e->broker);
+    if (!e->unrecorded)
+        e->unrecorded = EIO;
+    if (e->tag) {
+        err_set(&err, ERR_IO, e->unrecorded,
                 "the start could not be recorded in the audit, so the command was ended");
-        answer_failure(t, &err);
+        answer_failure(e, &err);
     }
-    if (t->exec) {
-        exec_kill(t->exec, CARREL_ENDED_SIGNAL);
-        sandbox_rearm(t->sandbox);
+    if (e->exec) {
+        exec_kill(e->exec, CARREL_ENDED_SIGNAL);
+        sandbox_rearm(e->sandbox);
     }
 }
 
 static void start_written(struct broker *b, struct waiter *waiter, bool written)
 {
-    struct broker_exec *t = container_of(waiter, struct broker_exec, start_wait);
+    struct broker_exec *e = container_of(waiter, struct broker_exec, start_wait);
 
     (void)b;
-    t->start_pending = false;
-    if (!written && !t->unwanted && !t->settled)
-        start_not_written(t);
-    answer_start(t);
-    tell_end(t);
-    settle_if_written(t);
-    free_if_done(t);
+    e->start_pending = false;
+    if (!written && !e->unwanted && !e->settled)
+        start_not_written(e);
+    answer_start(e);
+    tell_end(e);
+    settle_if_written(e);
+    free_if_done(e);
 }
 
 /* Also when it could not be written: an end cannot be refused, and the journal tries again. */
 static void end_written(struct broker *b, struct waiter *waiter, bool written)
 {
-    struct broker_exec *t = container_of(waiter, struct broker_exec, end_wait);
+    struct broker_exec *e = container_of(waiter, struct broker_exec, end_wait);
 
     (void)b;
     (void)written;
-    t->end_pending = false;
-    settle_if_written(t);
-    free_if_done(t);
+    e->end_pending = false;
+    settle_if_written(e);
+    free_if_done(e);
 }
 
 /* argv, as far as it fits: what was run matters, not all of a script. */
@@ -321,7 +321,7 @@ static void describe_start(struct buf *details, const struct exec_message *m)
     buf_str(details, "}");
 }
 
-static int record_start(struct broker_exec *t, const struct exec_message *m, struct err *err)
+static int record_start(struct broker_exec *e, const struct exec_message *m, struct err *err)
 {
     scoped_buf struct buf details;
 
@@ -335,22 +335,22 @@ static int record_start(struct broker_exec *t, const struct exec_message *m, str
                                   .operation = "exec.start",
                                   .result = "ok",
                                   .details = details.p};
-    t->start_wait.done = start_written;
-    t->start_wait.patient = t->quiet || t->ahead;
-    if (record_may_add(t->broker, record.operation, err) < 0 ||
-        record_begin(t->broker, &record, &t->start_wait, err) < 0)
+    e->start_wait.done = start_written;
+    e->start_wait.patient = e->quiet || e->ahead;
+    if (record_may_add(e->broker, record.operation, err) < 0 ||
+        record_begin(e->broker, &record, &e->start_wait, err) < 0)
         return -1;
-    t->start_pending = true;
+    e->start_pending = true;
     return 0;
 }
 
-static void record_denial(struct broker_exec *t, const struct carrel_denial *d)
+static void record_denial(struct broker_exec *e, const struct carrel_denial *d)
 {
     scoped_buf struct buf details;
 
     buf_init(&details, LONGEST_DETAILS);
     buf_str(&details, "{\"exec\":");
-    record_put_text(&details, t->id, PROTOCOL_EXEC_ID);
+    record_put_text(&details, e->id, PROTOCOL_EXEC_ID);
     buf_str(&details, ",\"what\":");
     record_put_text(&details, d->what, sizeof(d->what));
     buf_str(&details, ",\"rule\":");
@@ -359,10 +359,10 @@ static void record_denial(struct broker_exec *t, const struct carrel_denial *d)
                d->source == CARREL_SOURCE_KERNEL ? "kernel" : "inferred");
     if (buf_done(&details) < 0)
         return;
-    (void)record_note(t->broker,
-                      &(struct audit_record){.actor = t->actor,
-                                             .workspace = t->workspace,
-                                             .request = t->request,
+    (void)record_note(e->broker,
+                      &(struct audit_record){.actor = e->actor,
+                                             .workspace = e->workspace,
+                                             .request = e->request,
                                              .operation = "denial",
                                              .result = "denied",
                                              .details = details.p},
@@ -370,15 +370,15 @@ static void record_denial(struct broker_exec *t, const struct carrel_denial *d)
 }
 
 /* Returns whether end_written will be called. */
-static bool record_end(struct broker_exec *t, const struct carrel_result *r, const char *why)
+static bool record_end(struct broker_exec *e, const struct carrel_result *r, const char *why)
 {
     scoped_buf struct buf details;
 
     for (size_t i = 0; i < r->denial_count && i < MOST_DENIALS; i++)
-        record_denial(t, &r->denials[i]);
+        record_denial(e, &r->denials[i]);
     buf_init(&details, LONGEST_DETAILS);
     buf_str(&details, "{\"exec\":");
-    record_put_text(&details, t->id, PROTOCOL_EXEC_ID);
+    record_put_text(&details, e->id, PROTOCOL_EXEC_ID);
     buf_printf(&details, ",\"exit_code\":%d,\"duration_ms\":%.3f,\"denials\":%zu", r->exit_code,
                r->duration_ms, r->denial_count);
     buf_str(&details, ",\"why\":");
@@ -388,159 +388,159 @@ static bool record_end(struct broker_exec *t, const struct carrel_result *r, con
         record_put_text(&details, r->note, sizeof(r->note));
     }
     buf_str(&details, "}");
-    struct audit_record record = {.actor = t->actor,
-                                  .workspace = t->workspace,
-                                  .request = t->request,
+    struct audit_record record = {.actor = e->actor,
+                                  .workspace = e->workspace,
+                                  .request = e->request,
                                   .operation = "exec.end",
                                   .result = reasons[r->reason],
                                   .details = buf_done(&details) == 0 ? details.p : ""};
-    t->end_wait.done = end_written;
-    t->ahead = t->ahead && !record_is_late(t->broker);
-    t->end_wait.patient = t->ahead;
-    bool waits = record_note(t->broker, &record, &t->end_wait) == 0;
-    if (is_grouped(t->broker)) /* also of one that waits for the disk */
-        record_write(t->broker);
+    e->end_wait.done = end_written;
+    e->ahead = e->ahead && !record_is_late(e->broker);
+    e->end_wait.patient = e->ahead;
+    bool waits = record_note(e->broker, &record, &e->end_wait) == 0;
+    if (is_grouped(e->broker)) /* also of one that waits for the disk */
+        record_write(e->broker);
     return waits;
 }
 
 void broker_exec_started(void *owner, struct exec *exec, int fds[3])
 {
-    struct broker_exec *t = owner;
+    struct broker_exec *e = owner;
 
     (void)exec;
-    memcpy(t->fds, fds, sizeof(t->fds));
-    t->started = true;
-    t->start_timer.ring = is_not_over;
-    t->soon_over = t->quiet && !t->tty && t->backlog < 0 &&
-                   timer_set(t->broker->events, &t->start_timer, now_ms() + SOON_MS) == 0;
-    answer_start(t);
+    memcpy(e->fds, fds, sizeof(e->fds));
+    e->started = true;
+    e->start_timer.ring = is_not_over;
+    e->soon_over = e->quiet && !e->tty && e->backlog < 0 &&
+                   timer_set(e->broker->events, &e->start_timer, now_ms() + SOON_MS) == 0;
+    answer_start(e);
 }
 
 void broker_exec_ended(void *owner, struct exec *exec, const struct carrel_result *result)
 {
-    struct broker_exec *t = owner;
-    struct sandbox *sandbox = t->sandbox;
+    struct broker_exec *e = owner;
+    struct sandbox *sandbox = e->sandbox;
     const char *why = reasons[result->reason];
     struct err never;
 
     (void)exec;
-    if (!t->started && session_never_stood(t->sandbox->session, &never)) {
+    if (!e->started && session_never_stood(e->sandbox->session, &never)) {
         if (never.code == ERR_NOT_FOUND)
             never.code = ERR_CONFLICT; /* something in the tree is; the workspace is there */
-        answer_failure(t, &never);     /* a command that never was has no result */
+        answer_failure(e, &never);     /* a command that never was has no result */
     }
     /* Where somebody else's end was its own, the session says whose. */
     if (result->reason == CARREL_ENDED_SIGNAL && *result->note)
         why = result->note;
-    struct ended_message m = {.exec = t->id,
-                              .workspace = t->workspace,
+    struct ended_message m = {.exec = e->id,
+                              .workspace = e->workspace,
                               .result = *result,
                               .ended_at_ms = (uint64_t)wall_ms(),
                               .why = why};
-    buf_init(&t->end, MESSAGE_MAX_BYTES);
-    protocol_pack_ended(&t->end, &m);
-    (void)buf_room(&t->end, ENDED_FLAGS_BYTES); /* sending it needs no memory then */
-    has_ended(t);
+    buf_init(&e->end, MESSAGE_MAX_BYTES);
+    protocol_pack_ended(&e->end, &m);
+    (void)buf_room(&e->end, ENDED_FLAGS_BYTES); /* sending it needs no memory then */
+    has_ended(e);
     sandbox->running--;
-    t->is_last = sandbox->tmp_exec && sandbox->running == 0;
+    e->is_last = sandbox->tmp_exec && sandbox->running == 0;
     sandbox->busy_ms = now_ms();
-    t->started = true; /* or could not be: that is told by how it ended */
-    timer_stop(t->broker->events, &t->start_timer);
-    answer_start(t);
-    if (!t->ahead) /* else all in one, which is now */
-        tell_end(t);
-    t->end_pending = record_end(t, result, why);
-    settle_if_written(t);
+    e->started = true; /* or could not be: that is told by how it ended */
+    timer_stop(e->broker->events, &e->start_timer);
+    answer_start(e);
+    if (!e->ahead) /* else all in one, which is now */
+        tell_end(e);
+    e->end_pending = record_end(e, result, why);
+    settle_if_written(e);
     /* Before the next one can be asked for: that waits for the end, and finds /tmp empty. */
-    if (t->is_last)
+    if (e->is_last)
         sandbox_put_to_sleep(sandbox, "its commands have ended, and \"tmp\" is \"exec\"");
 }
 
 void broker_exec_gone(void *owner, struct exec *exec)
 {
-    struct broker_exec *t = owner;
+    struct broker_exec *e = owner;
 
     (void)exec;
-    t->exec = NULL;
-    t->sandbox = NULL;
-    t->broker->exec_count--;
-    if (t->settled && !t->gone_told && is_heard(t))
-        send_event(t, EVENT_GONE, 0);
-    free_if_done(t);
+    e->exec = NULL;
+    e->sandbox = NULL;
+    e->broker->exec_count--;
+    if (e->settled && !e->gone_told && is_heard(e))
+        send_event(e, EVENT_GONE, 0);
+    free_if_done(e);
 }
 
-void broker_exec_end_input(struct broker_exec *t, bool after_backlog)
+void broker_exec_end_input(struct broker_exec *e, bool after_backlog)
 {
     if (after_backlog) {
-        t->input_ends = true;
+        e->input_ends = true;
         return;
     }
-    scope_close(&t->backlog);
-    if (!t->tty) /* its end is a character */
-        scope_close(&t->fds[0]);
+    scope_close(&e->backlog);
+    if (!e->tty) /* its end is a character */
+        scope_close(&e->fds[0]);
 }
 
-void broker_exec_forget(struct broker_exec *t)
+void broker_exec_forget(struct broker_exec *e)
 {
-    t->forgotten = true;
-    free_if_done(t);
+    e->forgotten = true;
+    free_if_done(e);
 }
 
-void broker_exec_tell(struct broker_exec *t, uint64_t resume_tag)
+void broker_exec_tell(struct broker_exec *e, uint64_t resume_tag)
 {
-    struct plain_message m = {.texts = {t->workspace, t->id}, .number = EXEC_STATE_RUNNING};
+    struct plain_message m = {.texts = {e->workspace, e->id}, .number = EXEC_STATE_RUNNING};
 
-    if (t->unwanted)
+    if (e->unwanted)
         return;
-    if (t->settled)
-        m.number = t->exec ? EXEC_STATE_ENDED : EXEC_STATE_GONE;
-    send_with_fds(t, ANSWER_EXEC, resume_tag, &m);
-    if (t->end_told)
-        send_end(t, 0);
+    if (e->settled)
+        m.number = e->exec ? EXEC_STATE_ENDED : EXEC_STATE_GONE;
+    send_with_fds(e, ANSWER_EXEC, resume_tag, &m);
+    if (e->end_told)
+        send_end(e, 0);
 }
 
 static struct broker_exec *new_task(struct broker *b, uint64_t tag, const struct exec_message *m)
 {
-    struct broker_exec *t = calloc(1, sizeof(*t));
+    struct broker_exec *e = calloc(1, sizeof(*e));
 
-    if (!t)
+    if (!e)
         return NULL;
-    t->broker = b;
-    t->tag = tag;
-    t->quiet = m->quiet;
-    t->ahead = is_grouped(b) && !record_is_late(b);
-    t->generation = b->generation;
-    t->actor = strdup(m->actor);
-    t->request = strdup(m->request);
-    if (!t->actor || !t->request) {
-        free(t->actor);
-        free(t->request);
-        free(t);
+    e->broker = b;
+    e->tag = tag;
+    e->quiet = m->quiet;
+    e->ahead = is_grouped(b) && !record_is_late(b);
+    e->generation = b->generation;
+    e->actor = strdup(m->actor);
+    e->request = strdup(m->request);
+    if (!e->actor || !e->request) {
+        free(e->actor);
+        free(e->request);
+        free(e);
         return NULL;
     }
-    snprintf(t->id, sizeof(t->id), "%s", m->exec);
-    snprintf(t->workspace, sizeof(t->workspace), "%s", m->workspace);
+    snprintf(e->id, sizeof(e->id), "%s", m->exec);
+    snprintf(e->workspace, sizeof(e->workspace), "%s", m->workspace);
     for (int i = 0; i < 3; i++)
-        t->fds[i] = -1;
-    t->backlog = -1;
-    t->tty = m->tty;
-    b->awaited_execs += t->quiet;
-    struct broker_exec **slot = &b->execs[broker_slot(t->id)];
-    t->next = *slot;
-    *slot = t;
-    return t;
+        e->fds[i] = -1;
+    e->backlog = -1;
+    e->tty = m->tty;
+    b->awaited_execs += e->quiet;
+    struct broker_exec **slot = &b->execs[broker_slot(e->id)];
+    e->next = *slot;
+    *slot = e;
+    return e;
 }
 
 /* Every start in the record has an end, also this one. */
-static void record_no_start(struct broker_exec *t)
+static void record_no_start(struct broker_exec *e)
 {
     char details[64];
 
-    snprintf(details, sizeof(details), "{\"exec\":\"%s\"}", t->id);
-    (void)record_note(t->broker,
-                      &(struct audit_record){.actor = t->actor,
-                                             .workspace = t->workspace,
-                                             .request = t->request,
+    snprintf(details, sizeof(details), "{\"exec\":\"%s\"}", e->id);
+    (void)record_note(e->broker,
+                      &(struct audit_record){.actor = e->actor,
+                                             .workspace = e->workspace,
+                                             .request = e->request,
                                              .operation = "exec.end",
                                              .result = "not started",
                                              .details = details},
@@ -548,15 +548,15 @@ static void record_no_start(struct broker_exec *t)
 }
 
 /* A file without a name: gone with the last who has it open. */
-static int make_backlog(struct broker_exec *t, struct err *err)
+static int make_backlog(struct broker_exec *e, struct err *err)
 {
-    t->backlog = memfd_create("carrel-input", MFD_CLOEXEC | MFD_NOEXEC_SEAL);
-    if (t->backlog < 0 && errno == EINVAL) /* before Linux 6.3 */
-        t->backlog = memfd_create("carrel-input", MFD_CLOEXEC);
-    return t->backlog < 0 ? err_set(err, ERR_LIMIT, errno, "make room for the command's input") : 0;
+    e->backlog = memfd_create("carrel-input", MFD_CLOEXEC | MFD_NOEXEC_SEAL);
+    if (e->backlog < 0 && errno == EINVAL) /* before Linux 6.3 */
+        e->backlog = memfd_create("carrel-input", MFD_CLOEXEC);
+    return e->backlog < 0 ? err_set(err, ERR_LIMIT, errno, "make room for the command's input") : 0;
 }
 
-static int start(struct broker_exec *t, struct sandbox *sandbox, const struct exec_message *m,
+static int start(struct broker_exec *e, struct sandbox *sandbox, const struct exec_message *m,
                  struct err *err)
 {
     struct exec_request request = {.argv = (char *const *)(uintptr_t)m->argv,
@@ -568,19 +568,19 @@ static int start(struct broker_exec *t, struct sandbox *sandbox, const struct ex
                                    .rows = (uint32_t)m->rows,
                                    .columns = (uint32_t)m->columns,
                                    .limits = m->limits,
-                                   .owner = t};
+                                   .owner = e};
 
-    if (((m->input || m->tty) && make_backlog(t, err) < 0) || record_start(t, m, err) < 0)
+    if (((m->input || m->tty) && make_backlog(e, err) < 0) || record_start(e, m, err) < 0)
         return -1;
-    t->sandbox = sandbox;
-    if (exec_start(sandbox->session, &request, &t->exec, err) == 0) {
-        t->broker->exec_count++;
+    e->sandbox = sandbox;
+    if (exec_start(sandbox->session, &request, &e->exec, err) == 0) {
+        e->broker->exec_count++;
         sandbox->running++;
         return 0;
     }
-    t->sandbox = NULL;
-    t->exec = NULL;
-    record_no_start(t);
+    e->sandbox = NULL;
+    e->exec = NULL;
+    record_no_start(e);
     return -1;
 }
 
@@ -597,16 +597,16 @@ void broker_exec_request(struct broker *b, uint64_t tag, const struct exec_messa
     int r = sandbox_find_or_start(b, REQUEST_EXEC, m, tag, &sandbox, &err);
     if (r == 1)
         return;
-    struct broker_exec *t = r < 0 ? NULL : new_task(b, tag, m);
-    if (r == 0 && !t)
+    struct broker_exec *e = r < 0 ? NULL : new_task(b, tag, m);
+    if (r == 0 && !e)
         err_set(&err, ERR_LIMIT, ENOMEM, "keep the command");
-    if (!t) {
+    if (!e) {
         channel_send_error(b, tag, &err);
         return;
     }
-    if (start(t, sandbox, m, &err) < 0) {
-        answer_failure(t, &err);
-        free_if_done(t);
+    if (start(e, sandbox, m, &err) < 0) {
+        answer_failure(e, &err);
+        free_if_done(e);
     }
     sandbox_rearm(sandbox);
 }

@@ -273,9 +273,9 @@ void files_close(struct broker *b)
     }
 }
 
-bool files_is_busy(struct sandbox *d)
+bool files_is_busy(struct sandbox *s)
 {
-    struct files *f = d->files;
+    struct files *f = s->files;
 
     if (!f || !f->activity)
         return false;
@@ -285,11 +285,11 @@ bool files_is_busy(struct sandbox *d)
     return busy;
 }
 
-bool files_under_way(const struct sandbox *d)
+bool files_under_way(const struct sandbox *s)
 {
-    const struct files *f = d->files;
+    const struct files *f = s->files;
 
-    return d->files_askers ||
+    return s->files_askers ||
            (f && f->activity &&
             atomic_load(&f->activity->begun) != atomic_load(&f->activity->ended));
 }
@@ -344,39 +344,39 @@ static int hear_join(const struct files *f)
                                                                                           : -EPIPE;
 }
 
-static void answer(struct sandbox *d, struct files_asker *a, const struct err *err)
+static void answer(struct sandbox *s, struct files_asker *a, const struct err *err)
 {
-    struct broker *b = d->broker;
+    struct broker *b = s->broker;
     scoped_buf struct buf message;
 
     buf_init(&message, 4096);
     if (a->generation == b->generation && err) {
         channel_send_error(b, a->tag, err);
     } else if (a->generation == b->generation) {
-        protocol_pack_plain(&message, a->tag, &(struct plain_message){.texts = {d->workspace}});
-        channel_send(b, ANSWER_FILES, &message, &d->files->socket, 1);
+        protocol_pack_plain(&message, a->tag, &(struct plain_message){.texts = {s->workspace}});
+        channel_send(b, ANSWER_FILES, &message, &s->files->socket, 1);
     }
     buf_clear(&a->request);
     free(a);
 }
 
-static void answer_all(struct sandbox *d, const struct err *err)
+static void answer_all(struct sandbox *s, const struct err *err)
 {
-    timer_stop(d->broker->events, &d->files_timer);
-    while (d->files_askers) {
-        struct files_asker *a = d->files_askers;
-        d->files_askers = a->next;
-        answer(d, a, err);
+    timer_stop(s->broker->events, &s->files_timer);
+    while (s->files_askers) {
+        struct files_asker *a = s->files_askers;
+        s->files_askers = a->next;
+        answer(s, a, err);
     }
 }
 
-void files_tell_disk(struct sandbox *d)
+void files_tell_disk(struct sandbox *s)
 {
-    struct files_activity *told = d->files ? d->files->activity : NULL;
+    struct files_activity *told = s->files ? s->files->activity : NULL;
     uint64_t left;
     uint64_t counts;
 
-    if (!told || !session_disk_left(d->session, &left, &counts))
+    if (!told || !session_disk_left(s->session, &left, &counts))
         return;
     atomic_store(&told->left, left);
     atomic_store(&told->counts, counts);
@@ -384,78 +384,78 @@ void files_tell_disk(struct sandbox *d)
 
 static void asks_for_count(struct watch *watch, uint32_t what)
 {
-    struct sandbox *d = container_of(watch, struct sandbox, files_wake);
+    struct sandbox *s = container_of(watch, struct sandbox, files_wake);
     uint64_t times;
 
     (void)what;
     ignore(read(watch->fd, &times, sizeof(times)) > 0);
-    if (d->over)
+    if (s->over)
         return;
-    session_count_disk(d->session);
-    sandbox_rearm(d);
+    session_count_disk(s->session);
+    sandbox_rearm(s);
 }
 
 static void died(struct watch *watch, uint32_t what)
 {
-    struct sandbox *d = container_of(watch, struct sandbox, files_watch);
+    struct sandbox *s = container_of(watch, struct sandbox, files_watch);
 
     (void)what;
-    log_warning("files_died", "workspace", d->workspace, "then", "the next call starts another",
+    log_warning("files_died", "workspace", s->workspace, "then", "the next call starts another",
                 NULL);
-    d->files_joined = false; /* it finishes nothing any more */
-    files_server_end(d);
+    s->files_joined = false; /* it finishes nothing any more */
+    files_server_end(s);
 }
 
 static void joined(struct watch *watch, uint32_t what)
 {
-    struct sandbox *d = container_of(watch, struct sandbox, files_watch);
-    struct broker *b = d->broker;
+    struct sandbox *s = container_of(watch, struct sandbox, files_watch);
+    struct broker *b = s->broker;
     struct err err;
 
     (void)what;
     events_forget(b->events, watch);
-    int r = hear_join(d->files);
+    int r = hear_join(s->files);
     if (r == 0) {
-        d->files_joined = true;
+        s->files_joined = true;
         watch->ready = died;
-        r = events_watch(b->events, watch, d->files->pidfd, EPOLLIN);
+        r = events_watch(b->events, watch, s->files->pidfd, EPOLLIN);
     }
     if (r == 0) {
-        answer_all(d, NULL);
+        answer_all(s, NULL);
         return;
     }
     err_set(&err, r == -EINVAL || r == -EBADF ? ERR_KERNEL : ERR_IO, -r,
             "the workspace's files cannot be served: joining its sandbox failed (Linux 5.8 or "
             "newer is needed)");
-    answer_all(d, &err);
-    files_server_end(d);
+    answer_all(s, &err);
+    files_server_end(s);
 }
 
 /* The sandbox is still being made, or the server hangs on its way into it. */
 static void waited_long(struct timer *timer)
 {
-    struct sandbox *d = container_of(timer, struct sandbox, files_timer);
+    struct sandbox *s = container_of(timer, struct sandbox, files_timer);
     struct err err;
 
     err_set(&err, ERR_LIMIT, ETIMEDOUT,
             "the workspace's files cannot be served: its sandbox was not ready in time; try again, "
             "or let the workspace sleep first");
-    log_warning("files_late", "workspace", d->workspace, "then", "the next call tries again", NULL);
-    answer_all(d, &err);
-    if (!d->files_joined)
-        files_server_end(d); /* a server that has not joined is no use to the next one either */
+    log_warning("files_late", "workspace", s->workspace, "then", "the next call tries again", NULL);
+    answer_all(s, &err);
+    if (!s->files_joined)
+        files_server_end(s); /* a server that has not joined is no use to the next one either */
 }
 
 /* From the first that asks; later ones do not make it longer. */
-static void bound_the_wait(struct sandbox *d)
+static void bound_the_wait(struct sandbox *s)
 {
-    uint64_t wait_ms = d->broker->settings.files_wait_ms;
+    uint64_t wait_ms = s->broker->settings.files_wait_ms;
 
-    if (d->files_joined || d->files_timer.due_ms || wait_ms == 0)
+    if (s->files_joined || s->files_timer.due_ms || wait_ms == 0)
         return;
-    d->files_timer.ring = waited_long;
-    if (timer_set(d->broker->events, &d->files_timer, now_ms() + wait_ms) < 0)
-        log_error("timer_failed", "workspace", d->workspace, NULL);
+    s->files_timer.ring = waited_long;
+    if (timer_set(s->broker->events, &s->files_timer, now_ms() + wait_ms) < 0)
+        log_error("timer_failed", "workspace", s->workspace, NULL);
 }
 
 /* Those that leave and are still at something. */
@@ -468,91 +468,91 @@ static unsigned count_finishing(const struct broker *b, const char *workspace)
     return count;
 }
 
-static int begin(struct sandbox *d, const struct session_join *join, struct err *err)
+static int begin(struct sandbox *s, const struct session_join *join, struct err *err)
 {
-    struct broker *b = d->broker;
-    bool sweeps = count_finishing(b, d->workspace) == 0;
+    struct broker *b = s->broker;
+    bool sweeps = count_finishing(b, s->workspace) == 0;
     int r = -EPIPE;
 
-    d->files = b->files_spare;
+    s->files = b->files_spare;
     b->files_spare = NULL;
     files_prepare(b);
-    if (d->files)
-        r = send_join(d->files, join, sweeps);
+    if (s->files)
+        r = send_join(s->files, join, sweeps);
     if (r == -EPIPE) { /* there was none, or it has died meanwhile */
-        if (d->files)
-            let_go(b, d->files, false);
-        d->files = start_server(b);
-        if (!d->files)
+        if (s->files)
+            let_go(b, s->files, false);
+        s->files = start_server(b);
+        if (!s->files)
             return err_set(err, ERR_IO, errno, "start a file server");
-        r = send_join(d->files, join, sweeps);
+        r = send_join(s->files, join, sweeps);
     }
-    d->files_watch.ready = joined;
-    d->files_wake = (struct watch){.ready = asks_for_count, .fd = -1};
+    s->files_watch.ready = joined;
+    s->files_wake = (struct watch){.ready = asks_for_count, .fd = -1};
     if (r == 0)
-        r = events_watch(b->events, &d->files_watch, d->files->socket, EPOLLIN);
+        r = events_watch(b->events, &s->files_watch, s->files->socket, EPOLLIN);
     if (r == 0)
-        r = events_watch(b->events, &d->files_wake, d->files->wake, EPOLLIN);
-    files_tell_disk(d);
+        r = events_watch(b->events, &s->files_wake, s->files->wake, EPOLLIN);
+    files_tell_disk(s);
     if (r == 0)
         return 0;
     err_set(err, ERR_IO, -r, "tell a file server its sandbox");
-    answer_all(d, err); /* before files_server_end, which has another reason for them */
-    files_server_end(d);
+    answer_all(s, err); /* before files_server_end, which has another reason for them */
+    files_server_end(s);
     return -1;
 }
 
-void files_sandbox_lives(struct sandbox *d)
+void files_sandbox_lives(struct sandbox *s)
 {
     struct session_join join;
     struct err err;
 
-    if (!d->files_askers || d->files || !session_may_be_joined(d->session, &join))
+    if (!s->files_askers || s->files || !session_may_be_joined(s->session, &join))
         return;
-    if (begin(d, &join, &err) < 0)
-        answer_all(d, &err);
+    if (begin(s, &join, &err) < 0)
+        answer_all(s, &err);
 }
 
 /* Beside it another sandbox may come to stand: not where the two would have the same image or the
  * same layer mounted. */
-static bool may_finish(const struct sandbox *d)
+static bool may_finish(const struct sandbox *s)
 {
-    return d->files_joined && !d->ending && !d->has_image && !*d->plan && !*d->template &&
-           !d->cache && count_finishing(d->broker, d->workspace) < MOST_FINISH;
+    return s->files_joined && !s->ending && !s->has_image && !*s->plan && !*s->template &&
+           !s->cache && count_finishing(s->broker, s->workspace) < MOST_FINISH;
 }
 
-void files_server_end(struct sandbox *d)
+void files_server_end(struct sandbox *s)
 {
     struct err err;
 
-    events_forget(d->broker->events, &d->files_watch);
-    if (d->files)
-        events_forget(d->broker->events, &d->files_wake);
-    if (d->files) {
-        memcpy(d->files->workspace, d->workspace, sizeof(d->workspace));
-        memcpy(d->files->shown, d->shown, sizeof(d->shown));
-        d->files->number = d->number;
-        let_go(d->broker, d->files, may_finish(d));
+    events_forget(s->broker->events, &s->files_watch);
+    if (s->files)
+        events_forget(s->broker->events, &s->files_wake);
+    if (s->files) {
+        memcpy(s->files->workspace, s->workspace, sizeof(s->workspace));
+        memcpy(s->files->shown, s->shown, sizeof(s->shown));
+        s->files->number = s->number;
+        let_go(s->broker, s->files, may_finish(s));
     }
-    d->files = NULL;
-    d->files_joined = false;
-    if (!d->files_askers)
+    s->files = NULL;
+    s->files_joined = false;
+    if (!s->files_askers)
         return;
-    bool failed = d->over && !d->ending && *d->why;
+    bool failed = s->over && !s->ending && *s->why;
     err_set(&err, ERR_CONFLICT, 0, "the workspace's sandbox has ended%s%s; try again",
-            failed ? ": " : "", failed ? d->why : "");
-    answer_all(d, &err);
+            failed ? ": " : "", failed ? s->why : "");
+    answer_all(s, &err);
 }
 
-void files_put_off(struct sandbox *d)
+void files_put_off(struct sandbox *s)
 {
-    struct files_asker **at = &d->files_askers;
+    struct files_asker **at = &s->files_askers;
 
     while (*at) {
         struct files_asker *a = *at;
         struct err err;
-        if (a->generation == d->broker->generation &&
-            sandbox_put_off(d, REQUEST_FILES, &a->request, a->tag, d->shown, &err) < 0) {
+        if (a->generation == s->broker->generation &&
+            sandbox_put_off(s, REQUEST_FILES, &a->request, a->tag, s->shown, &err) < 0) {
             at = &a->next; /* it is told that it came too late */
             continue;
         }
@@ -560,13 +560,13 @@ void files_put_off(struct sandbox *d)
         buf_clear(&a->request);
         free(a);
     }
-    if (!d->files_askers)
-        timer_stop(d->broker->events, &d->files_timer);
+    if (!s->files_askers)
+        timer_stop(s->broker->events, &s->files_timer);
 }
 
 void files_request(struct broker *b, uint64_t tag, const struct exec_message *m)
 {
-    struct sandbox *d = NULL;
+    struct sandbox *s = NULL;
     struct err err;
 
     if (b->stopping) {
@@ -574,7 +574,7 @@ void files_request(struct broker *b, uint64_t tag, const struct exec_message *m)
         channel_send_error(b, tag, &err);
         return;
     }
-    int r = sandbox_find_or_start(b, REQUEST_FILES, m, tag, &d, &err);
+    int r = sandbox_find_or_start(b, REQUEST_FILES, m, tag, &s, &err);
     if (r == 1)
         return;
     struct files_asker *a = r == 0 ? calloc(1, sizeof(*a)) : NULL;
@@ -584,15 +584,15 @@ void files_request(struct broker *b, uint64_t tag, const struct exec_message *m)
         channel_send_error(b, tag, &err);
         return;
     }
-    *a = (struct files_asker){.tag = tag, .generation = b->generation, .next = d->files_askers};
+    *a = (struct files_asker){.tag = tag, .generation = b->generation, .next = s->files_askers};
     buf_init(&a->request, MESSAGE_MAX_BYTES);
     protocol_pack_exec(&a->request, tag, m);
-    d->files_askers = a;
-    d->busy_ms = now_ms();
-    bound_the_wait(d);
-    if (d->files_joined)
-        answer_all(d, NULL);
+    s->files_askers = a;
+    s->busy_ms = now_ms();
+    bound_the_wait(s);
+    if (s->files_joined)
+        answer_all(s, NULL);
     else
-        files_sandbox_lives(d);
-    sandbox_rearm(d);
+        files_sandbox_lives(s);
+    sandbox_rearm(s);
 }

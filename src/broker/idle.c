@@ -40,45 +40,45 @@ static bool has_listener(int pid, const char *list, size_t own)
     return n > own;
 }
 
-static bool is_busy(struct sandbox *d)
+static bool is_busy(struct sandbox *s)
 {
-    if (d->running > 0 || files_is_busy(d))
+    if (s->running > 0 || files_is_busy(s))
         return true;
-    double cpu_ms = session_cpu_ms(d->session);
-    bool has_worked = cpu_ms > d->idle_cpu_ms;
-    d->idle_cpu_ms = cpu_ms;
+    double cpu_ms = session_cpu_ms(s->session);
+    bool has_worked = cpu_ms > s->idle_cpu_ms;
+    s->idle_cpu_ms = cpu_ms;
     if (has_worked)
         return true;
     /* With the host's network the ports are everybody's. Without a process nobody listens. */
-    int pid = session_pid(d->session);
-    return !d->host_net && pid > 0 && session_execs(d->session) > 0 &&
-           (has_listener(pid, "tcp", d->own_listeners) || has_listener(pid, "tcp6", 0));
+    int pid = session_pid(s->session);
+    return !s->host_net && pid > 0 && session_execs(s->session) > 0 &&
+           (has_listener(pid, "tcp", s->own_listeners) || has_listener(pid, "tcp6", 0));
 }
 
 static void look(struct timer *timer)
 {
-    struct sandbox *d = container_of(timer, struct sandbox, idle_timer);
-    uint64_t idle_ms = d->broker->settings.idle_ms;
+    struct sandbox *s = container_of(timer, struct sandbox, idle_timer);
+    uint64_t idle_ms = s->broker->settings.idle_ms;
 
-    if (d->ending || d->over)
+    if (s->ending || s->over)
         return;
-    if (is_busy(d))
-        d->busy_ms = now_ms();
-    if (now_ms() - d->busy_ms >= idle_ms)
-        sandbox_put_to_sleep(d, "idle");
+    if (is_busy(s))
+        s->busy_ms = now_ms();
+    if (now_ms() - s->busy_ms >= idle_ms)
+        sandbox_put_to_sleep(s, "idle");
     else
-        idle_watch(d);
+        idle_watch(s);
 }
 
-void idle_watch(struct sandbox *d)
+void idle_watch(struct sandbox *s)
 {
-    uint64_t idle_ms = d->broker->settings.idle_ms;
+    uint64_t idle_ms = s->broker->settings.idle_ms;
     uint64_t step = idle_ms / LOOKS;
 
     if (idle_ms == 0)
         return;
     step = step < SHORTEST_MS ? SHORTEST_MS : step > LONGEST_MS ? LONGEST_MS : step;
-    d->idle_timer.ring = look;
-    if (timer_set(d->broker->events, &d->idle_timer, now_ms() + step) < 0)
-        log_error("timer_failed", "workspace", d->workspace, NULL);
+    s->idle_timer.ring = look;
+    if (timer_set(s->broker->events, &s->idle_timer, now_ms() + step) < 0)
+        log_error("timer_failed", "workspace", s->workspace, NULL);
 }

@@ -285,8 +285,8 @@ static bool is_unused(const void *context, uint64_t number)
     if (number >= b->cache)
         return false;
     for (size_t i = 0; i < BROKER_SLOTS; i++) {
-        for (const struct sandbox *d = b->sandboxes[i]; d; d = d->next) {
-            if (d->cache == number)
+        for (const struct sandbox *s = b->sandboxes[i]; s; s = s->next) {
+            if (s->cache == number)
                 return false;
         }
     }
@@ -296,8 +296,8 @@ static bool is_unused(const void *context, uint64_t number)
 static bool is_any_old_shown(const struct broker *b)
 {
     for (size_t i = 0; i < BROKER_SLOTS; i++) {
-        for (const struct sandbox *d = b->sandboxes[i]; d; d = d->next) {
-            if (d->cache && d->cache < b->cache)
+        for (const struct sandbox *s = b->sandboxes[i]; s; s = s->next) {
+            if (s->cache && s->cache < b->cache)
                 return true;
         }
     }

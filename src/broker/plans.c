@@ -550,7 +550,7 @@ static bool is_taken(const struct plan_process *process)
 static int check_free(struct plan_process *process, struct err *err)
 {
     struct broker *b = process->broker;
-    struct sandbox *d = sandbox_find_plan(b, process->at.workspace, process->at.plan);
+    struct sandbox *s = sandbox_find_plan(b, process->at.workspace, process->at.plan);
     char path[sizeof(b->settings.state) + 256];
     struct err unused;
 
@@ -565,8 +565,8 @@ static int check_free(struct plan_process *process, struct err *err)
                            err);
     if (!process->verb->ends_run)
         return 0;
-    if (d) {
-        sandbox_end(d, "the plan is closed");
+    if (s) {
+        sandbox_end(s, "the plan is closed");
         return 1;
     }
     plan_path(b, process->at.bucket, process->at.workspace, process->at.plan, path, sizeof(path));

@@ -28,8 +28,8 @@ struct quiet {
 static bool is_quiet(const struct broker *b, const struct quiet *q)
 {
     for (size_t i = 0; i < BROKER_SLOTS; i++) {
-        for (const struct sandbox *d = b->sandboxes[i]; d; d = d->next) {
-            if (d->number <= q->last && sandbox_shows(d, q->workspace))
+        for (const struct sandbox *s = b->sandboxes[i]; s; s = s->next) {
+            if (s->number <= q->last && sandbox_shows(s, q->workspace))
                 return false;
         }
     }
@@ -61,10 +61,10 @@ void quiet_request(struct broker *b, uint64_t tag, const struct plain_message *m
     lock_refuse(b, workspace, m->texts[1]);
     asleep_end(b, workspace);
     for (size_t i = 0; i < BROKER_SLOTS; i++) {
-        for (struct sandbox *d = b->sandboxes[i]; d; d = d->next) {
-            sandbox_refuse_deferred(d, workspace, m->texts[1]);
-            if (sandbox_shows(d, workspace))
-                sandbox_end(d, m->texts[1]);
+        for (struct sandbox *s = b->sandboxes[i]; s; s = s->next) {
+            sandbox_refuse_deferred(s, workspace, m->texts[1]);
+            if (sandbox_shows(s, workspace))
+                sandbox_end(s, m->texts[1]);
         }
     }
     files_end_leaving(b, workspace);

@@ -53,19 +53,19 @@ void request_try_resume(struct broker *b)
     if (!tag)
         return;
     for (size_t i = 0; i < BROKER_SLOTS; i++) {
-        for (const struct broker_exec *t = b->execs[i]; t; t = t->next) {
-            if (t->generation != b->generation && broker_exec_is_starting(t))
+        for (const struct broker_exec *e = b->execs[i]; e; e = e->next) {
+            if (e->generation != b->generation && broker_exec_is_starting(e))
                 return;
         }
     }
     b->resume_tag = 0;
     for (size_t i = 0; i < BROKER_SLOTS; i++) {
-        for (const struct sandbox *d = b->sandboxes[i]; d; d = d->next) {
-            if (!d->over)
-                sandbox_tell(d, ANSWER_SANDBOX, tag);
+        for (const struct sandbox *s = b->sandboxes[i]; s; s = s->next) {
+            if (!s->over)
+                sandbox_tell(s, ANSWER_SANDBOX, tag);
         }
-        for (struct broker_exec *t = b->execs[i]; t; t = t->next)
-            broker_exec_tell(t, tag);
+        for (struct broker_exec *e = b->execs[i]; e; e = e->next)
+            broker_exec_tell(e, tag);
     }
     channel_send_plain(b, ANSWER_RESUMED, tag,
                        &(struct plain_message){.texts = {b->admin_hash, b->state_named}});
@@ -76,16 +76,16 @@ void request_try_resume(struct broker *b)
 
 static bool handle_signal(struct broker *b, uint64_t tag, const struct plain_message *m)
 {
-    struct broker_exec *t = broker_exec_find(b, m->texts[0]);
+    struct broker_exec *e = broker_exec_find(b, m->texts[0]);
 
     if (!protocol_exec_id_is_valid(m->texts[0]) || m->number < 1 || m->number > 64)
         return false;
-    if (!t || !t->exec || t->ended) {
+    if (!e || !e->exec || e->ended) {
         answer_unknown(b, tag, "command");
         return true;
     }
-    exec_signal(t->exec, (int)m->number);
-    sandbox_rearm(t->sandbox);
+    exec_signal(e->exec, (int)m->number);
+    sandbox_rearm(e->sandbox);
     channel_send_ok(b, tag);
     return true;
 }
@@ -100,16 +100,16 @@ static bool is_the_fronts(uint64_t reason)
 /* With the reason as its number; 0 is a kill. */
 static bool handle_kill(struct broker *b, uint64_t tag, const struct plain_message *m)
 {
-    struct broker_exec *t = broker_exec_find(b, m->texts[0]);
+    struct broker_exec *e = broker_exec_find(b, m->texts[0]);
 
     if (!protocol_exec_id_is_valid(m->texts[0]) || !is_the_fronts(m->number))
         return false;
-    if (!t || !t->exec) {
+    if (!e || !e->exec) {
         answer_unknown(b, tag, "command");
         return true;
     }
-    exec_kill(t->exec, m->number ? (enum carrel_reason)m->number : CARREL_ENDED_SIGNAL);
-    sandbox_rearm(t->sandbox);
+    exec_kill(e->exec, m->number ? (enum carrel_reason)m->number : CARREL_ENDED_SIGNAL);
+    sandbox_rearm(e->sandbox);
     channel_send_ok(b, tag);
     return true;
 }
@@ -118,20 +118,20 @@ static bool handle_kill(struct broker *b, uint64_t tag, const struct plain_messa
  * "staged" the last. */
 static bool handle_sleep(struct broker *b, uint64_t tag, const struct plain_message *m)
 {
-    struct sandbox *d = sandbox_find(b, m->texts[0]);
+    struct sandbox *s = sandbox_find(b, m->texts[0]);
 
     if (!protocol_id_is_valid(m->texts[0]))
         return false;
     asleep_end(b, m->texts[0]);
     files_end_leaving(b, m->texts[0]); /* of sandboxes that went to sleep by themselves */
-    if (!d)
-        d = sandbox_find_any(b, m->texts[0]);
-    if (!d) {
+    if (!s)
+        s = sandbox_find_any(b, m->texts[0]);
+    if (!s) {
         answer_unknown(b, tag, "sandbox");
         return true;
     }
     struct err err;
-    if (sandbox_await_end(d, tag, &err) < 0)
+    if (sandbox_await_end(s, tag, &err) < 0)
         channel_send_error(b, tag, &err);
     for (struct sandbox *each = b->sandboxes[broker_slot(m->texts[0])]; each; each = each->next) {
         if (strcmp(each->workspace, m->texts[0]) != 0)
@@ -144,25 +144,25 @@ static bool handle_sleep(struct broker *b, uint64_t tag, const struct plain_mess
 
 static bool handle_forget(struct broker *b, uint64_t tag, const struct plain_message *m)
 {
-    struct broker_exec *t = broker_exec_find(b, m->texts[0]);
+    struct broker_exec *e = broker_exec_find(b, m->texts[0]);
 
     (void)tag;
     if (!protocol_exec_id_is_valid(m->texts[0]))
         return false;
-    if (t)
-        broker_exec_forget(t);
+    if (e)
+        broker_exec_forget(e);
     return true;
 }
 
 static bool handle_input_end(struct broker *b, uint64_t tag, const struct plain_message *m)
 {
-    struct broker_exec *t = broker_exec_find(b, m->texts[0]);
+    struct broker_exec *e = broker_exec_find(b, m->texts[0]);
 
     (void)tag;
     if (!protocol_exec_id_is_valid(m->texts[0]) || m->number > 1)
         return false;
-    if (t)
-        broker_exec_end_input(t, m->number == 1);
+    if (e)
+        broker_exec_end_input(e, m->number == 1);
     return true;
 }
 

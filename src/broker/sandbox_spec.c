@@ -247,14 +247,14 @@ static bool is_small_or_missing(int tree, const char *name)
 
 /* At one instant, as here no mount is in the way; not over a name that holds something. All names
  * are the tree's own: no link is followed. On disk before anybody is told so. */
-void sandbox_spec_put_staged(const struct broker *b, const struct sandbox *d)
+void sandbox_spec_put_staged(const struct broker *b, const struct sandbox *s)
 {
     struct stat st;
     struct err err;
 
-    if (!*d->template || sandbox_find_any(b, d->workspace) || lock_is_held(b, d->workspace))
+    if (!*s->template || sandbox_find_any(b, s->workspace) || lock_is_held(b, s->workspace))
         return;
-    scoped_fd int handle = tree_open(b, d->bucket, d->workspace, &err);
+    scoped_fd int handle = tree_open(b, s->bucket, s->workspace, &err);
     scoped_fd int tree =
         handle < 0 ? -1 : path_open_beneath(handle, ".", O_RDONLY | O_DIRECTORY, 0);
     if (tree < 0 || fstatat(tree, CARREL_STAGED, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
@@ -573,9 +573,9 @@ int sandbox_spec_check_room(struct broker *b, uint32_t kind, const struct exec_m
                        "%llu sandboxes live, as many as this host may (max_sandboxes)",
                        (unsigned long long)b->sandbox_count);
     for (size_t i = 0; i < BROKER_SLOTS; i++) {
-        for (const struct sandbox *d = b->sandboxes[i]; d; d = d->next) {
-            memory += d->memory_bytes;
-            pids += d->pids;
+        for (const struct sandbox *s = b->sandboxes[i]; s; s = s->next) {
+            memory += s->memory_bytes;
+            pids += s->pids;
         }
     }
     if (check_sum("memory", "max_memory", memory, m->spec.limits.memory_bytes,

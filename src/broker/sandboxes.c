@@ -48,11 +48,11 @@ struct sleeper {
 
 struct sandbox *sandbox_find_plan(const struct broker *b, const char *workspace, const char *plan)
 {
-    struct sandbox *d = b->sandboxes[broker_slot(workspace)];
+    struct sandbox *s = b->sandboxes[broker_slot(workspace)];
 
-    while (d && (strcmp(d->workspace, workspace) != 0 || strcmp(d->plan, plan) != 0))
-        d = d->next;
-    return d;
+    while (s && (strcmp(s->workspace, workspace) != 0 || strcmp(s->plan, plan) != 0))
+        s = s->next;
+    return s;
 }
 
 struct sandbox *sandbox_find(const struct broker *b, const char *workspace)
@@ -62,55 +62,55 @@ struct sandbox *sandbox_find(const struct broker *b, const char *workspace)
 
 struct sandbox *sandbox_find_any(const struct broker *b, const char *workspace)
 {
-    struct sandbox *d = b->sandboxes[broker_slot(workspace)];
+    struct sandbox *s = b->sandboxes[broker_slot(workspace)];
 
-    while (d && strcmp(d->workspace, workspace) != 0)
-        d = d->next;
-    return d;
+    while (s && strcmp(s->workspace, workspace) != 0)
+        s = s->next;
+    return s;
 }
 
-void sandbox_rearm(struct sandbox *d)
+void sandbox_rearm(struct sandbox *s)
 {
-    if (d->over) {
-        timer_stop(d->broker->events, &d->timer);
+    if (s->over) {
+        timer_stop(s->broker->events, &s->timer);
         return;
     }
-    int due = session_due_ms(d->session);
+    int due = session_due_ms(s->session);
     if (due < 0)
-        timer_stop(d->broker->events, &d->timer);
-    else if (timer_set(d->broker->events, &d->timer, now_ms() + (uint64_t)due) < 0)
-        log_error("timer_failed", "workspace", d->workspace, NULL);
+        timer_stop(s->broker->events, &s->timer);
+    else if (timer_set(s->broker->events, &s->timer, now_ms() + (uint64_t)due) < 0)
+        log_error("timer_failed", "workspace", s->workspace, NULL);
 }
 
 static void ready(struct watch *watch, uint32_t what)
 {
-    struct sandbox *d = container_of(watch, struct sandbox, watch);
+    struct sandbox *s = container_of(watch, struct sandbox, watch);
 
     (void)what;
-    session_serve(d->session);
-    files_tell_disk(d);
-    sandbox_rearm(d);
+    session_serve(s->session);
+    files_tell_disk(s);
+    sandbox_rearm(s);
 }
 
 static void ring(struct timer *timer)
 {
-    struct sandbox *d = container_of(timer, struct sandbox, timer);
+    struct sandbox *s = container_of(timer, struct sandbox, timer);
 
-    session_serve(d->session);
-    files_tell_disk(d);
-    sandbox_rearm(d);
+    session_serve(s->session);
+    files_tell_disk(s);
+    sandbox_rearm(s);
 }
 
 static void over(void *owner, const struct err *why)
 {
-    struct sandbox *d = owner;
+    struct sandbox *s = owner;
 
-    if (!d->ending && why && why->code != ERR_NONE)
-        err_text(why, d->why, sizeof(d->why));
-    else if (!d->ending)
-        snprintf(d->why, sizeof(d->why), "it ended by itself");
-    d->over = true;
-    d->broker->sweep = true;
+    if (!s->ending && why && why->code != ERR_NONE)
+        err_text(why, s->why, sizeof(s->why));
+    else if (!s->ending)
+        snprintf(s->why, sizeof(s->why), "it ended by itself");
+    s->over = true;
+    s->broker->sweep = true;
 }
 
 static void live(void *owner)
@@ -120,19 +120,19 @@ static void live(void *owner)
 
 static void network(void *owner, const int *fds, size_t count)
 {
-    struct sandbox *d = owner;
+    struct sandbox *s = owner;
 
-    d->own_listeners = count - 1; /* one is of datagrams */
-    egress_add(d, fds, count);
+    s->own_listeners = count - 1; /* one is of datagrams */
+    egress_add(s, fds, count);
 }
 
 /* A name that was refused is told of before the command that asked for it has ended. */
 static void ending(void *owner)
 {
-    const struct sandbox *d = owner;
+    const struct sandbox *s = owner;
 
-    if (d->network.n > 0)
-        egress_hear(d->broker);
+    if (s->network.n > 0)
+        egress_hear(s->broker);
 }
 
 static const struct session_calls calls = {.started = broker_exec_started,
@@ -143,109 +143,109 @@ static const struct session_calls calls = {.started = broker_exec_started,
                                            .ending = ending,
                                            .over = over};
 
-static void free_desk(struct sandbox *d)
+static void free_desk(struct sandbox *s)
 {
-    if (d->session)
-        session_free(d->session);
-    egress_drop(d);
-    buf_clear(&d->spec);
-    buf_clear(&d->network);
-    free(d);
+    if (s->session)
+        session_free(s->session);
+    egress_drop(s);
+    buf_clear(&s->spec);
+    buf_clear(&s->network);
+    free(s);
 }
 
-static int start(struct sandbox *d, const struct exec_message *m, struct err *err)
+static int start(struct sandbox *s, const struct exec_message *m, struct err *err)
 {
-    struct broker *b = d->broker;
+    struct broker *b = s->broker;
     struct sandbox_spec spec;
 
     int r = sandbox_spec_make(b, m, &spec, err);
     if (r == 0)
-        r = session_start(&d->session, &spec.spec, &calls, d, err);
-    d->cache = spec.cache;
+        r = session_start(&s->session, &spec.spec, &calls, s, err);
+    s->cache = spec.cache;
     sandbox_spec_clear(&spec);
     if (r < 0) {
-        d->session = NULL;
+        s->session = NULL;
         return -1;
     }
-    d->watch.ready = ready;
-    d->timer.ring = ring;
-    r = events_watch(b->events, &d->watch, session_fd(d->session), EPOLLIN);
+    s->watch.ready = ready;
+    s->timer.ring = ring;
+    r = events_watch(b->events, &s->watch, session_fd(s->session), EPOLLIN);
     if (r < 0)
         return err_set(err, ERR_IO, -r, "watch the sandbox");
     return 0;
 }
 
 /* How the front knows it: by its workspace, or as that of a plan. */
-static const char *name_of(const struct sandbox *d, char name[NAME_ROOM])
+static const char *name_of(const struct sandbox *s, char name[NAME_ROOM])
 {
-    snprintf(name, NAME_ROOM, "%s%s", *d->plan ? "plan:" : "", *d->plan ? d->plan : d->workspace);
+    snprintf(name, NAME_ROOM, "%s%s", *s->plan ? "plan:" : "", *s->plan ? s->plan : s->workspace);
     return name;
 }
 
-void sandbox_deny(struct sandbox *d, const struct carrel_denial *denial)
+void sandbox_deny(struct sandbox *s, const struct carrel_denial *denial)
 {
     char name[NAME_ROOM];
 
-    if (d->over || !d->session)
+    if (s->over || !s->session)
         return;
-    session_deny(d->session, denial);
-    if (d->broker->resumed)
-        channel_send_plain(d->broker, EVENT_DENIED, 0,
+    session_deny(s->session, denial);
+    if (s->broker->resumed)
+        channel_send_plain(s->broker, EVENT_DENIED, 0,
                            &(struct plain_message){
-                               .texts = {name_of(d, name), denial->what, denial->rule, denial->fix},
+                               .texts = {name_of(s, name), denial->what, denial->rule, denial->fix},
                                .number = denial->count});
 }
 
-void sandbox_tell(const struct sandbox *d, uint32_t kind, uint64_t tag)
+void sandbox_tell(const struct sandbox *s, uint32_t kind, uint64_t tag)
 {
     char memory[24];
     char pids[24];
     char name[NAME_ROOM];
-    struct plain_message m = {.texts = {name_of(d, name), memory, pids, d->workspace},
-                              .number = d->since_ms};
+    struct plain_message m = {.texts = {name_of(s, name), memory, pids, s->workspace},
+                              .number = s->since_ms};
 
-    snprintf(memory, sizeof(memory), "%llu", (unsigned long long)d->memory_bytes);
-    snprintf(pids, sizeof(pids), "%llu", (unsigned long long)d->pids);
-    channel_send_plain(d->broker, kind, tag, &m);
+    snprintf(memory, sizeof(memory), "%llu", (unsigned long long)s->memory_bytes);
+    snprintf(pids, sizeof(pids), "%llu", (unsigned long long)s->pids);
+    channel_send_plain(s->broker, kind, tag, &m);
 }
 
 static struct sandbox *new_sandbox(struct broker *b, const struct exec_message *m, struct buf *spec,
                                    struct buf *network_of, struct err *err)
 {
-    struct sandbox *d = calloc(1, sizeof(*d));
+    struct sandbox *s = calloc(1, sizeof(*s));
 
-    if (!d) {
+    if (!s) {
         err_set(err, ERR_LIMIT, ENOMEM, "keep the sandbox");
         return NULL;
     }
-    d->broker = b;
-    d->number = ++b->sandboxes_begun;
-    d->watch.fd = d->files_watch.fd = -1;
-    d->since_ms = (uint64_t)wall_ms();
-    d->memory_bytes = m->spec.limits.memory_bytes;
-    d->pids = m->spec.limits.pids;
-    d->tmp_exec = m->spec.tmp_exec;
-    d->host_net = m->spec.net == CARREL_NET_HOST;
-    d->has_image = m->spec.limits.disk_image;
-    d->busy_ms = now_ms();
-    snprintf(d->workspace, sizeof(d->workspace), "%s", m->workspace);
-    snprintf(d->bucket, sizeof(d->bucket), "%s", m->bucket);
-    snprintf(d->plan, sizeof(d->plan), "%s", m->plan);
-    snprintf(d->shown, sizeof(d->shown), "%s", protocol_shown(&m->spec));
-    snprintf(d->template, sizeof(d->template), "%s", m->spec.template);
-    d->spec = *spec;
+    s->broker = b;
+    s->number = ++b->sandboxes_begun;
+    s->watch.fd = s->files_watch.fd = -1;
+    s->since_ms = (uint64_t)wall_ms();
+    s->memory_bytes = m->spec.limits.memory_bytes;
+    s->pids = m->spec.limits.pids;
+    s->tmp_exec = m->spec.tmp_exec;
+    s->host_net = m->spec.net == CARREL_NET_HOST;
+    s->has_image = m->spec.limits.disk_image;
+    s->busy_ms = now_ms();
+    snprintf(s->workspace, sizeof(s->workspace), "%s", m->workspace);
+    snprintf(s->bucket, sizeof(s->bucket), "%s", m->bucket);
+    snprintf(s->plan, sizeof(s->plan), "%s", m->plan);
+    snprintf(s->shown, sizeof(s->shown), "%s", protocol_shown(&m->spec));
+    snprintf(s->template, sizeof(s->template), "%s", m->spec.template);
+    s->spec = *spec;
     *spec = (struct buf){.max = spec->max};
-    d->network = *network_of;
+    s->network = *network_of;
     *network_of = (struct buf){.max = network_of->max};
-    if (start(d, m, err) < 0) {
-        free_desk(d);
+    if (start(s, m, err) < 0) {
+        free_desk(s);
         return NULL;
     }
-    struct sandbox **slot = &b->sandboxes[broker_slot(d->workspace)];
-    d->next = *slot;
-    *slot = d;
+    struct sandbox **slot = &b->sandboxes[broker_slot(s->workspace)];
+    s->next = *slot;
+    *slot = s;
     b->sandbox_count++;
-    idle_watch(d);
+    idle_watch(s);
     char details[64] = "";
     if (*m->plan)
         snprintf(details, sizeof(details), "{\"plan\":\"%s\"}", m->plan);
@@ -258,62 +258,62 @@ static struct sandbox *new_sandbox(struct broker *b, const struct exec_message *
                                              .details = details},
                       NULL);
     if (b->resumed)
-        sandbox_tell(d, EVENT_SANDBOX_LIVE, 0);
-    return d;
+        sandbox_tell(s, EVENT_SANDBOX_LIVE, 0);
+    return s;
 }
 
-int sandbox_put_off(struct sandbox *d, uint32_t kind, struct buf *request, uint64_t tag,
+int sandbox_put_off(struct sandbox *s, uint32_t kind, struct buf *request, uint64_t tag,
                     const char *shown, struct err *err)
 {
-    struct deferred **last = &d->deferred;
-    struct deferred *kept = d->deferred_count < MOST_DEFERRED && buf_done(request) == 0
+    struct deferred **last = &s->deferred;
+    struct deferred *kept = s->deferred_count < MOST_DEFERRED && buf_done(request) == 0
                                 ? malloc(sizeof(*kept) + request->n)
                                 : NULL;
 
     if (!kept)
         return err_set(err, ERR_LIMIT, 0, "too many commands wait for the workspace's sandbox");
     *kept = (struct deferred){
-        .generation = d->broker->generation, .kind = kind, .tag = tag, .n = request->n};
+        .generation = s->broker->generation, .kind = kind, .tag = tag, .n = request->n};
     snprintf(kept->shown, sizeof(kept->shown), "%s", shown);
     memcpy(kept->bytes, request->p, request->n);
     while (*last)
         last = &(*last)->next;
     *last = kept;
-    d->deferred_count++;
+    s->deferred_count++;
     return 1;
 }
 
-static int defer(struct sandbox *d, uint32_t kind, const struct exec_message *m, uint64_t tag,
+static int defer(struct sandbox *s, uint32_t kind, const struct exec_message *m, uint64_t tag,
                  struct err *err)
 {
     scoped_buf struct buf message;
 
     buf_init(&message, MESSAGE_MAX_BYTES);
     protocol_pack_exec(&message, tag, m);
-    return sandbox_put_off(d, kind, &message, tag, protocol_shown(&m->spec), err);
+    return sandbox_put_off(s, kind, &message, tag, protocol_shown(&m->spec), err);
 }
 
-bool sandbox_shows(const struct sandbox *d, const char *workspace)
+bool sandbox_shows(const struct sandbox *s, const char *workspace)
 {
-    return strcmp(d->workspace, workspace) == 0 || strcmp(d->shown, workspace) == 0;
+    return strcmp(s->workspace, workspace) == 0 || strcmp(s->shown, workspace) == 0;
 }
 
-void sandbox_refuse_deferred(struct sandbox *d, const char *workspace, const char *why)
+void sandbox_refuse_deferred(struct sandbox *s, const char *workspace, const char *why)
 {
-    struct deferred **at = &d->deferred;
+    struct deferred **at = &s->deferred;
     struct err err;
 
     err_set(&err, ERR_CONFLICT, 0, "%s; try again", why);
     while (*at) {
         struct deferred *kept = *at;
-        if (strcmp(d->workspace, workspace) != 0 && strcmp(kept->shown, workspace) != 0) {
+        if (strcmp(s->workspace, workspace) != 0 && strcmp(kept->shown, workspace) != 0) {
             at = &kept->next;
             continue;
         }
         *at = kept->next;
-        d->deferred_count--;
-        if (kept->generation == d->broker->generation)
-            channel_send_error(d->broker, kept->tag, &err);
+        s->deferred_count--;
+        if (kept->generation == s->broker->generation)
+            channel_send_error(s->broker, kept->tag, &err);
         free(kept);
     }
 }
@@ -341,24 +341,24 @@ static bool is_same(const struct buf *a, const struct buf *b)
 
 /* Whether the sandbox is as the boundary says, or has become so: rules of the network that lead to
  * the same ports are changed while it lives. What is not allowed any more ends in any case. */
-static bool is_within(struct sandbox *d, const struct exec_message *m, const struct buf *spec,
+static bool is_within(struct sandbox *s, const struct exec_message *m, const struct buf *spec,
                       struct buf *network_of)
 {
-    bool same = is_same(&d->spec, spec);
+    bool same = is_same(&s->spec, spec);
     struct err err;
 
-    if (is_same(&d->network, network_of))
+    if (is_same(&s->network, network_of))
         return same;
-    if (egress_check(d->broker, &m->spec, &err) < 0)
+    if (egress_check(s->broker, &m->spec, &err) < 0)
         return false;
-    bool whole = egress_change(d, &m->spec) && same;
-    buf_clear(&d->network);
+    bool whole = egress_change(s, &m->spec) && same;
+    buf_clear(&s->network);
     if (!whole) { /* like nothing that can be asked for, also not what it was */
-        buf_init(&d->network, MESSAGE_MAX_BYTES);
-        buf_str(&d->network, "changed");
+        buf_init(&s->network, MESSAGE_MAX_BYTES);
+        buf_str(&s->network, "changed");
         return false;
     }
-    d->network = *network_of;
+    s->network = *network_of;
     *network_of = (struct buf){.max = network_of->max};
     return true;
 }
@@ -366,22 +366,22 @@ static bool is_within(struct sandbox *d, const struct exec_message *m, const str
 /* Whatever of the workspace's is awake; what cannot be changed ends with its next command. */
 void sandbox_change_network(struct broker *b, const struct exec_message *m)
 {
-    for (struct sandbox *d = b->sandboxes[broker_slot(m->workspace)]; d; d = d->next) {
+    for (struct sandbox *s = b->sandboxes[broker_slot(m->workspace)]; s; s = s->next) {
         scoped_buf struct buf spec;
         scoped_buf struct buf network_of;
         struct err err;
         buf_init(&spec, MESSAGE_MAX_BYTES);
         buf_init(&network_of, MESSAGE_MAX_BYTES);
-        if (strcmp(d->workspace, m->workspace) == 0 && !d->ending && !d->over &&
+        if (strcmp(s->workspace, m->workspace) == 0 && !s->ending && !s->over &&
             pack_boundary(&spec, &network_of, m, &err) == 0)
-            (void)is_within(d, m, &spec, &network_of);
+            (void)is_within(s, m, &spec, &network_of);
     }
 }
 
 static int find_or_start(struct broker *b, uint32_t kind, const struct exec_message *m,
                          uint64_t tag, struct sandbox **ret, struct err *err)
 {
-    struct sandbox *d = sandbox_find_plan(b, m->workspace, m->plan);
+    struct sandbox *s = sandbox_find_plan(b, m->workspace, m->plan);
     scoped_buf struct buf spec;
     scoped_buf struct buf network_of;
 
@@ -394,24 +394,24 @@ static int find_or_start(struct broker *b, uint32_t kind, const struct exec_mess
         return -1;
     if (*m->plan && (plan_is_worked_on(b, m->plan) || chore_has_plan(b, m->plan)))
         return err_set(err, ERR_CONFLICT, 0, "the plan is being closed");
-    if (d && (d->ending || d->over))
-        return defer(d, kind, m, tag, err);
-    if (d && !is_within(d, m, &spec, &network_of)) {
+    if (s && (s->ending || s->over))
+        return defer(s, kind, m, tag, err);
+    if (s && !is_within(s, m, &spec, &network_of)) {
         /* No command ever runs in a boundary that is not the one that was asked for. */
-        if (session_execs(d->session) > 0)
+        if (session_execs(s->session) > 0)
             return err_set(err, ERR_CONFLICT, 0,
                            "the workspace's sandbox lives with another policy, and commands run in "
                            "it; let it sleep first");
-        sandbox_put_to_sleep(d, "the policy changed");
-        return defer(d, kind, m, tag, err);
+        sandbox_put_to_sleep(s, "the policy changed");
+        return defer(s, kind, m, tag, err);
     }
-    if (sandbox_spec_check_room(b, kind, m, d == NULL, err) < 0)
+    if (sandbox_spec_check_room(b, kind, m, s == NULL, err) < 0)
         return -1;
-    if (!d)
-        d = new_sandbox(b, m, &spec, &network_of, err);
-    if (!d)
+    if (!s)
+        s = new_sandbox(b, m, &spec, &network_of, err);
+    if (!s)
         return -1;
-    *ret = d;
+    *ret = s;
     return 0;
 }
 
@@ -431,96 +431,96 @@ int sandbox_find_or_start(struct broker *b, uint32_t kind, const struct exec_mes
     return r;
 }
 
-void sandbox_end(struct sandbox *d, const char *why)
+void sandbox_end(struct sandbox *s, const char *why)
 {
-    if (d->ending || d->over)
+    if (s->ending || s->over)
         return;
-    snprintf(d->why, sizeof(d->why), "%s", why);
-    d->ending = true;
-    session_end(d->session, d->why);
-    sandbox_rearm(d);
+    snprintf(s->why, sizeof(s->why), "%s", why);
+    s->ending = true;
+    session_end(s->session, s->why);
+    sandbox_rearm(s);
 }
 
-void sandbox_put_to_sleep(struct sandbox *d, const char *why)
+void sandbox_put_to_sleep(struct sandbox *s, const char *why)
 {
-    if (d->ending || d->over)
+    if (s->ending || s->over)
         return;
-    files_put_off(d);
-    files_server_end(d); /* first: while nothing is said to end, calls on files may finish */
-    sandbox_end(d, why);
+    files_put_off(s);
+    files_server_end(s); /* first: while nothing is said to end, calls on files may finish */
+    sandbox_end(s, why);
 }
 
-int sandbox_await_end(struct sandbox *d, uint64_t tag, struct err *err)
+int sandbox_await_end(struct sandbox *s, uint64_t tag, struct err *err)
 {
     struct sleeper *sleeper = malloc(sizeof(*sleeper));
 
     if (!sleeper)
         return err_set(err, ERR_LIMIT, ENOMEM, "wait for the end of a sandbox");
     *sleeper =
-        (struct sleeper){.next = d->sleepers, .tag = tag, .generation = d->broker->generation};
-    d->sleepers = sleeper;
+        (struct sleeper){.next = s->sleepers, .tag = tag, .generation = s->broker->generation};
+    s->sleepers = sleeper;
     return 0;
 }
 
 void sandbox_end_all(struct broker *b, const char *why)
 {
     for (size_t i = 0; i < BROKER_SLOTS; i++) {
-        for (struct sandbox *d = b->sandboxes[i]; d; d = d->next)
-            sandbox_end(d, why);
+        for (struct sandbox *s = b->sandboxes[i]; s; s = s->next)
+            sandbox_end(s, why);
     }
 }
 
-static void unlink_desk(struct sandbox *d)
+static void unlink_desk(struct sandbox *s)
 {
-    struct sandbox **at = &d->broker->sandboxes[broker_slot(d->workspace)];
+    struct sandbox **at = &s->broker->sandboxes[broker_slot(s->workspace)];
 
-    while (*at != d)
+    while (*at != s)
         at = &(*at)->next;
-    *at = d->next;
-    d->broker->sandbox_count--;
+    *at = s->next;
+    s->broker->sandbox_count--;
 }
 
 /* With the end of the workspace's last one, of those that were ended for it; who waits, waits for
  * that. */
-static void put_staged(struct sandbox *d)
+static void put_staged(struct sandbox *s)
 {
-    struct sandbox *other = sandbox_find_any(d->broker, d->workspace);
+    struct sandbox *other = sandbox_find_any(s->broker, s->workspace);
     struct sleeper **last = other ? &other->sleepers : NULL;
 
     if (!other || !other->puts_staged) {
-        sandbox_spec_put_staged(d->broker, d);
+        sandbox_spec_put_staged(s->broker, s);
         return;
     }
     while (*last)
         last = &(*last)->next;
-    *last = d->sleepers;
-    d->sleepers = NULL;
+    *last = s->sleepers;
+    s->sleepers = NULL;
 }
 
 /* Also when it could not be written: it is over all the same, and the journal tries again. Only now
  * the next one may be started, so that the front hears of the end before. */
 static void end_written(struct broker *b, struct waiter *waiter, bool written)
 {
-    struct sandbox *d = container_of(waiter, struct sandbox, end_wait);
-    struct deferred *deferred = d->deferred;
+    struct sandbox *s = container_of(waiter, struct sandbox, end_wait);
+    struct deferred *deferred = s->deferred;
 
     char name[NAME_ROOM];
 
     (void)written;
-    unlink_desk(d);
-    if (d->puts_staged)
-        put_staged(d);
+    unlink_desk(s);
+    if (s->puts_staged)
+        put_staged(s);
     if (b->resumed)
         channel_send_plain(b, EVENT_SANDBOX_ENDED, 0,
-                           &(struct plain_message){.texts = {name_of(d, name), d->why}});
-    while (d->sleepers) {
-        struct sleeper *sleeper = d->sleepers;
-        d->sleepers = sleeper->next;
+                           &(struct plain_message){.texts = {name_of(s, name), s->why}});
+    while (s->sleepers) {
+        struct sleeper *sleeper = s->sleepers;
+        s->sleepers = sleeper->next;
         if (sleeper->generation == b->generation)
             channel_send_ok(b, sleeper->tag);
         free(sleeper);
     }
-    free_desk(d);
+    free_desk(s);
     while (deferred) {
         struct deferred *next = deferred->next;
         if (deferred->generation == b->generation && b->resumed)
@@ -533,37 +533,37 @@ static void end_written(struct broker *b, struct waiter *waiter, bool written)
     cache_tidy(b);
 }
 
-static void record_end(struct sandbox *d)
+static void record_end(struct sandbox *s)
 {
     scoped_buf struct buf details;
 
     buf_init(&details, 4096);
     buf_str(&details, "{\"why\":");
-    record_put_text(&details, d->why, sizeof(d->why));
+    record_put_text(&details, s->why, sizeof(s->why));
     buf_str(&details, "}");
     struct audit_record record = {.actor = "broker",
-                                  .workspace = d->workspace,
+                                  .workspace = s->workspace,
                                   .request = "",
                                   .operation = "sandbox.end",
-                                  .result = d->ending ? "ok" : "failed",
+                                  .result = s->ending ? "ok" : "failed",
                                   .details = buf_done(&details) == 0 ? details.p : ""};
-    d->end_wait.done = end_written;
-    if (record_note(d->broker, &record, &d->end_wait) < 0)
-        end_written(d->broker, &d->end_wait, false);
+    s->end_wait.done = end_written;
+    if (record_note(s->broker, &record, &s->end_wait) < 0)
+        end_written(s->broker, &s->end_wait, false);
 }
 
-static void clear_away(struct sandbox *d)
+static void clear_away(struct sandbox *s)
 {
-    struct broker *b = d->broker;
+    struct broker *b = s->broker;
 
-    events_forget(b->events, &d->watch);
-    timer_stop(b->events, &d->timer);
-    timer_stop(b->events, &d->idle_timer);
-    files_server_end(d);
-    session_free(d->session);
-    d->session = NULL;
-    egress_drop(d);
-    record_end(d);
+    events_forget(b->events, &s->watch);
+    timer_stop(b->events, &s->timer);
+    timer_stop(b->events, &s->idle_timer);
+    files_server_end(s);
+    session_free(s->session);
+    s->session = NULL;
+    egress_drop(s);
+    record_end(s);
 }
 
 void sandbox_sweep(struct broker *b)
@@ -572,10 +572,10 @@ void sandbox_sweep(struct broker *b)
         return;
     b->sweep = false;
     for (size_t i = 0; i < BROKER_SLOTS; i++) {
-        for (struct sandbox *d = b->sandboxes[i], *next; d; d = next) {
-            next = d->next; /* others may be added meanwhile, but at the beginning */
-            if (d->over && d->session)
-                clear_away(d);
+        for (struct sandbox *s = b->sandboxes[i], *next; s; s = next) {
+            next = s->next; /* others may be added meanwhile, but at the beginning */
+            if (s->over && s->session)
+                clear_away(s);
         }
     }
 }

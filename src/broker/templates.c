@@ -470,8 +470,8 @@ void template_freeze(struct broker *b, uint64_t tag, const struct plain_message 
 static bool is_shown(const struct broker *b, const char *id)
 {
     for (size_t i = 0; i < BROKER_SLOTS; i++) {
-        for (const struct sandbox *d = b->sandboxes[i]; d; d = d->next) {
-            if (strcmp(d->template, id) == 0)
+        for (const struct sandbox *s = b->sandboxes[i]; s; s = s->next) {
+            if (strcmp(s->template, id) == 0)
                 return true;
         }
     }

@@ -226,15 +226,15 @@ int lock_defer(struct broker *b, uint32_t kind, const struct exec_message *m, ui
 }
 
 /* The commands of a sandbox that are in the way, by their ids. */
-static size_t name_commands(const struct broker *b, const struct sandbox *d, struct buf *names,
+static size_t name_commands(const struct broker *b, const struct sandbox *s, struct buf *names,
                             size_t named)
 {
     for (size_t i = 0; i < BROKER_SLOTS; i++) {
-        for (const struct broker_exec *t = b->execs[i]; t; t = t->next) {
-            if (t->sandbox != d || !t->exec)
+        for (const struct broker_exec *e = b->execs[i]; e; e = e->next) {
+            if (e->sandbox != s || !e->exec)
                 continue;
             if (named < MOST_NAMED)
-                buf_printf(names, "%s%s", named ? ", " : "", t->id);
+                buf_printf(names, "%s%s", named ? ", " : "", e->id);
             named++;
         }
     }
@@ -249,10 +249,10 @@ static int check_commands(const struct broker *b, const char *workspace, struct 
 
     buf_init(&names, 4096);
     for (size_t i = 0; i < BROKER_SLOTS; i++) {
-        for (const struct sandbox *d = b->sandboxes[i]; d; d = d->next) {
-            if (sandbox_shows(d, workspace) && !d->over && !d->ending &&
-                session_execs(d->session) > 0)
-                named = name_commands(b, d, &names, named);
+        for (const struct sandbox *s = b->sandboxes[i]; s; s = s->next) {
+            if (sandbox_shows(s, workspace) && !s->over && !s->ending &&
+                session_execs(s->session) > 0)
+                named = name_commands(b, s, &names, named);
         }
     }
     if (named == 0)
@@ -268,8 +268,8 @@ static int check_commands(const struct broker *b, const char *workspace, struct 
 static bool has_file_calls(const struct broker *b, const char *workspace)
 {
     for (size_t i = 0; i < BROKER_SLOTS; i++) {
-        for (const struct sandbox *d = b->sandboxes[i]; d; d = d->next) {
-            if (sandbox_shows(d, workspace) && files_under_way(d))
+        for (const struct sandbox *s = b->sandboxes[i]; s; s = s->next) {
+            if (sandbox_shows(s, workspace) && files_under_way(s))
                 return true;
         }
     }
@@ -287,10 +287,10 @@ int lock_settle(struct broker *b, const char *workspace, bool patient, struct er
     if (patient && has_file_calls(b, workspace))
         return 1; /* they are short */
     for (size_t i = 0; i < BROKER_SLOTS; i++) {
-        for (struct sandbox *d = b->sandboxes[i]; d; d = d->next) {
-            if (!sandbox_shows(d, workspace))
+        for (struct sandbox *s = b->sandboxes[i]; s; s = s->next) {
+            if (!sandbox_shows(s, workspace))
                 continue;
-            sandbox_end(d, uses_of[use].ends);
+            sandbox_end(s, uses_of[use].ends);
             left = true;
         }
     }

@@ -553,7 +553,7 @@ void tree_copy_plan(struct broker *b, uint64_t tag, const struct plain_message *
 void tree_drop_plan(struct broker *b, uint64_t tag, const struct plain_message *m)
 {
     struct err err;
-    struct sandbox *d = sandbox_find_plan(b, m->texts[1], m->texts[2]);
+    struct sandbox *s = sandbox_find_plan(b, m->texts[1], m->texts[2]);
     scoped_fd int plans = plan_open_parent(b, m->texts[0], m->texts[1], &err);
     struct remains remains = {.name = m->texts[2], .plan = m->texts[2]};
 
@@ -561,9 +561,9 @@ void tree_drop_plan(struct broker *b, uint64_t tag, const struct plain_message *
         answer(b, tag, err.code == ERR_NOT_FOUND ? 0 : -1, &err);
         return;
     }
-    if (d)
-        sandbox_end(d, "the plan was discarded");
-    if (d || plan_is_worked_on(b, m->texts[2]) || chore_has_plan(b, m->texts[2])) {
+    if (s)
+        sandbox_end(s, "the plan was discarded");
+    if (s || plan_is_worked_on(b, m->texts[2]) || chore_has_plan(b, m->texts[2])) {
         err_set(&err, ERR_CONFLICT, 0, "a process of the plan still runs; try again");
         channel_send_error(b, tag, &err);
     } else if (start_removal(b, tag, &remains, (int[]){plans, -1}, &err) < 0) {
