@@ -19,7 +19,7 @@ struct sandbox_spec {
 /* Everything but the pool. */
 int sandbox_spec_make(struct broker *broker, const struct exec_message *m, struct sandbox_spec *ret,
                       struct err *err);
-void sandbox_spec_clear(struct sandbox_spec *boundary);
+void sandbox_spec_clear(struct sandbox_spec *spec);
 /* A Python environment that is whole (front/workspaces/env.sh) takes the place of its
  * template's, now that the sandbox is over; unless something else of the workspace's lives. */
 void sandbox_spec_put_staged(const struct broker *broker, const struct sandbox *sandbox);
