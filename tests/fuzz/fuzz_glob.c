@@ -14,7 +14,8 @@ static void try_path(const struct glob *glob, char *path)
 
     (void)glob_may_match_below(glob, path);
     for (char *c = path; *c && matches; c++) {
-        if (*c != '/' || c == path || c[-1] == '/')
+        /* Above what matches: what stands before slashes at the end is that itself. */
+        if (*c != '/' || c == path || c[-1] == '/' || c[strspn(c, "/")] == '\0')
             continue;
         *c = '\0';
         MUST(glob_may_match_below(glob, path));
