@@ -194,7 +194,7 @@ void channel_send_error(struct broker *b, uint64_t tag, const struct err *err)
     channel_send(b, ANSWER_ERROR, &message, NULL, 0);
 }
 
-/* Hands out every whole message. The link may be closed by one of them. */
+/* Hands out every whole message. The channel may be closed by one of them. */
 static void hand_out(struct broker *b)
 {
     struct buf *in = &b->incoming;
@@ -221,7 +221,7 @@ static void hand_out(struct broker *b)
     }
 }
 
-/* False: there is nothing more, or no link any more. */
+/* False: there is nothing more, or no channel any more. */
 static bool hear(struct broker *b)
 {
     char piece[PIECE / 2];

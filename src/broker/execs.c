@@ -2,12 +2,12 @@
 /* Commands, from the request to the moment when nothing of them is left.
  *
  *   broker_exec_request --> asked --broker_exec_started, recorded--> ANSWER_STARTED
- *                --broker_exec_ended--> EVENT_ENDED --recorded--> EVENT_SETTLED
- *                --broker_exec_gone--> EVENT_GONE --broker_exec_forget--> freed
+ *                             --broker_exec_ended--> EVENT_ENDED --recorded--> EVENT_SETTLED
+ *                             --broker_exec_gone--> EVENT_GONE --broker_exec_forget--> freed
  *
  * Recorded: the record is in its file, and on disk a moment later (setting audit_sync = grouped);
  * or it is on disk (strict, or where the disk lags behind). Only a power cut tells one from the
- * other. A exec is not freed before its records are on disk: what did not get there is written
+ * other. An exec is not freed before its records are on disk: what did not get there is written
  * again.
  *
  * Of a quiet one without input both are told in one, ANSWER_RAN, if it is over soon: each message
@@ -285,7 +285,7 @@ static void start_written(struct broker *b, struct waiter *waiter, bool written)
     free_if_done(e);
 }
 
-/* Also when it could not be written: an end cannot be refused, and the journal tries again. */
+/* Also when it could not be written: an end cannot be refused, and the record tries again. */
 static void end_written(struct broker *b, struct waiter *waiter, bool written)
 {
     struct broker_exec *e = container_of(waiter, struct broker_exec, end_wait);

@@ -166,7 +166,7 @@ static void fail(struct plan_process *process, const struct err *err)
 
 static void stay(struct timer *timer);
 
-/* A process's timer is set as long as there is the process: setting it anew needs no memory, so
+/* The timer of an entry is set as long as there is the entry: setting it anew needs no memory, so
  * that one that is to be taken back cannot be lost for the lack of it. */
 static void hold_place(struct plan_process *process)
 {
@@ -222,7 +222,7 @@ static void try_later(struct plan_process *process)
 }
 
 /* What an end that was not good has left: nobody else uses the tree before that is dealt with. The
- * process itself becomes that, as it has the workspace and all it needs. */
+ * entry itself becomes that, as it has the workspace and all it needs. */
 static void recover_after(struct plan_process *process)
 {
     if (!process->tag) {
@@ -263,7 +263,7 @@ static void note_recovery(const struct plan_process *process, const char *result
                       NULL);
 }
 
-/* It has not got its process, and done nothing. */
+/* There is no process, and nothing was done. */
 static void not_started(struct plan_process *process, const struct err *err)
 {
     char text[512];
@@ -311,7 +311,7 @@ static void end_written(struct broker *b, struct waiter *waiter, bool written)
 {
     struct plan_process *process = container_of(waiter, struct plan_process, end_wait);
 
-    (void)written; /* it has ended all the same, and the journal tries again */
+    (void)written; /* it has ended all the same, and the record tries again */
     tell_end(process);
     if (process->verb->alone && process->status != 0) {
         recover_after(process);
@@ -481,7 +481,7 @@ static int start(struct plan_process *process, struct err *err)
     return plan_child_start(b, &start_it, &process->child, err);
 }
 
-/* The front writes the process; ours have none. */
+/* The front writes the job; ours have an empty one. */
 static void tell_start(struct plan_process *process)
 {
     struct plain_message m = {.texts = {process->at.plan}, .number = overlay_is_privileged()};

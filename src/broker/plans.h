@@ -42,7 +42,7 @@ struct plan_id {
 /* Where the plan's directory is, for the engine. */
 void plan_path(const struct broker *b, const char *bucket, const char *workspace, const char *plan,
                char *path, size_t size);
-/* Its directory, made if need be and wanted; or -1. */
+/* Its directory, with `make` made if it is missing; or -1. */
 int plan_open_dir(const struct broker *b, const struct plan_id *at, bool make, struct err *err);
 /* From then until plan_unmark a start that finds it so recovers it first. */
 int plan_mark(const struct broker *b, const struct plan_id *at, struct err *err);

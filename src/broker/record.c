@@ -370,7 +370,7 @@ int record_begin(struct broker *b, const struct audit_record *record, struct wai
     audit_write_here(b->audit);
     if (!audit_has_failed(b->audit, err)) {
         kept->outer = waiter;
-        return 0; /* kept by the journal; NOLINT(clang-analyzer-unix.Malloc) */
+        return 0; /* kept by the record; NOLINT(clang-analyzer-unix.Malloc) */
     }
     kept->is_void = true;
     return err_wrap(err, "the audit cannot be written, and without it nothing is done");

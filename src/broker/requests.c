@@ -444,7 +444,7 @@ static bool handle_record(struct broker *b, char *bytes, size_t n)
         free(told);
         channel_send_error(b, tag, &err);
     }
-    return true; /* kept by the journal; NOLINT(clang-analyzer-unix.Malloc) */
+    return true; /* kept by the record; NOLINT(clang-analyzer-unix.Malloc) */
 }
 
 static const struct {

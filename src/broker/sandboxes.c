@@ -497,7 +497,7 @@ static void put_staged(struct sandbox *s)
     s->sleepers = NULL;
 }
 
-/* Also when it could not be written: it is over all the same, and the journal tries again. Only now
+/* Also when it could not be written: it is over all the same, and the record tries again. Only now
  * the next one may be started, so that the front hears of the end before. */
 static void end_written(struct broker *b, struct waiter *waiter, bool written)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* front/exec: the pipes of one command, as its readers and the clock have them taken. All that a
- * exec tells the broker, the store and the quotas goes nowhere here. */
+/* front/exec: the pipes of one command, as its readers and the clock have them taken. All that
+ * an exec tells the broker, the store and the quotas goes nowhere here. */
 #include "unit.h"
 
 #include <fcntl.h>
@@ -15,31 +15,31 @@
 #include "json/result.h"
 
 // NOLINTBEGIN(readability-non-const-parameter): as they are declared
-void broker_send(struct channel *link, uint32_t kind, struct buf *message)
+void broker_send(struct channel *channel, uint32_t kind, struct buf *message)
 {
-    (void)link;
+    (void)channel;
     (void)kind;
     buf_clear(message);
 }
 
-uint64_t broker_expect(struct channel *link, broker_heard *heard, void *context)
+uint64_t broker_expect(struct channel *channel, broker_heard *heard, void *context)
 {
-    (void)link;
+    (void)channel;
     (void)heard;
     (void)context;
     return 1;
 }
 
-void broker_pass(struct channel *link, struct answer *answer)
+void broker_pass(struct channel *channel, struct answer *answer)
 {
-    (void)link;
+    (void)channel;
     (void)answer;
 }
 
-int store_exec_add(struct store *store, const struct store_exec *exec_id, struct err *err)
+int store_exec_add(struct store *store, const struct store_exec *e, struct err *err)
 {
     (void)store;
-    (void)exec_id;
+    (void)e;
     (void)err;
     return 0;
 }

@@ -20,7 +20,7 @@ struct quota_request {
     bool starts_nothing; /* with its sandbox, which is only woken to be read in */
 };
 
-/* What a wanted that cannot be fulfilled waits for. */
+/* What a request that cannot be met now waits for. */
 enum quota_wait {
     QUOTA_NOTHING, /* it may start */
     QUOTA_OWNER,   /* something of its owner's ends */

@@ -35,7 +35,7 @@ struct follow_request {
 
 /* By "stream" or "format" texts and the Accept header; false: none of them. */
 bool follow_format_of(const char *text, enum follow_format *ret);
-/* Answers the call with a stream. `exec` may be NULL: then the spool on disk of `exec` is read, and
- * `result` (taken) is its end. */
+/* Answers the call with a stream. `exec` may be NULL: then the spool on disk of `exec_id` is
+ * read, and `result` (taken) is its end. */
 void follow_start(struct call *call, struct exec *exec, const char *exec_id, json_t *result,
                   const struct follow_request *request);

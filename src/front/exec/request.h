@@ -18,7 +18,7 @@ struct exec_request {
     json_t *shown;               /* what was asked, for the row and for listings */
 };
 
-/* False: answered with what is wrong. The wanted lives as long as the call. */
+/* False: answered with what is wrong. What is read lives as long as the call. */
 bool exec_request_read(struct call *call, struct exec_request *ret);
 /* One that Carrel itself makes: this command, nothing else of the body. */
 bool exec_request_own(struct call *call, const char *const *argv, struct exec_request *ret);

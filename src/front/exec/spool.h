@@ -46,7 +46,7 @@ struct spool {
     struct spool_reader *readers;
 };
 
-/* All return 0 or -errno. `execs` is the directory of all spools. */
+/* All return 0 or -errno. `spools` is the directory of all spools. */
 int spool_create(struct spool *s, int spools, const char *id, uint64_t bound);
 int spool_open(struct spool *s, int spools, const char *id, uint64_t bound);
 void spool_close(struct spool *s);

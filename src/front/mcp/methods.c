@@ -81,8 +81,8 @@ static void prompts_get(struct mcp_ask *ask)
     mcp_error(ask, 200, MCP_BAD_PARAMS, NULL, "there are no prompts");
 }
 
-/* Nothing that could be told changes while the daemon runs: it stays open, and says what of the
- * wanted it keeps, which is nothing. */
+/* Nothing that could be told changes while the daemon runs: it stays open, and says which
+ * of the notifications that were asked for it will send, which is none. */
 static void listen_on(struct mcp_ask *ask)
 {
     if (!json_is_object(json_object_get(ask->params, "notifications"))) {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One thing that is done with a plan, by a process of the broker's: the process is written to it,
- * and its answer read when it has ended. The process runs to its end even if the client has
- * disconnected. */
+/* One thing that is done with a plan, by a process of the broker's: its job is written to it, and
+ * its answer read when it has ended. It runs to its end even if the client has disconnected. */
 #pragma once
 
 #include <jansson.h>
@@ -30,7 +29,7 @@ struct plan_process_calls {
     void (*ended)(void *owner, const struct plan_end *end);
 };
 
-/* `text` is what the process reads, malloc'd and taken; of PLAN_DERIVE it is its mode, "close" or
+/* `text` is its job, malloc'd and taken; of PLAN_DERIVE it is its mode, "close" or
  * "look", of PLAN_VIEW the plan's hash. NULL without memory. */
 struct plan_process *plan_process_start(struct front *front, const struct plan_message *m,
                                         char *text, size_t n,
