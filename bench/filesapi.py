@@ -14,7 +14,7 @@ ABOUT = """\
   The file that is read has 4 KiB, the directory that is listed 100 entries. Reads come from the page cache.
 - ls: names and types (`brief=1`), as ls(1) without options; all facts, as with -l, for which each entry is looked at.
 - Apart: with gaps the processors have slept and their caches have cooled, for bare starts too.
-- asleep: whatever serves the workspace, a sandbox or an onlooker, is ended by `POST .../sleep` before each request,
+- asleep: whatever serves the workspace, a sandbox or a sleeping reader, is ended by `POST .../sleep` before each request,
   outside the measured time; each request is the first one.
 - A durable write is answered when content, name and its line in the audit record are on the disk. Bare: a new file,
   write, fsync, rename, fsync of the directory, by a program that does nothing else. In a batch all files of one request

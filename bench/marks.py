@@ -65,7 +65,7 @@ STAT_EACH = ("a call of stat for each entry, and reading the directory, take the
              "for the answer without going to sleep (stat a quarter faster, this a fifth slower: the two share a core)")
 NAMES = ("reading a directory of 100 names takes the kernel 0.03 to 0.04 ms on ext4, which sorts them into a tree of its own each time, and "
          "the server 0.015 ms to put in order and write out; the request itself takes as long as one stat over HTTP")
-FIRST_LOOK = ("the broker is asked, an onlooker enters the tree, and back to back the next one is made meanwhile: two more processes are woken "
+FIRST_LOOK = ("the broker is asked, a sleeping reader enters the tree, and back to back the next one is made meanwhile: two more processes are woken "
               "than when the workspace is awake")
 SAME_DISK = ("the line of the record goes to the same disk while the file is written: 1.3 to 1.6 from run to run; tried: the file server asked "
              "before the record, and the record only before the end of the body (1 to 5 %, which loses the record of what is broken off)")

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Onlookers: processes that read the trees of workspaces that sleep (src/protocol/files_asleep.h).
- * They are made ahead by one of their own; the front gets an end of a socket, and each goes by
- * itself when nobody asks it for a while.
+/* Sleeping readers: processes that read the trees of workspaces that sleep
+ * (src/protocol/files_asleep.h). They are made ahead by one of their own; the front gets an end of
+ * a socket, and each goes by itself when nobody asks it for a while.
  *
  *   a request --(the workspace sleeps, nobody has its tree alone)--> a job, ANSWER_FILES
  */
@@ -30,8 +30,8 @@
 #include "sys/fds.h"
 
 enum {
-    MOST_ONLOOKERS = 64, /* more workspaces are woken instead */
-    AGAIN_MS = 60000,    /* when their maker has ended */
+    MOST_READERS = 64, /* more workspaces are woken instead */
+    AGAIN_MS = 60000,  /* when their maker has ended */
 };
 
 struct sleeping_reader {
@@ -228,7 +228,7 @@ void asleep_request(struct broker *b, uint64_t tag, const struct plain_message *
 
     buf_init(&message, 4096);
     bool sleeps = !b->stopping && !sandbox_find_any(b, workspace) && !lock_is_held(b, workspace);
-    if (sleeps && a && a->maker.pid && a->count < MOST_ONLOOKERS &&
+    if (sleeps && a && a->maker.pid && a->count < MOST_READERS &&
         !tree_has_image(b, m->texts[0], workspace)) {
         scoped_fd int tree = tree_open(b, m->texts[0], workspace, &err);
         if (tree >= 0)

@@ -319,8 +319,8 @@ void sandbox_refuse_deferred(struct sandbox *s, const char *workspace, const cha
 }
 
 /* In two parts: what a sandbox is made with, and what can be another while it lives. */
-static int pack_boundary(struct buf *spec, struct buf *network_of, const struct exec_message *m,
-                         struct err *err)
+static int pack_spec(struct buf *spec, struct buf *network_of, const struct exec_message *m,
+                     struct err *err)
 {
     struct exec_message fixed = {.bucket = m->bucket, .spec = m->spec};
 
@@ -339,7 +339,7 @@ static bool is_same(const struct buf *a, const struct buf *b)
     return a->n == b->n && (a->n == 0 || memcmp(a->p, b->p, a->n) == 0);
 }
 
-/* Whether the sandbox is as the boundary says, or has become so: rules of the network that lead to
+/* Whether the sandbox is as the spec says, or has become so: rules of the network that lead to
  * the same ports are changed while it lives. What is not allowed any more ends in any case. */
 static bool is_within(struct sandbox *s, const struct exec_message *m, const struct buf *spec,
                       struct buf *network_of)
@@ -373,7 +373,7 @@ void sandbox_change_network(struct broker *b, const struct exec_message *m)
         buf_init(&spec, MESSAGE_MAX_BYTES);
         buf_init(&network_of, MESSAGE_MAX_BYTES);
         if (strcmp(s->workspace, m->workspace) == 0 && !s->ending && !s->over &&
-            pack_boundary(&spec, &network_of, m, &err) == 0)
+            pack_spec(&spec, &network_of, m, &err) == 0)
             (void)is_within(s, m, &spec, &network_of);
     }
 }
@@ -390,14 +390,14 @@ static int find_or_start(struct broker *b, uint32_t kind, const struct exec_mess
     int locked = lock_defer(b, kind, m, tag, err);
     if (locked != 0)
         return locked;
-    if (pack_boundary(&spec, &network_of, m, err) < 0)
+    if (pack_spec(&spec, &network_of, m, err) < 0)
         return -1;
     if (*m->plan && (plan_is_worked_on(b, m->plan) || chore_has_plan(b, m->plan)))
         return err_set(err, ERR_CONFLICT, 0, "the plan is being closed");
     if (s && (s->ending || s->over))
         return defer(s, kind, m, tag, err);
     if (s && !is_within(s, m, &spec, &network_of)) {
-        /* No command ever runs in a boundary that is not the one that was asked for. */
+        /* No command ever runs in another sandbox than the one that was asked for. */
         if (session_execs(s->session) > 0)
             return err_set(err, ERR_CONFLICT, 0,
                            "the workspace's sandbox lives with another policy, and commands run in "

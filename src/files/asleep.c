@@ -28,12 +28,12 @@
 #include "sys/uapi.h"
 
 enum {
-    ONLOOKERS = 4,           /* that wait, for as many workspaces at once */
+    READERS = 4,             /* that wait, for as many workspaces at once */
     MEMORY = 256 << 20,      /* bytes, of each */
     PAUSE_NS = 2000000,      /* before the next is made: not while somebody waits for an answer */
     AGAIN_MS = 1000,         /* after one that could not be made */
     MOST_FAILED = 5,         /* ... in a row */
-    MAKER = JOIN_SOCKET + 1, /* the pipe by which an onlooker says that it waits, then has a job */
+    MAKER = JOIN_SOCKET + 1, /* the pipe by which one says that it waits, then has a job */
 };
 
 /* --- which calls --- */
@@ -231,7 +231,7 @@ static int receive(int jobs, struct asleep_job *job, int fds[ASLEEP_FDS])
 
 /* The socket for jobs is closed before the first call is read: whoever took this process over would
  * otherwise be given other trees. The maker hears of the job before anything that may hang. */
-static _Noreturn void look_on(int jobs, pid_t parent)
+static _Noreturn void be_reader(int jobs, pid_t parent)
 {
     struct asleep_job job;
     int fds[ASLEEP_FDS];
@@ -249,7 +249,7 @@ static _Noreturn void look_on(int jobs, pid_t parent)
 }
 
 /* The pipe by which it is heard. */
-static int add_onlooker(int jobs)
+static int add_reader(int jobs)
 {
     int pair[2];
     pid_t parent = getpid();
@@ -264,7 +264,7 @@ static int add_onlooker(int jobs)
     if (pid == 0) {
         if (dup2(said, MAKER) < 0 || process_close_from(MAKER + 1, CLOSE_NOW) < 0)
             _exit(1);
-        look_on(jobs, parent);
+        be_reader(jobs, parent);
     }
     return take_fd(&heard);
 }
@@ -275,12 +275,12 @@ struct waiting {
 };
 
 /* What is missing is made. 0 or -errno. */
-static int fill(struct waiting waiting[ONLOOKERS], int jobs)
+static int fill(struct waiting waiting[READERS], int jobs)
 {
-    for (size_t i = 0; i < ONLOOKERS; i++) {
+    for (size_t i = 0; i < READERS; i++) {
         if (waiting[i].pipe >= 0)
             continue;
-        waiting[i] = (struct waiting){.pipe = add_onlooker(jobs)};
+        waiting[i] = (struct waiting){.pipe = add_reader(jobs)};
         if (waiting[i].pipe < 0)
             return waiting[i].pipe;
     }
@@ -288,18 +288,18 @@ static int fill(struct waiting waiting[ONLOOKERS], int jobs)
 }
 
 /* Waits for a word or an end. How many ended before they were ready; -1: one has become so. */
-static int hear(struct waiting waiting[ONLOOKERS])
+static int hear(struct waiting waiting[READERS])
 {
-    struct pollfd all[ONLOOKERS];
+    struct pollfd all[READERS];
     int failed = 0;
     bool ready = false;
     char byte;
 
-    for (size_t i = 0; i < ONLOOKERS; i++)
+    for (size_t i = 0; i < READERS; i++)
         all[i] = (struct pollfd){.fd = waiting[i].pipe, .events = POLLIN};
-    if (poll(all, ONLOOKERS, -1) < 0)
+    if (poll(all, READERS, -1) < 0)
         return 0;
-    for (size_t i = 0; i < ONLOOKERS; i++) {
+    for (size_t i = 0; i < READERS; i++) {
         if (!all[i].revents)
             continue;
         if (read(waiting[i].pipe, &byte, 1) == 1) {
@@ -315,12 +315,12 @@ static int hear(struct waiting waiting[ONLOOKERS])
 int files_asleep(int jobs)
 {
     const struct timespec pause = {.tv_nsec = PAUSE_NS};
-    struct waiting waiting[ONLOOKERS];
+    struct waiting waiting[READERS];
     int failed = 0;
 
     (void)prctl(PR_SET_NAME, "carrel-asleep", 0, 0, 0); /* for people who look at processes */
     (void)signal(SIGCHLD, SIG_IGN);
-    for (size_t i = 0; i < ONLOOKERS; i++)
+    for (size_t i = 0; i < READERS; i++)
         waiting[i].pipe = -1;
     while (failed < MOST_FAILED) {
         int r = fill(waiting, jobs);

@@ -86,7 +86,7 @@ static struct carrel_limits get_limits(struct unpack *u)
     return limits;
 }
 
-static void put_boundary(struct buf *b, const struct spec_message *m)
+static void put_spec(struct buf *b, const struct spec_message *m)
 {
     pack_u64(b, m->level);
     pack_u64(b, m->net);
@@ -180,7 +180,7 @@ static const char *const *get_rules(struct unpack *u, struct arena *arena)
     return list;
 }
 
-static void get_boundary(struct unpack *u, struct arena *arena, struct spec_message *ret)
+static void get_spec(struct unpack *u, struct arena *arena, struct spec_message *ret)
 {
     ret->level = unpack_upto(u, CARREL_LEVEL_NS);
     ret->net = unpack_upto(u, CARREL_NET_ALLOW);
@@ -208,7 +208,7 @@ void protocol_pack_exec(struct buf *b, uint64_t tag, const struct exec_message *
     pack_string(b, m->plan);
     pack_string(b, m->actor);
     pack_string(b, m->request);
-    put_boundary(b, &m->spec);
+    put_spec(b, &m->spec);
     pack_list(b, m->argv);
     pack_list(b, m->env);
     pack_string(b, m->cwd);
@@ -235,7 +235,7 @@ bool protocol_unpack_exec(char *bytes, size_t n, struct arena *arena, uint64_t *
         u.failed = true;
     ret->actor = unpack_bounded(&u, PROTOCOL_TEXT);
     ret->request = unpack_bounded(&u, PROTOCOL_TEXT);
-    get_boundary(&u, arena, &ret->spec);
+    get_spec(&u, arena, &ret->spec);
     ret->argv = unpack_list(&u, arena, MOST_ARGS);
     ret->env = get_env(&u, arena);
     ret->cwd = unpack_bounded(&u, LONGEST_PATH);

@@ -47,7 +47,7 @@ enum request_kind {
      * what is in the way of the first command. */
     REQUEST_TREE_POINTS,
     REQUEST_PONG,  /* number: of the EVENT_PING that it answers. No answer */
-    REQUEST_FILES, /* struct exec_message, of which the boundary counts: wakes the workspace. */
+    REQUEST_FILES, /* struct exec_message, of which the spec counts: wakes the workspace. */
     /* ANSWER_FILES: workspace; + a socket to its file server, see protocol/files.h */
     /* bucket, workspace: to read what lies in its tree without waking it. ANSWER_FILES; + a socket
      * to one that passes on what it cannot answer. ANSWER_ERROR: it has to be woken. */
@@ -74,7 +74,7 @@ enum request_kind {
     /* workspace, why: all that has its tree ends, shown to another, too, and what waits to have it
      * is refused, as it was asked for under another policy. ANSWER_OK when nothing has it. */
     REQUEST_TREE_QUIET,
-    /* struct exec_message, of which the boundary counts: its rules of the network are those of the
+    /* struct exec_message, of which the spec counts: its rules of the network are those of the
      * workspace's sandboxes that are awake from now on, where all else is as it was and they lead
      * to the same ports. ANSWER_NAMES: those rules, with what the sets stand for; nothing is woken.
      * ANSWER_ERROR: they are no rules, or go beyond what the settings allow. */
@@ -183,7 +183,7 @@ struct plan_message {
     uint64_t verb;
 };
 
-/* The boundary of a workspace, decided by its policy. */
+/* The sandbox spec of a workspace, made from its policy. */
 struct spec_message {
     uint64_t level; /* enum carrel_level and so on */
     uint64_t net;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Files of workspaces that sleep, without a sandbox. What lies in the tree itself, with no link and
- * no mount on the way, is the same seen from outside: an onlooker, a process whose root is the tree
- * and who may change nothing, reads it as the tree's owner. Whatever it cannot answer well it
- * passes on (FILES_ELSEWHERE), and the workspace is woken for that: so it never answers anything
+ * no mount on the way, is the same seen from outside: a sleeping reader, a process whose root is
+ * the tree and who may change nothing, reads it as the tree's owner. Whatever it cannot answer well
+ * it passes on (FILES_ELSEWHERE), and the workspace is woken for that: so it never answers anything
  * else than the sandbox's own file server would, if that could be had.
  *
- *   broker --a job--> one of the onlookers that wait --(enters the tree)--> calls, until none come
- *                                                                           or the leash is pulled
+ *   broker --a job--> one of those that wait --(enters the tree)--> calls, until none come
+ *                                                                   or the leash is pulled
  */
 #pragma once
 
@@ -16,8 +16,8 @@
 struct files_message;
 
 /* A job. Descriptors with it: the tree, the socket that calls come by, and the leash: a byte on it,
- * or its end, ends the onlooker at once, whatever it is doing; the other end hears when it has
- * gone. */
+ * or its end, ends the sleeping reader at once, whatever it is doing; the other end hears when it
+ * has gone. */
 struct asleep_job {
     uint32_t uid; /* of the tree's owner */
     uint32_t gid;
@@ -28,7 +28,7 @@ enum {
     ASLEEP_FDS = 3
 };
 
-/* Keeps onlookers waiting for jobs on that socket, while any can be made. Returns -errno. */
+/* Keeps sleeping readers waiting for jobs on that socket, while any can be made. Returns -errno. */
 int files_asleep(int jobs);
 /* Whether this can be answered from the tree alone. */
 bool files_asleep_can(const struct files_message *m);

@@ -69,7 +69,7 @@ class Links(DaemonTest):
                 self.assertEqual(3, seen["stderr"].count("Read-only"), seen["stderr"])
                 self.assertEqual(before, os.readlink(f"{self.bucket}/threads/{name}/.ticket"))
                 self.assertEqual("ticket", self.links(name)["ticket"])
-        # The links are part of the boundary, so they are on record.
+        # The links are part of the sandbox spec, so they are on record.
         records = {r["workspace"]: r for r in self.daemon.audit() if r["operation"] == "workspace.adopt"}
         self.assertEqual("ticket", records["relative"]["details"]["links"]["ticket"])
         # What is only shown inside is not part of an archive.

@@ -56,7 +56,7 @@ class Asleep(FilesTest):
         self.assertIn(self.daemon.post(f"/v1/workspaces/{self.space}/sleep").status, (200, 204))
         self.assertEqual("asleep", self.state())
 
-    def onlookers(self):
+    def readers(self):
         """Who makes them, and all that were made."""
         found = []
         for pid in filter(str.isdigit, os.listdir("/proc")):
@@ -128,13 +128,13 @@ class Asleep(FilesTest):
             self.assertEqual([7], [one["size"] for one in listed if one["path"] == "/data/in/shown"], target)
 
     def busy(self):
-        """Onlookers that have a job; and, for a moment, one that is being made and tries whether it can have a thread."""
-        return {pid for pid in self.onlookers()[1] if len(self.tasks(pid)) > 1}
+        """Sleeping readers that have a job; and, for a moment, one that is being made and tries whether it can have a thread."""
+        return {pid for pid in self.readers()[1] if len(self.tasks(pid)) > 1}
 
     def the_busy_one(self):
         """Who reads, when the others have been made."""
         seen = []
-        self.until(lambda: len(seen.append(self.busy()) or seen[-1]) == 1, "not one onlooker has a job")
+        self.until(lambda: len(seen.append(self.busy()) or seen[-1]) == 1, "not one sleeping reader has a job")
         return seen[-1]
 
     def tasks(self, pid):
@@ -146,8 +146,8 @@ class Asleep(FilesTest):
     def test_nothing_of_it_stays(self):
         self.sleep()
         self.assertEqual(b"x", self.files.get("/d/deep/er/x").bytes)
-        self.assertEqual(1, len(self.onlookers()[0]))
-        self.until(lambda: not self.busy(), "an onlooker stays though nobody asks")
+        self.assertEqual(1, len(self.readers()[0]))
+        self.until(lambda: not self.busy(), "a sleeping reader stays though nobody asks")
         self.assertEqual("asleep", self.state())
 
     def slow(self, workspace=None, path="/d/large"):
@@ -191,11 +191,11 @@ class Asleep(FilesTest):
     def test_a_killed_one_is_replaced(self):
         self.sleep()
         self.assertEqual(b"x", self.files.get("/d/deep/er/x").bytes)
-        makers, lookers = self.onlookers()
+        makers, lookers = self.readers()
         for pid in lookers:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        self.until(lambda: len(self.onlookers()[1] - lookers) >= 4, "no others are made")
+        self.until(lambda: len(self.readers()[1] - lookers) >= 4, "no others are made")
         self.sleep()
         self.assertEqual(b"x", self.files.get("/d/deep/er/x").bytes)
         self.assertEqual("asleep", self.state())
@@ -254,7 +254,7 @@ class Asleep(FilesTest):
         self.assertEqual({"asleep"}, {self.daemon.get(f"/v1/workspaces/{space}").json["state"] for space in spaces[1:]})
 
     def test_slow_readers_hold_up_nobody(self):
-        """More of them than onlookers wait, each the first to ask; and one beside whom others ask the same onlooker."""
+        """More of them than sleeping readers wait, each the first to ask; and one beside whom others ask the same sleeping reader."""
         spaces = [self.workspace() for _ in range(6)]
         for space in spaces:
             self.grow(space)
@@ -264,7 +264,7 @@ class Asleep(FilesTest):
         self.assertEqual(b"x", self.files.get("/d/deep/er/x").bytes)
         time.sleep(1.5)
         self.assertEqual(b"x", self.files.get("/d/deep/er/x").bytes)
-        time.sleep(1.6)  # threads of the onlooker have given up waiting by now
+        time.sleep(1.6)  # threads of the sleeping reader have given up waiting by now
         slow.append(self.slow(path="/large"))
         for _ in range(4):
             begun = time.monotonic()

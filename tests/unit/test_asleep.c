@@ -22,9 +22,9 @@ static const char *const shared[] = {"skills/system",
 
 static const struct spec_message plain = {.shared = shared, .template = "", .mounts = mounts};
 
-static bool may(enum files_op op, const char *path, const struct spec_message *boundary)
+static bool may(enum files_op op, const char *path, const struct spec_message *spec)
 {
-    const struct exec_message wake = {.plan = "", .spec = *boundary};
+    const struct exec_message wake = {.plan = "", .spec = *spec};
 
     return asleep_may_answer(&(struct files_message){.op = op, .path = path}, &wake);
 }

@@ -157,7 +157,7 @@ static bool ticket_is_there(struct call *call, struct shared_link *ticket, int64
     return false;
 }
 
-bool links_apply(struct call *call, struct spec_message *boundary)
+bool links_apply(struct call *call, struct spec_message *spec)
 {
     struct shared_link all[LINK_COUNT_];
     json_t *links = json_parsed(call->workspace.links);
@@ -167,8 +167,8 @@ bool links_apply(struct call *call, struct spec_message *boundary)
     json_decref(links);
     if (read && !ticket_is_there(call, &all[LINK_TICKET], made))
         return false;
-    boundary->shared = read ? links_mounts(&call->arena, all) : NULL;
-    if (!boundary->shared)
+    spec->shared = read ? links_mounts(&call->arena, all) : NULL;
+    if (!spec->shared)
         call_error(call, 413, "too_large", "the request is too large");
-    return boundary->shared != NULL;
+    return spec->shared != NULL;
 }

@@ -16,7 +16,7 @@ enum link_kind {
 /* One of them, as a workspace's settings have it. */
 struct shared_link {
     const char *name;   /* in "places" */
-    const char *source; /* as in boundary_message.shared; "": none is given */
+    const char *source; /* as in spec_message.shared; "": none is given */
     const char *at;     /* where it appears, relative to /; "": nowhere */
     const char *place;  /* where a symlink of old in its stead leads; "": there is none */
     bool writable;
@@ -26,8 +26,8 @@ struct shared_link {
 bool links_check(struct call *call, json_t *links, const char *owner);
 /* NULL is an empty object. Texts are the arena's; false: it has no room. */
 bool links_read(struct arena *arena, const json_t *links, struct shared_link ret[LINK_COUNT_]);
-/* As boundary_message.shared; NULL without room. */
+/* As spec_message.shared; NULL without room. */
 const char *const *links_mounts(struct arena *arena, const struct shared_link links[LINK_COUNT_]);
 /* Puts the links of the call's workspace into the message; texts are the arena's. False: one leads
  * nowhere, answered with 409. */
-bool links_apply(struct call *call, struct spec_message *boundary);
+bool links_apply(struct call *call, struct spec_message *spec);

@@ -27,7 +27,7 @@ struct files_server {
     struct files_server *next;
     struct front *front;
     char workspace[FRONT_ID];
-    bool asleep;                /* an onlooker of a workspace that sleeps: asleep.h */
+    bool asleep;                /* a sleeping reader of a workspace that sleeps: asleep.h */
     struct watch watch;         /* ... and when that ends, which nobody else tells */
     int socket;                 /* -1: the broker is asked for it, */
     struct sandbox_use *waking; /* ... and so for its sandbox, which counts */
@@ -68,7 +68,7 @@ struct files_stream {
     bool ended;
     bool only_reads; /* and has no body: may be asked again of another server */
     bool lasts;      /* without an end of its own */
-    bool may_sleep;  /* an onlooker may have the answer, and has not said otherwise */
+    bool may_sleep;  /* a sleeping reader may have the answer, and has not said otherwise */
 };
 
 static void ready(struct watch *watch, uint32_t what);
@@ -356,7 +356,7 @@ static void wake_all(struct files_stream *waiting)
     }
 }
 
-static void onlooker_ended(struct watch *watch, uint32_t what)
+static void reader_ended(struct watch *watch, uint32_t what)
 {
     (void)what;
     drop_server(container_of(watch, struct files_server, watch));
@@ -369,7 +369,7 @@ static void heard_asleep(void *context, struct answer *answer)
 
     if (answer->kind == ANSWER_FILES && answer->fd_count == 1) {
         server->socket = take_fd(&answer->fds[0]);
-        server->watch.ready = onlooker_ended;
+        server->watch.ready = reader_ended;
     }
     if (server->socket < 0 ||
         events_watch(server->front->events, &server->watch, server->socket, 0) < 0) {

@@ -132,7 +132,7 @@ static void recorded(struct call *call, struct answer *answer)
     reply(call, a);
 }
 
-/* Those with links one by one, as these are part of their boundary; then all. */
+/* Those with links one by one, as these are part of their sandbox spec; then all. */
 static void record_next(struct call *call, struct answer *answer)
 {
     struct adoption *a = call->context;
