@@ -9,9 +9,9 @@
 static const struct http_request *no_request(const struct exchange *x);
 #define store_workspace_get no_store /* nor a database */
 #define store_template_get  no_template
-#include "front/core/boundary.c"
 #include "front/core/fields.c"
 #include "front/core/links.c"
+#include "front/core/sandbox_request.c"
 #include "front/exec/request.c" /* with what it calls below, and no daemon around it */
 #include "front/plans/plan_request.c"
 #include "front/store/store.h"

@@ -3,7 +3,7 @@
  * knows, which stands on this room; main.c hands its functions down. */
 #pragma once
 
-#include "front/core/boundary.h"
+#include "front/core/sandbox_request.h"
 
 struct exec;
 

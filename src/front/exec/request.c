@@ -266,7 +266,7 @@ bool exec_request_read(struct call *call, struct exec_request *ret)
         !read_env(call, &ret->sandbox.message) || !read_terminal(call, &ret->sandbox.message) ||
         !read_input(call, ret) || !read_answer(call, ret) || !read_user(call, &spec) ||
         !read_limits(call, &spec) || !call->front->exec_mode->read(call, &ret->sandbox.plan) ||
-        !boundary_apply(call, &spec, &ret->sandbox))
+        !sandbox_request_make(call, &spec, &ret->sandbox))
         return false;
     ret->sandbox.message.plan = ret->sandbox.plan.id;
     ret->shown = json_object();
@@ -285,7 +285,7 @@ bool exec_request_read(struct call *call, struct exec_request *ret)
 bool exec_request_own(struct call *call, const char *const *argv, struct exec_request *ret)
 {
     *ret = (struct exec_request){.streamed = true};
-    if (!boundary_wake(call, argv, &ret->sandbox))
+    if (!sandbox_request_plain(call, argv, &ret->sandbox))
         return false;
     ret->shown = json_pack("{s:s}", "command", argv[0]);
     return true;

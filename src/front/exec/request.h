@@ -2,7 +2,7 @@
 /* The body of POST …/exec, checked and put under the workspace's policy. */
 #pragma once
 
-#include "front/core/boundary.h"
+#include "front/core/sandbox_request.h"
 #include "front/exec/follow.h"
 
 struct exec_request {

@@ -318,7 +318,8 @@ static void ask(struct call *call, struct exec_waiting *waiting)
         !waiting->wanted.background && !waiting->wanted.streamed && !waiting->wanted.then;
     buf_init(&b, MESSAGE_MAX);
     struct exec *exec = exec_new(front, id, call->workspace.id, call->workspace.owner);
-    const struct quota_request wanted = boundary_quota(waiting->call, &waiting->wanted.sandbox);
+    const struct quota_request wanted =
+        sandbox_request_quota(waiting->call, &waiting->wanted.sandbox);
     uint64_t tag = exec && quota_use_ask(&exec->quota, &wanted) == 0
                        ? broker_expect(front->channel, heard_start, exec)
                        : 0;
@@ -354,7 +355,8 @@ static void ask(struct call *call, struct exec_waiting *waiting)
 static bool must_wait(struct exec_waiting *waiting, const struct exec_waiting *end)
 {
     const struct front *front = waiting->call->front;
-    const struct quota_request wanted = boundary_quota(waiting->call, &waiting->wanted.sandbox);
+    const struct quota_request wanted =
+        sandbox_request_quota(waiting->call, &waiting->wanted.sandbox);
 
     quota_check(front, &wanted, &waiting->answer);
     if (waiting->answer.wait != QUOTA_NOTHING)

@@ -577,14 +577,15 @@ bool file_call_begin(struct call *call, const struct files_message *m, const cha
         call_error(call, 409, "conflict", "the workspace is in the trash; undelete it first");
         return false;
     }
-    if (!boundary_wake(call, argv, &f->wanted) || !find_place(call, operation, &f->wanted)) {
+    if (!sandbox_request_plain(call, argv, &f->wanted) ||
+        !find_place(call, operation, &f->wanted)) {
         free(f);
         return false;
     }
     char id[28];
     make_id('x', id);
     f->wanted.message.exec = id;
-    const struct quota_request whose = boundary_quota(call, &f->wanted);
+    const struct quota_request whose = sandbox_request_quota(call, &f->wanted);
     struct quota_answer quota = {.wait = QUOTA_NOTHING};
     if (!asleep_may_answer(&f->m, &f->wanted.message)) /* else when it turns out to need one */
         quota_check_sandbox(call->front, &whose, &quota);

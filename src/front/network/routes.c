@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/pack.h"
-#include "front/core/boundary.h"
+#include "front/core/sandbox_request.h"
 #include "policy/network.h"
 #include "protocol/broker.h"
 #include "protocol/egress.h"
@@ -46,12 +46,12 @@ static bool ask(struct call *call, const struct sandbox_request *wanted, call_he
     return true;
 }
 
-static bool make_wish(struct call *call, struct sandbox_request *ret)
+static bool make_request(struct call *call, struct sandbox_request *ret)
 {
     static const char *const argv[] = {"net", NULL};
     char id[28];
 
-    if (!boundary_wake(call, argv, ret))
+    if (!sandbox_request_plain(call, argv, ret))
         return false;
     make_id('x', id);
     ret->message.exec = arena_copy(&call->arena, id, strlen(id));
@@ -66,7 +66,7 @@ bool network_tell(struct call *call, call_heard *then)
     if (!front_is_awake(call->front, call->workspace.id))
         return false;
     call->refused = ignore_refusal;
-    bool made = make_wish(call, &wanted);
+    bool made = make_request(call, &wanted);
     call->refused = refused;
     return made && ask(call, &wanted, then);
 }
@@ -182,7 +182,7 @@ void network_try(struct call *call)
                        "name");
         return;
     }
-    if (!make_wish(call, &wanted))
+    if (!make_request(call, &wanted))
         return;
     if (wanted.message.spec.net == CARREL_NET_HOST) {
         answer_trial(call, t, NULL, "the policy says network host: whatever the host reaches",

@@ -189,7 +189,7 @@ static void heard(void *context, struct answer *answer)
 
 static bool may_start(struct checking *c, struct err *err)
 {
-    const struct quota_request wanted = boundary_quota(c->call, &c->wanted.sandbox);
+    const struct quota_request wanted = sandbox_request_quota(c->call, &c->wanted.sandbox);
     struct quota_answer quota;
 
     quota_check(c->call->front, &wanted, &quota);
@@ -203,7 +203,7 @@ static void start(struct checking *c)
 {
     struct call *call = c->call;
     struct exec_message *m = &c->wanted.sandbox.message;
-    const struct quota_request quota = boundary_quota(call, &c->wanted.sandbox);
+    const struct quota_request quota = sandbox_request_quota(call, &c->wanted.sandbox);
     struct err err;
     struct buf b;
     char id[PLAN_ID];

@@ -54,13 +54,13 @@ static struct sandbox_use *ask(struct call *call)
     char id[28];
 
     call->refused = ignore_refusal;
-    bool may = boundary_wake(call, argv, &wanted);
+    bool may = sandbox_request_plain(call, argv, &wanted);
     call->refused = refused;
     if (!may)
         return NULL;
     make_id('x', id);
     wanted.message.exec = id;
-    struct quota_request whose = boundary_quota(call, &wanted);
+    struct quota_request whose = sandbox_request_quota(call, &wanted);
     whose.starts_nothing = true;
     quota_check_sandbox(call->front, &whose, &quota);
     struct sandbox_use *awake =

@@ -547,7 +547,7 @@ static void begin(struct call *call, const struct store_port *port, const struct
         call_error(call, 503, "unavailable", "out of memory");
         return;
     }
-    if (!boundary_wake(call, argv, &p->wanted))
+    if (!sandbox_request_plain(call, argv, &p->wanted))
         return;
     p->wanted.plan = *plan;
     p->wanted.message.plan = plan->id;
@@ -563,7 +563,7 @@ static void begin(struct call *call, const struct store_port *port, const struct
     http_forward_request(&p->out, request, &p->forward);
     make_id('x', id);
     p->wanted.message.exec = id;
-    const struct quota_request whose = boundary_quota(call, &p->wanted);
+    const struct quota_request whose = sandbox_request_quota(call, &p->wanted);
     text_copy(p->sandbox, sizeof(p->sandbox), whose.workspace);
     p->connecting = files_stream_begin(call->front, &whose, &m, &p->wanted.message, &calls, p);
     call->piece = piece;

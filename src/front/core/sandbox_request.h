@@ -25,8 +25,11 @@ struct sandbox_request {
 
 /* Puts what is asked under the workspace's policy: nothing in it goes beyond. False: answered. It
  * lives as long as the call. */
-bool boundary_apply(struct call *call, struct carrel_spec *spec, struct sandbox_request *wanted);
-/* For whoever needs no more than the sandbox: no command is run. False: answered. */
-bool boundary_wake(struct call *call, const char *const *argv, struct sandbox_request *ret);
+bool sandbox_request_make(struct call *call, struct carrel_spec *spec,
+                          struct sandbox_request *wanted);
+/* For whoever needs no more than the sandbox, or what the policy makes of it: no command is run,
+ * and nothing is woken by this. False: answered. */
+bool sandbox_request_plain(struct call *call, const char *const *argv, struct sandbox_request *ret);
 /* What that sandbox counts for. */
-struct quota_request boundary_quota(const struct call *call, const struct sandbox_request *wanted);
+struct quota_request sandbox_request_quota(const struct call *call,
+                                           const struct sandbox_request *wanted);

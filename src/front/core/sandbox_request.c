@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "front/core/boundary.h"
+#include "front/core/sandbox_request.h"
 
 #include <string.h>
 
@@ -53,7 +53,8 @@ static bool template_env(struct call *call, const char *id, const char *const **
     return whole;
 }
 
-bool boundary_apply(struct call *call, struct carrel_spec *spec, struct sandbox_request *wanted)
+bool sandbox_request_make(struct call *call, struct carrel_spec *spec,
+                          struct sandbox_request *wanted)
 {
     struct policy *policy = arena_alloc(&call->arena, sizeof(*policy));
     struct exec_message *m = &wanted->message;
@@ -103,16 +104,17 @@ bool boundary_apply(struct call *call, struct carrel_spec *spec, struct sandbox_
     return true;
 }
 
-bool boundary_wake(struct call *call, const char *const *argv, struct sandbox_request *ret)
+bool sandbox_request_plain(struct call *call, const char *const *argv, struct sandbox_request *ret)
 {
     struct carrel_spec spec = {0};
 
     *ret = (struct sandbox_request){.message = {.cwd = "/", .argv = argv}};
     ret->message.env = arena_alloc(&call->arena, sizeof(char *));
-    return boundary_apply(call, &spec, ret);
+    return sandbox_request_make(call, &spec, ret);
 }
 
-struct quota_request boundary_quota(const struct call *call, const struct sandbox_request *wanted)
+struct quota_request sandbox_request_quota(const struct call *call,
+                                           const struct sandbox_request *wanted)
 {
     const struct exec_message *m = &wanted->message;
 
