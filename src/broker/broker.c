@@ -175,7 +175,7 @@ static int end_everything(struct broker *b, struct err *err)
                                              .details = ""},
                       NULL);
     all = record_flush(b) && all;
-    plan_jobs_close(b);
+    plan_processes_close(b);
     uint64_t last = b->audit ? audit_synced(b->audit) : 0;
     record_close(b);
     heads_stop(b, last);

@@ -102,7 +102,7 @@ struct plan_process {
 
 /* --- the end --- */
 
-static void unlink_job(struct plan_process *process)
+static void unlink_process(struct plan_process *process)
 {
     struct plan_process **at = &process->broker->plan_processes;
 
@@ -141,9 +141,9 @@ static void forget_child(struct plan_process *process)
     buf_clear(&process->line);
 }
 
-static void free_job(struct plan_process *process)
+static void free_process(struct plan_process *process)
 {
-    unlink_job(process);
+    unlink_process(process);
     timer_stop(process->broker->events, &process->timer);
     forget_child(process);
     if (process->verb->alone)
@@ -161,7 +161,7 @@ static void fail(struct plan_process *process, const struct err *err)
 {
     if (is_heard(process))
         channel_send_error(process->broker, process->tag, err);
-    free_job(process);
+    free_process(process);
 }
 
 static void stay(struct timer *timer);
@@ -279,7 +279,7 @@ static void not_started(struct plan_process *process, const struct err *err)
                     NULL);
         note_recovery(process, "left", text);
         plan_unmark(process->broker, &process->at);
-        free_job(process);
+        free_process(process);
         return;
     }
     process->status = -err->os_errno;
@@ -319,7 +319,7 @@ static void end_written(struct broker *b, struct waiter *waiter, bool written)
     }
     if (process->verb->alone)
         plan_unmark(b, &process->at);
-    free_job(process);
+    free_process(process);
 }
 
 static const char *result_of(const struct plan_process *process)
@@ -615,7 +615,8 @@ void plans_look(struct broker *b)
 
 /* --- asking --- */
 
-static struct plan_process *new_job(struct broker *b, const struct plan_message *m, uint64_t tag)
+static struct plan_process *new_process(struct broker *b, const struct plan_message *m,
+                                        uint64_t tag)
 {
     struct plan_process *process = calloc(1, sizeof(*process));
 
@@ -659,7 +660,7 @@ void plan_request(struct broker *b, uint64_t tag, const struct plan_message *m)
         err_set(&err, ERR_KERNEL, 0,
                 "the workspace's files are in a disk image, which plans cannot be made of; use a "
                 "policy with a disk limit that is not an image");
-    else if (!(process = new_job(b, m, tag)))
+    else if (!(process = new_process(b, m, tag)))
         err_set(&err, ERR_LIMIT, ENOMEM, "keep the request");
     if (!process) {
         channel_send_error(b, tag, &err);
@@ -676,14 +677,14 @@ int plan_recover(struct broker *b, const struct plan_id *at, struct err *err)
                              .actor = "broker",
                              .request = "",
                              .verb = PLAN_RECOVER};
-    struct plan_process *process = new_job(b, &m, 0);
+    struct plan_process *process = new_process(b, &m, 0);
 
     if (!process)
         return err_set(err, ERR_LIMIT, ENOMEM, "take back what a plan has half done");
     /* Another plan of the workspace may be there to be taken back: then this one has it next. */
     if (!lock_is_held(b, at->workspace) &&
         lock_take(b, at->workspace, LOCK_PLAN, process, err) < 0) {
-        free_job(process);
+        free_process(process);
         return -1;
     }
     look_again(process, 0);
@@ -735,7 +736,7 @@ void plans_front_died(struct broker *b)
         if (!process->tag)
             continue;
         if (!process->runs)
-            free_job(process);
+            free_process(process);
         else if (!process->verb->alone)
             (void)kill(process->child.pid, SIGKILL); /* nobody hears the answer */
     }
@@ -758,7 +759,7 @@ bool plans_are_over(const struct broker *b)
     return true;
 }
 
-void plan_jobs_close(struct broker *b)
+void plan_processes_close(struct broker *b)
 {
     for (struct plan_process *process = b->plan_processes, *next; process; process = next) {
         next = process->next;
@@ -766,6 +767,6 @@ void plan_jobs_close(struct broker *b)
             (void)kill(process->child.pid, SIGKILL); /* the next start takes it back */
             (void)waitpid(process->child.pid, NULL, 0);
         }
-        free_job(process);
+        free_process(process);
     }
 }

@@ -26,7 +26,7 @@ void plans_front_died(struct broker *broker);
 /* Those that change nothing. */
 void plans_end_all(struct broker *broker);
 bool plans_are_over(const struct broker *broker);
-void plan_jobs_close(struct broker *broker);
+void plan_processes_close(struct broker *broker);
 /* The names of all that have a directory, packed as a list. */
 int plan_scan(const struct broker *broker, const char *bucket, struct buf *names, struct err *err);
 /* The directory above those of all workspaces of a bucket; -errno. */

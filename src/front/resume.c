@@ -170,10 +170,10 @@ void resume_event(void *context, struct answer *answer)
         break;
     case EVENT_DENIED:
         front->count.net_refused += m.number;
-        jobs_denied(front, m.texts[0],
-                    json_pack("{s:s, s:s, s:s, s:s, s:I}", "type", "denial", "what", m.texts[1],
-                              "rule", m.texts[2], "fix", m.texts[3], "count",
-                              (json_int_t)m.number));
+        execs_denied(front, m.texts[0],
+                     json_pack("{s:s, s:s, s:s, s:s, s:I}", "type", "denial", "what", m.texts[1],
+                               "rule", m.texts[2], "fix", m.texts[3], "count",
+                               (json_int_t)m.number));
         break;
     case EVENT_CONNECTION:
         front->count.net_connections++;

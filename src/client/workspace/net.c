@@ -20,7 +20,7 @@ static const char help[] =
     "  carrel net log desk\n"
     "  carrel net try desk https://pypi.org/simple/\n";
 
-struct wish {
+struct net_request {
     const char *workspace;
     const char *url;
     bool json;
@@ -46,12 +46,12 @@ static void add_record(struct table *table, const json_t *record)
 }
 
 /* A page; *after is where the next one begins, or 0. */
-static int get_page(struct daemon *daemon, const struct wish *wish, json_int_t *after, json_t **ret,
-                    struct err *err)
+static int get_page(struct daemon *daemon, const struct net_request *request, json_int_t *after,
+                    json_t **ret, struct err *err)
 {
     struct buf path;
 
-    client_workspace_path(&path, wish->workspace, "/net");
+    client_workspace_path(&path, request->workspace, "/net");
     buf_printf(&path, "?after=%lld", (long long)*after);
     if (client_do(daemon, "GET", &path, NULL, ret, err) < 0)
         return -1;
@@ -73,7 +73,7 @@ static int print_records(const json_t *records)
     return status;
 }
 
-static int show_log(struct daemon *daemon, const struct wish *wish, struct err *err)
+static int show_log(struct daemon *daemon, const struct net_request *request, struct err *err)
 {
     static const char *const heads[] = {"WHEN", "WHAT", "HOST", "PORT", "UP",
                                         "DOWN", "RULE", "WHY",  NULL};
@@ -86,37 +86,37 @@ static int show_log(struct daemon *daemon, const struct wish *wish, struct err *
         json_t *page = NULL;
         const json_t *record;
         size_t i;
-        if (get_page(daemon, wish, &after, &page, err) < 0) {
+        if (get_page(daemon, request, &after, &page, err) < 0) {
             table_close(&table);
             return client_fail(err);
         }
         const json_t *records = json_object_get(page, "records");
-        if (wish->json)
+        if (request->json)
             status = print_records(records);
         json_array_foreach((json_t *)(size_t)records, i, record)
         {
-            if (!wish->json)
+            if (!request->json)
                 add_record(&table, record);
         }
         json_decref(page);
     } while (after > 0 && status == 0);
-    if (!wish->json)
+    if (!request->json)
         return table_show(&table);
     table_close(&table);
     return status;
 }
 
-static int show_trial(struct daemon *daemon, const struct wish *wish, struct err *err)
+static int show_trial(struct daemon *daemon, const struct net_request *request, struct err *err)
 {
     json_t *trial = NULL;
     struct buf path;
     struct buf line;
 
-    client_workspace_path(&path, wish->workspace, "/net/try?url=");
-    text_url(&path, wish->url);
+    client_workspace_path(&path, request->workspace, "/net/try?url=");
+    text_url(&path, request->url);
     if (client_do(daemon, "GET", &path, NULL, &trial, err) < 0)
         return client_fail(err);
-    if (wish->json)
+    if (request->json)
         return client_print(trial);
     const char *rule = client_text(trial, "rule");
     const char *why = client_text(trial, "why");
@@ -132,7 +132,7 @@ static int show_trial(struct daemon *daemon, const struct wish *wish, struct err
 
 static const struct action {
     const char *name;
-    int (*run)(struct daemon *, const struct wish *, struct err *);
+    int (*run)(struct daemon *, const struct net_request *, struct err *);
     bool has_url;
 } actions[] = {
     {"log", show_log, false},
@@ -166,8 +166,8 @@ int client_net(char **argv)
                             : "name a workspace: carrel net log WORKSPACE");
     if (daemon_open(&daemon, common.state, &err) < 0)
         return client_fail(&err);
-    const struct wish wish = {words[1], words[2], common.json};
-    int status = action->run(&daemon, &wish, &err);
+    const struct net_request request = {words[1], words[2], common.json};
+    int status = action->run(&daemon, &request, &err);
     daemon_close(&daemon);
     return status;
 }

@@ -132,7 +132,7 @@ void hash_hex(const void *bytes, size_t n, char ret[FRONT_HASH]);
 json_t *time_json(int64_t ms);
 
 /* Commands of this workspace that have not ended. */
-uint64_t front_jobs_in(const struct front *front, const char *workspace);
+uint64_t front_execs_in(const struct front *front, const char *workspace);
 bool front_is_awake(const struct front *front, const char *workspace);
 /* Something has ended: those that wait for that may start. */
 void execs_next(struct front *front);

@@ -108,7 +108,7 @@ static void room(void *context)
 
 static size_t take_piece(struct call *call, const char *bytes, size_t n)
 {
-    struct exec *exec = execs_job_of(call);
+    struct exec *exec = exec_of_call(call);
 
     if (!exec)
         return 0; /* it has not started yet */
@@ -121,7 +121,7 @@ static size_t take_piece(struct call *call, const char *bytes, size_t n)
 
 static void end_of_body(struct call *call)
 {
-    struct exec *exec = execs_job_of(call);
+    struct exec *exec = exec_of_call(call);
 
     call->piece = NULL;
     if (exec)
@@ -130,7 +130,7 @@ static void end_of_body(struct call *call)
 
 static void left(struct call *call)
 {
-    struct exec *exec = execs_job_of(call);
+    struct exec *exec = exec_of_call(call);
 
     if (exec && exec->room == room) {
         exec->room = NULL;
@@ -140,7 +140,7 @@ static void left(struct call *call)
 
 static void runs(struct call *call)
 {
-    struct exec *exec = execs_job_of(call);
+    struct exec *exec = exec_of_call(call);
 
     exec->room = room;
     exec->room_context = call;

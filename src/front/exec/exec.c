@@ -270,7 +270,7 @@ static void deny(struct exec *exec, json_t *event)
     }
 }
 
-void jobs_denied(struct front *front, const char *sandbox, json_t *event)
+void execs_denied(struct front *front, const char *sandbox, json_t *event)
 {
     struct exec *next;
 
@@ -746,7 +746,7 @@ void exec_end_of(struct front *front, const char *workspace, const char *exec_id
         exec_left(exec, true);
 }
 
-uint64_t front_jobs_in(const struct front *front, const char *workspace)
+uint64_t front_execs_in(const struct front *front, const char *workspace)
 {
     uint64_t count = 0;
 

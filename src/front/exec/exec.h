@@ -109,7 +109,7 @@ void exec_start_failed(struct exec *exec, const struct err *err);
 /* EVENT_ENDED, _SETTLED and _GONE; exec_gone may free it. */
 void exec_end(struct exec *exec, const struct ended_message *ended);
 /* EVENT_DENIED, of all that run in this sandbox; takes the event for their followers. */
-void jobs_denied(struct front *front, const char *sandbox, json_t *event);
+void execs_denied(struct front *front, const char *sandbox, json_t *event);
 void exec_settle(struct exec *exec, int unrecorded);
 void exec_gone(struct exec *exec);
 /* A command of a plan has been asked for: its end, which closes the plan unless that is kept open,

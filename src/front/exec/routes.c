@@ -36,14 +36,14 @@ const struct route exec_routes[] = {
 };
 
 /* The command the path names, in memory or only in its row; false: answered with 404. */
-static bool find(struct call *call, struct exec **ret_job, struct store_exec *ret_row)
+static bool find(struct call *call, struct exec **ret_exec, struct store_exec *ret_row)
 {
     struct err err;
 
     exec_write_rows(call->front);
-    *ret_job = exec_find(call->front, call->params[1]);
-    if (*ret_job && strcmp((*ret_job)->workspace, call->workspace.id) != 0)
-        *ret_job = NULL;
+    *ret_exec = exec_find(call->front, call->params[1]);
+    if (*ret_exec && strcmp((*ret_exec)->workspace, call->workspace.id) != 0)
+        *ret_exec = NULL;
     int found = store_exec_get(call->front->store, &call->arena, call->params[1], ret_row, &err);
     if (found < 0) {
         call_fail(call, &err);

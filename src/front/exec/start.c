@@ -37,7 +37,7 @@ struct exec_waiting {
     struct exec_request wanted;
 };
 
-struct exec *execs_job_of(const struct call *call)
+struct exec *exec_of_call(const struct call *call)
 {
     const struct exec_waiting *waiting = call->context;
 
@@ -282,7 +282,7 @@ static bool is_agreed(const struct buf *b, struct arena *arena)
 }
 
 /* Nothing of it has reached the broker. */
-static void drop_wish(struct call *call, struct exec_waiting *waiting)
+static void drop_request(struct call *call, struct exec_waiting *waiting)
 {
     json_decref(waiting->wanted.shown);
     waiting->wanted.shown = NULL;
@@ -292,7 +292,7 @@ static void drop_wish(struct call *call, struct exec_waiting *waiting)
 
 static void give_up(struct call *call, struct exec_waiting *waiting)
 {
-    drop_wish(call, waiting);
+    drop_request(call, waiting);
     call->front->exec_mode->failed(call, &waiting->wanted.sandbox.plan);
     call_error(call, 400, "invalid_request",
                "command, environment, mounts or working directory are larger than a command may "
@@ -310,7 +310,7 @@ static void ask(struct call *call, struct exec_waiting *waiting)
     const struct plan_request *plan = &waiting->wanted.sandbox.plan;
     bool writes = plan->is_plan || !waiting->wanted.own || waiting->wanted.then;
     if (writes && !front->exec_mode->begin(call, plan, id, waiting->wanted.shown)) {
-        drop_wish(call, waiting);
+        drop_request(call, waiting);
         return;
     }
     waiting->wanted.sandbox.message.exec = id;

@@ -26,4 +26,4 @@ void execs_script(struct call *call, const struct exec_script *script);
  * and is not started once its sandbox sleeps. Takes the call, which has no client. */
 void execs_background(struct call *call, const char *const *argv);
 /* The exec of such a call while it runs; NULL before. */
-struct exec *execs_job_of(const struct call *call);
+struct exec *exec_of_call(const struct call *call);

@@ -43,7 +43,7 @@ struct files_stream {
     char workspace[FRONT_ID];
     char bucket[FRONT_ID];
     char owner_name[FRONT_ID];
-    uint64_t memory_bytes; /* as in quota_wish */
+    uint64_t memory_bytes; /* as in quota_request */
     uint64_t pids;
     bool starts_nothing;
     const struct files_calls *calls;

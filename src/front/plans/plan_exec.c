@@ -37,7 +37,7 @@ bool plan_locks_base(struct call *call)
 }
 
 /* Commands that write to its tree. */
-static bool has_direct_jobs(const struct front *front, const char *workspace)
+static bool has_direct_execs(const struct front *front, const char *workspace)
 {
     for (size_t i = 0; i < FRONT_SLOTS; i++) {
         for (const struct exec *exec = front->execs[i]; exec; exec = exec->next) {
@@ -61,7 +61,7 @@ static bool base_is_quiet(struct call *call)
         call_fail(call, &err);
         return false;
     }
-    if (policy.base != PLAN_BASE_LOCKED || !has_direct_jobs(call->front, call->workspace.id))
+    if (policy.base != PLAN_BASE_LOCKED || !has_direct_execs(call->front, call->workspace.id))
         return true;
     call_error(call, 409, "workspace_busy",
                "the policy locks the workspace while a plan is open, but commands are running in "

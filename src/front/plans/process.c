@@ -58,7 +58,7 @@ static void begin_next(struct front *front, const char *owner)
         broker_send(front->channel, REQUEST_PLAN_JOB, &next->asks);
 }
 
-static void free_job(struct plan_process *process)
+static void free_process(struct plan_process *process)
 {
     struct plan_process **at = &process->front->plan_processes;
 
@@ -150,7 +150,7 @@ static void ended(struct plan_process *process, struct answer *answer,
     const struct plan_process_calls *calls = process->calls;
     void *owner = process->owner;
 
-    free_job(process);
+    free_process(process);
     if (calls)
         calls->ended(owner, &end);
 }
@@ -160,7 +160,7 @@ static void fail(struct plan_process *process, const struct err *err)
     const struct plan_process_calls *calls = process->calls;
     void *owner = process->owner;
 
-    free_job(process);
+    free_process(process);
     if (calls)
         calls->failed(owner, err);
 }

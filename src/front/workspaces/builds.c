@@ -184,7 +184,7 @@ bool build_is_abandoned(struct front *front, const struct store_workspace *w)
     int64_t last = w->updated_ms;
     struct err err;
 
-    if (front_jobs_in(front, w->id) > 0 ||
+    if (front_execs_in(front, w->id) > 0 ||
         store_execs(front->store, w->id, NULL, NULL, 1, note_end, &last, &err) < 0)
         return false;
     return wall_ms() - last > ABANDONED_MS;

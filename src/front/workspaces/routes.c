@@ -88,7 +88,7 @@ static json_t *workspace_json(const struct call *call, const struct store_worksp
                   json_parsed(w->labels), "created", time_json(w->created_ms), "updated",
                   time_json(w->updated_ms), "deleted", time_json(llabs(w->deleted_ms)), "state",
                   front_is_awake(call->front, w->id) ? "awake" : "asleep", "execs",
-                  (json_int_t)front_jobs_in(call->front, w->id));
+                  (json_int_t)front_execs_in(call->front, w->id));
 
     if (call->actor.scopes & SCOPE_ADMIN)
         json_object_set_new(
