@@ -225,12 +225,12 @@ def operation_line(tree, o, taken):
                                ("mode", f"{stat.S_IMODE(st.st_mode):04o}"), ("size", st.st_size),
                                ("mtime_ns", st.st_mtime_ns), ("ctime_ns", st.st_ctime_ns)]))
     if o["op"] == "delete" and o["type"] == "directory":
-        entries, size, below = census(tree, o["path"], taken)
+        entries, size, below = tree_digest(tree, o["path"], taken)
         pairs += [("entries", entries), ("bytes", size), ("below", below)]
     return json_line(pairs)
 
 
-def census(tree, top, taken):
+def tree_digest(tree, top, taken):
     """As src/plan/core/tree_digest.c: everything below, but what operations name and what lies below that."""
     entries, size, digest = 0, 0, hashlib.sha256()
     for path, st in sorted(walk(os.path.join(tree, top)), key=lambda item: order(item[0])):
