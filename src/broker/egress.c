@@ -3,9 +3,9 @@
  * keeps copies of them, so that one that dies is followed by another that goes on serving; until
  * then connections fail. What it says goes on the record, and refusals to the commands that run.
  *
- *   egress_add --> to be added --> served --(egress_drop)--> to be dropped --(its last word)-->
- * freed
- *                     ^---- carrel-egress has died -----'
+ *   egress_add --> to be added --> served --(egress_drop)--> to be dropped
+ *                       ^------------'  carrel-egress has died
+ *   to be dropped --(its last word)--> freed
  */
 #include "broker/egress.h"
 #include "broker/channel.h"

@@ -2,8 +2,8 @@
 /* Commands, from the request to the moment when nothing of them is left.
  *
  *   broker_exec_request --> asked --broker_exec_started, recorded--> ANSWER_STARTED
- *                             --broker_exec_ended--> EVENT_ENDED --recorded--> EVENT_SETTLED
- *                             --broker_exec_gone--> EVENT_GONE --broker_exec_forget--> freed
+ *                                 --broker_exec_ended--> EVENT_ENDED --recorded--> EVENT_SETTLED
+ *                                 --broker_exec_gone--> EVENT_GONE --broker_exec_forget--> freed
  *
  * Recorded: the record is in its file, and on disk a moment later (setting audit_sync = grouped);
  * or it is on disk (strict, or where the disk lags behind). Only a power cut tells one from the

@@ -2,8 +2,8 @@
 /* What is done with plans: a process each (carrel-plan), which gets the tree and the plan's
  * directory and is told by the front what to do. We never read what the two say to each other.
  *
- *   asked --(nobody is in the way)--> running, ANSWER_PLAN --(it ends, its records are on disk)-->
- * ANSWER_PLAN_ENDED
+ *   asked --(nobody is in the way)--> running, ANSWER_PLAN
+ *         --(it ends, its records are on disk)--> ANSWER_PLAN_ENDED
  *
  * Who changes the tree has the workspace alone (tree_locks.c). When such a process does not end
  * well, or the daemon before this one was killed with it, another one takes back what was half done

@@ -6,9 +6,9 @@
  *   accepted --name and port decided--> DIALLING --dial_begin--> OPEN --both sides ended--> closed
  *                 \-refused: reset          \-failed: reset        \-looked at and refused: reset
  *
- * INV-1  A connection is freed last of all by the function that the loop, or an order, called.
- * INV-2  What is dialled is an address that was looked at, of a name that a rule allows at that
- *        port, at the moment it is dialled. */
+ * 1. A connection is freed last of all by the function that the loop, or an order, called.
+ * 2. What is dialled is an address that was looked at, of a name that a rule allows at that
+ *    port, at the moment it is dialled. */
 #pragma once
 
 #include <stdbool.h>

@@ -2,15 +2,14 @@
 /* What the files of the server share: server.c accepts, places.c decides who has a place,
  * connection.c moves a connection from state to state, body.c reads bodies, answer.c writes.
  *
- *   HEAD --step_head--> BODY --body_step--> WAIT --http_reply, http_stream--> REPLY --finish-->
- * HEAD
+ *   HEAD --head_step--> BODY --body_step--> WAIT --http_reply, http_stream--> REPLY --> HEAD
  *     \-refuse-> REPLY <-----answered early----/            finish --> LINGER (or closed)
  *
- * INV-1  Nothing is freed but at the end of connection_go_on, with no callback of the owner on the
- *        stack: http_reply, http_stream, http_wake and http_continue_body mark the connection and
- *        the loop goes on with it later (at the end of the same turn).
- * INV-2  on_done is called exactly once for each exchange for which on_head was called.
- * INV-3  An idle connection has neither buffers nor an exchange. */
+ * 1. Nothing is freed but at the end of connection_go_on, with no callback of the owner on the
+ *    stack: http_reply, http_stream, http_wake and http_continue_body mark the connection and
+ *    the loop goes on with it later (at the end of the same turn).
+ * 2. on_done is called exactly once for each exchange for which on_head was called.
+ * 3. An idle connection has neither buffers nor an exchange. */
 #pragma once
 
 #include <sys/uio.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One background thread makes sandboxes and clears away what runs have left of them:
  *
- *   missing --(thread)--> ready --(carrel_run)--> taken --(end of the run)--> used --(thread)-->
- * gone
+ *   missing --(thread)--> ready --(carrel_run)--> taken --(end of the run)--> used
+ *      used --(thread)--> gone
  *
  * The thread lives as long as the pool, because pid 1 dies with the thread that made it. */
 #include "sandbox/pool.h"

@@ -254,7 +254,7 @@ TEST(a_reader_that_moves_on_has_the_pipe_watched_once)
 }
 
 /* Its watch must be gone with it, though the broker has the pipe open. */
-TEST(a_job_whose_reader_leaves_is_freed_and_not_called_again)
+TEST(an_exec_whose_reader_leaves_is_freed_and_not_called_again)
 {
     struct spool_reader reader;
     struct scene s;

@@ -3,8 +3,8 @@
  * touches them on the way out or, in a zip, on the way in.
  *
  *   files_pack_tree (archive_out.c) --> tar_item, zip_item (tar_write.c, zip_write.c) --> stream
- *   stream --> files_unpack_tree (archive_in.c) --> unpack_tar, unpack_zip (zip_read.c) -->
- * landing_*
+ *   stream --> files_unpack_tree (archive_in.c) --> unpack_tar, unpack_zip (zip_read.c)
+ *          --> landing_* (landing.c)
  */
 #pragma once
 

@@ -2,7 +2,7 @@
 /* Input of a command that did not fit into its pipe yet. It is in a file without a name, made by
  * the broker, which keeps a copy of the descriptor: both have one position in it, the kernel's.
  *
- *   backlog_add --> at the end --backlog_move (splice: into the pipe and past it, in one call)-->
+ *   backlog_add --> at the end --backlog_move (splice: into the pipe, past it in one call)--> gone
  *
  * So at every instant each byte is in the file, behind the position, or in the pipe, and a front
  * that is killed loses none and repeats none. A terminal cannot be spliced into: there it is

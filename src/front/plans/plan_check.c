@@ -2,8 +2,8 @@
 /* A command of the user's own that judges a plan: it runs in the planned view, on a copy of the
  * plan's layer that goes with it, and how it ends becomes a finding.
  *
- *   copy asked for [--> layer made of it] --> command --> copy dropped, row says how it went -->
- * plan_verify
+ *   copy asked for [--> layer made of it] --> command --> copy dropped, row says how it went
+ *                                                     --> plan_verify
  *
  * A written plan has content and no layer: there carrel-plan makes one of the copy. */
 #include "front/plans/routes.h"

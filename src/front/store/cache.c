@@ -2,11 +2,11 @@
 /* Rows that were read, until the database changes. Every request asks for its key and its workspace
  * first, and a question to SQLite is locks and a walk through two trees.
  *
- * INV-1: a row counts only while the durable connection has changed nothing since it was read. Keys
- *        and workspaces are written by that connection alone: the quick one writes commands, which
- *        refer to workspaces and nothing to them, and triggers are off.
- * INV-2: nothing is kept of what was read in a transaction: it may be taken back.
- * INV-3: that there is no such row is never remembered. */
+ * 1. A row counts only while the durable connection has changed nothing since it was read. Keys
+ *    and workspaces are written by that connection alone: the quick one writes commands, which
+ *    refer to workspaces and nothing to them, and triggers are off.
+ * 2. Nothing is kept of what was read in a transaction: it may be taken back.
+ * 3. That there is no such row is never remembered. */
 #include "front/store/db.h"
 
 #include <string.h>

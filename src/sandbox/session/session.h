@@ -3,8 +3,8 @@
  * supervise.c is that of one run. Nothing here waits for the sandbox: what it says arrives through
  * session_serve, which the owner calls when session_fd can be read or session_due_ms is over.
  *
- *   session_start --> starting --(pid 1 stands)--> live --(session_end, pid 1 gone, a limit)-->
- * over
+ *   session_start --> starting --(pid 1 stands)--> live
+ *   live --(session_end, pid 1 gone, a limit)--> over
  *
  * Each command has a keeper inside: a child of pid 1, subreaper of all that descends from the
  * command, in a control group of its own where the host has one to give. A keeper whose tree is
