@@ -117,7 +117,8 @@ void call_release(struct call *call);
 /* Writes a record, and calls `heard` when it is on disk. */
 void call_record(struct call *call, const char *workspace, const char *operation,
                  const char *result, json_t *details, call_heard *heard);
-/* Asks a request of texts. */
+/* Asks the broker for what needs no more than texts (struct plain_message); unused ones are NULL.
+ */
 void call_ask(struct call *call, uint32_t kind, const char *a, const char *b, const char *c,
               call_heard *heard);
 

@@ -33,10 +33,12 @@ enum route_flags {
  * its routes.c, which ends with ROUTES_END; main.c has the list of them. */
 struct route {
     enum http_method method;
-    const char *path; /* {ws}, {exec}, {plan} and {key} stand for ids, {port} for a number */
-    unsigned scopes;  /* any of these; 0: open to everybody */
-    int64_t body;     /* most bytes; 0: none is read; HTTP_BODY_STREAM: handled as it comes */
-    unsigned flags;   /* enum route_flags */
+    /* {ws}, {exec}, {plan} and {key} stand for ids, {name} for a template's, {port} for a number,
+     * {*} at its end for the rest of the path. */
+    const char *path;
+    unsigned scopes; /* any of these; 0: open to everybody */
+    int64_t body;    /* most bytes; 0: none is read; HTTP_BODY_STREAM: handled as it comes */
+    unsigned flags;  /* enum route_flags */
     void (*handle)(struct call *);
     const char *query;   /* names of its parameters, a space between two */
     const char *planned; /* IN_PLAN, or why not; NULL: NOT_IN_PLAN */
