@@ -63,16 +63,19 @@ static inline void ground_close(struct ground *g)
     (void)nftw(g->folder, ground_remove, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-/* The clock's next tick: what is made now is younger than all there is. */
+/* Past the clock's next tick: what is made now is younger than all there is. Since Linux 6.13 some
+ * changes get the exact time, and those after them no older one: only when the coarse clock, which
+ * is behind at its ticks, too, has come past the exact time of now, nothing has the same. */
 static inline int ground_later(void)
 {
     struct timespec now;
     struct timespec then;
-    int r = clock_gettime(CLOCK_REALTIME_COARSE, &then);
+    int r = clock_gettime(CLOCK_REALTIME, &then);
 
     do
         r |= clock_gettime(CLOCK_REALTIME_COARSE, &now);
-    while (r == 0 && now.tv_sec == then.tv_sec && now.tv_nsec == then.tv_nsec);
+    while (r == 0 && (now.tv_sec < then.tv_sec ||
+                      (now.tv_sec == then.tv_sec && now.tv_nsec <= then.tv_nsec)));
     return r;
 }
 
