@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* carrel-plan, started: the tree's owner, no capability (but two to read the marks of a layer),
- * nothing of ours but what it works with. */
+ * nothing of ours but what it works with. It is killed when the broker dies; what it had half done
+ * then the next broker has taken back (plans_recover_all). */
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -127,7 +128,7 @@ static _Noreturn void become_plan(struct start *s)
     if (setrlimit(RLIMIT_CORE, &none) < 0 || setrlimit(RLIMIT_AS, &memory) < 0 ||
         drop_rights(s) < 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
         _exit(121);
-    /* After every change of ids, which would clear it. */
+    /* After every change of ids, which would clear the signal. */
     if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || getppid() != s->parent)
         _exit(122);
     (void)syscall(SYS_execveat, s->program, "", argv, env, 0x1000 /* AT_EMPTY_PATH */);

@@ -75,7 +75,7 @@ struct plan_process {
     struct broker *broker;
     struct plan_id at;
     const struct verb *verb;
-    uint64_t tag; /* 0: our own */
+    uint64_t tag; /* of the front's request; 0: a recovery of ours, of which no front hears */
     uint64_t generation;
     char actor[TEXT_ROOM];
     char request[TEXT_ROOM];
@@ -554,7 +554,8 @@ static int check_free(struct plan_process *process, struct err *err)
     char path[sizeof(b->settings.state) + 256];
     struct err unused;
 
-    /* Our own have it, or get it from the one that has. */
+    /* A recovery of ours has the lock, or is passed it by the one that has. One that the front asks
+     * for waits for it; what else it asks for is refused. */
     if (process->verb->alone && process->tag &&
         lock_take(b, process->at.workspace, LOCK_PLAN, process, err) < 0)
         return process->verb == &verbs[PLAN_RECOVER] && err->os_errno == EBUSY ? 1 : -1;

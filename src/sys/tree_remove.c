@@ -55,8 +55,7 @@ static int remove_dir(int dir, const char *name)
     return errno == ENOTEMPTY || errno == EEXIST ? 1 : -errno;
 }
 
-/* What is a directory by now is
- * found when the one above is not empty. */
+/* What is a directory by now is found when the one above is not empty. */
 static int remove_file(int dir, const char *name)
 {
     do {

@@ -4,8 +4,8 @@
  *
  *   state.json is changed in one step, before the tree is ("applying") and after ("applied"): what
  * is found in the middle was broken off. Then carrel-plan takes back or finishes it before anything
- * else is done, and its journal, not the word that was found, says what the plan is
- * (plan/core/state.h).
+ * else is done (make_whole, at every opening), and its journal, not the word that was found, says
+ * what the plan is (plan/core/state.h).
  */
 #include <dirent.h>
 #include <errno.h>

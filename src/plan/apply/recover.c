@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* After a crash: takes back what was half done, so that the tree is the one before or the one
- * after, and leaves nothing but what an undo needs. And the end of a plan: its directory is
- * emptied. */
+/* After a crash: takes back what was half done (act_recover does it), so that the tree is the one
+ * before or the one after, and leaves nothing but what an undo needs; and tells how many operations
+ * are in the tree, which decides the plan's state. And the end of a plan: its directory is emptied.
+ */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

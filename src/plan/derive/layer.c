@@ -4,9 +4,10 @@
  *   deleted                character device 0:0; several may be one inode
  *   new or replaced dir    "opaque"; a new one has it or not
  *   moved dir or file      "redirect": a name in the base directory of its parent, or "/" and a
- * path of the base; with a user namespace's mounts there are none only its mode changed "metacopy":
- * size and mode are right, the data are not there name of a file that has several in the base:
- * "nlink"; the others show it too, without an entry
+ *                          path of the base; with a user namespace's mounts there are none
+ *   only its mode changed  "metacopy": size and mode are right, the data are not there
+ *   one of several names   "nlink", of a file that has them in the base; the others show it too,
+ *                          without an entry
  *
  * The marks are extended attributes, trusted.overlay.* or, where the mount was made in a user
  * namespace, user.overlay.*. There only "opaque" is one: the kernel does not look at the others,

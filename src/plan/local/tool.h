@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* carrel-plan, the program that works on one plan of one tree: one job, one answer. */
+/* carrel-plan, the program that works on one plan of one tree: one job, one answer. Other than the
+ * broker's it does not die with us: what it has begun it finishes, and has `dir` locked till then
+ * if we had (plan_lock_layer). */
 #pragma once
 
 #include <stddef.h>
