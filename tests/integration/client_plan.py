@@ -206,6 +206,15 @@ class WithoutADaemon(Common, PlanTest):
         state = json.loads(self.plan("list", "--json"))["plans"][0]["state"]
         self.assertIn((state, len(self.names())), (("closed", 1), ("applied", 300)))
 
+    def test_what_the_caller_has_open_is_not_written_to(self):
+        """Descriptor 5 is where carrel-plan tells its steps, to whoever has made it for that."""
+        plan = self.one_plan("echo 1 > one; echo 2 > two")
+        path = self.path("five")
+        done = subprocess.run(["sh", "-c", 'exec "$@" 5>"$0"', path, CARREL, "plan", "apply", "--dir", self.tree, plan["id"]],
+                              stdout=subprocess.DEVNULL, check=False)
+        self.assertEqual((0, 0), (done.returncode, os.path.getsize(path)))
+        self.assertEqual({b"one", b"two"}, self.names())
+
     def place(self, plan):
         return f"{self.tree}.carrel-plans/{plan['id']}"
 

@@ -15,6 +15,7 @@
 
 #include "base/answers.h"
 #include "base/fd.h"
+#include "sys/process.h"
 
 enum {
     NO_TOOL = 125, /* its status when it could not become carrel-plan */
@@ -107,7 +108,8 @@ static int start(int files[4], const char *verb, pid_t *ret, struct err *err)
             if (dup2(files[i], places[i]) < 0)
                 _exit(NO_TOOL);
         }
-        if (drop_rights(TREE_FD, verb) == 0)
+        /* What our caller has left open stays ours: 5 is where carrel-plan tells its steps. */
+        if (process_close_from(DIR_FD + 1, CLOSE_AT_EXEC) == 0 && drop_rights(TREE_FD, verb) == 0)
             (void)fexecve(program, argv, environment);
         _exit(NO_TOOL);
     }
