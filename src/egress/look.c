@@ -53,38 +53,58 @@ void look_clear(struct look *l)
 
 /* --- what it is --- */
 
-static bool contains(const char *text, size_t n, const char *what, size_t size)
+/* What a lenient server takes for the gap between two words: Python's for one splits at all of
+ * these. */
+static bool is_gap(char c)
 {
-    for (size_t i = 0; i + size <= n; i++) {
-        if (strncasecmp(text + i, what, size) == 0)
+    unsigned char u = (unsigned char)c;
+
+    return c == ' ' || c == '\t' || (u >= '\v' && u <= '\r') || (u >= 0x1c && u <= 0x1f) ||
+           u == 0x85 || u == 0xa0;
+}
+
+static bool has_version(const char *text, size_t n)
+{
+    static const char version[] = "HTTP/";
+    const size_t size = sizeof(version) - 1;
+
+    for (size_t i = 1; i + size <= n; i++) {
+        if (is_gap(text[i - 1]) && strncasecmp(text + i, version, size) == 0)
             return true;
     }
     return false;
+}
+
+static bool is_letter(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
 /* LOOK_HTTP: a server could read the first line as that of a request, however leniently; LOOK_FREE:
  * none could; LOOK_UNDECIDED: the line goes on. */
 static enum look_state kind_of(const char *text, size_t n)
 {
-    static const char version[] = " HTTP/";
+    static const char old[] = "GET"; /* which HTTP/0.9 knows, without a version */
     size_t at = 0;
 
-    while (at < n && strchr("\r\n\t ", text[at]) && text[at])
+    while (at < n && (text[at] == '\n' || is_gap(text[at])))
         at++;
     size_t method = at;
     while (at < n && http_is_token((unsigned char)text[at]))
         at++;
     if (at == n)
         return LOOK_UNDECIDED;
-    if (at == method || (text[at] != ' ' && text[at] != '\t'))
+    if (at == method || !is_gap(text[at]))
         return LOOK_FREE;
     const char *end = memchr(text + at, '\n', n - at);
     size_t line = end ? (size_t)(end - text) : n;
-    if (memchr(text + at, '\0', line - at))
+    /* Of no request, but where its method is one: a path may have it. */
+    if (!is_letter(text[method]) && memchr(text + at, '\0', line - at))
         return LOOK_FREE;
     if (!end)
         return LOOK_UNDECIDED;
-    return contains(text + at, line - at, version, sizeof(version) - 1) ? LOOK_HTTP : LOOK_FREE;
+    bool is_old = at - method == sizeof(old) - 1 && memcmp(text + method, old, at - method) == 0;
+    return is_old || has_version(text + at, line - at) ? LOOK_HTTP : LOOK_FREE;
 }
 
 static enum look_state decide(const struct look *l)

@@ -469,6 +469,10 @@ TEST(a_port_says_what_is_spoken_there)
     CHECK(say_by("0030git-upload-pack /x\0host=b.test\0", 35, 1) && look.state == LOOK_FREE);
     begin(6379, "a.test");
     CHECK(say("*1\r\n$4\r\nPING\r\n") && look.state == LOOK_FREE);
+    begin(389, "a.test");
+    CHECK(say_by("0\f\2\1\1`\a\2\1\3\4\0\x80\0", 14, 1) && look.state == LOOK_FREE);
+    begin(5672, "a.test");
+    CHECK(say_by("AMQP\0\0\11\1", 8, 1) && look.state == LOOK_FREE);
     begin(25, "a.test");
     CHECK(say("EHLO x") && look.state == LOOK_UNDECIDED && look.is_waiting && look.cleared == 0);
     CHECK(say("\r\n") && look.state == LOOK_FREE && look.cleared == UINT64_MAX);
@@ -489,11 +493,21 @@ TEST(http_is_known_at_any_port_however_it_is_disguised)
         "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
         "GET http://b.test/ HTTP/1.1\r\nHost: a.test\r\n\r\n",
         "GET / \x01 HTTP/1.1\r\nHost: b.test\r\n\r\n",
+        /* All of these are requests to Python's http.server. */
+        "GET /\tHTTP/1.1\r\nHost: b.test\r\n\r\n",
+        "GET\v/ HTTP/1.1\r\nHost: b.test\r\n\r\n",
+        "\fGET /\fHTTP/1.1\r\nHost: b.test\r\n\r\n",
+        "GET\r/\rHTTP/1.1\r\nHost: b.test\r\n\r\n",
+        "GET\x1c/\x85HTTP/1.1\r\nHost: b.test\r\n\r\n",
+        "\xa0GET / HTTP/1.1\r\nHost: b.test\r\n\r\n",
+        "GET /\r\nHost: b.test\r\n\r\n",
     };
+    static const char path[] = "GET /\0 HTTP/1.1\r\nHost: b.test\r\n\r\n";
     static char line[LOOK_LINE + 100];
     static const char nul[] = "GET / HTTP/1.1\r\nHost: b.test\r\n\r\n"; /* and a NUL behind it */
 
     CHECK(!passes(8080, nul, sizeof(nul)));
+    CHECK(!passes(8080, path, sizeof(path) - 1));
     for (size_t i = 0; i < LENGTH(rows); i++)
         CHECK_FOR(rows[i], !passes(8080, rows[i], strlen(rows[i])));
     memset(line, 'x', sizeof(line) - 1);
