@@ -401,21 +401,31 @@ static bool covers_names(const struct network_rule *wider, const struct network_
     return (!rule->wildcard || wider->wildcard) && names(wider, rule->name);
 }
 
+/* Whether the one looks at no less than the other. */
+static bool looks_at_as_much(const struct network_rule *rule, const struct network_rule *wider)
+{
+    return (wider->opaque || !rule->opaque) && (rule->refuse_ech || !wider->refuse_ech);
+}
+
+/* For each name of the rule it is the most exact one that decides what is looked at: of those that
+ * have all of them one, and each of those that have some. */
 static bool is_within_at(const struct network_rule *rule, uint16_t port,
                          const struct network_rule *wider, size_t count)
 {
-    bool allowed = false;
+    const struct network_rule *best = NULL;
 
     for (size_t i = 0; i < count; i++) {
         const struct network_rule *w = &wider[i];
-        if (!covers_port(w, port))
+        bool has_all = covers_names(w, rule);
+        bool has_some = !has_all && covers_names(rule, w);
+        if (!covers_port(w, port) || (!has_all && !has_some))
             continue;
-        if (w->deny && (covers_names(w, rule) || covers_names(rule, w)))
+        if (w->deny || (has_some && !looks_at_as_much(rule, w)))
             return false;
-        allowed = allowed || (!w->deny && covers_names(w, rule) && (w->opaque || !rule->opaque) &&
-                              (rule->refuse_ech || !w->refuse_ech));
+        if (has_all && (!best || exactness(w) > exactness(best)))
+            best = w;
     }
-    return allowed;
+    return best && looks_at_as_much(rule, best);
 }
 
 bool network_is_within(const struct network_rule *rule, const struct network_rule *wider,
