@@ -27,6 +27,7 @@ enum {
     PIECE = 65536,       /* read at a time, so that one front cannot keep the loop */
     MOST_QUEUED = 65536, /* a front that does not read is ended */
     MOST_QUEUED_BYTES = 32 << 20,
+    BEHIND = 4096,
     MOST_FDS = 4,
 };
 
@@ -139,6 +140,11 @@ static bool queue(struct broker *b, const struct message_head *head, const struc
     b->out_count++;
     b->out_bytes += out->n;
     return b->out_count <= MOST_QUEUED && b->out_bytes <= MOST_QUEUED_BYTES;
+}
+
+bool channel_is_behind(const struct broker *b)
+{
+    return b->out_count > BEHIND;
 }
 
 void channel_send(struct broker *b, uint32_t kind, struct buf *message, const int *fds,

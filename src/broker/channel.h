@@ -16,4 +16,7 @@ void channel_send_plain(struct broker *broker, uint32_t kind, uint64_t tag,
 void channel_send_ok(struct broker *broker, uint64_t tag);
 /* What has not reached it: queued, or in the socket. */
 uint64_t channel_unread(const struct broker *broker);
+/* More waits for it than it keeps up with: what it can do without is not sent. Else whoever has
+ * much to say about a sandbox could have it ended. */
+bool channel_is_behind(const struct broker *broker);
 void channel_send_error(struct broker *broker, uint64_t tag, const struct err *err);

@@ -431,7 +431,7 @@ static void heard(struct helper *h, const char *bytes, size_t n)
         break;
     case EGRESS_CLOSED:
         record(b, o, &news);
-        if (b->resumed)
+        if (b->resumed && !channel_is_behind(b)) /* it only counts them */
             channel_send_plain(
                 b, EVENT_CONNECTION, 0,
                 &(struct plain_message){.texts = {o->workspace}, .number = news.up + news.down});

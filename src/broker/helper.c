@@ -25,6 +25,7 @@ enum {
     SHORT_LIFE_MS = 2000,
     FIRST_PAUSE_MS = 100,
     LONGEST_PAUSE_MS = 30000,
+    HEAR_TURN = 512, /* more than its socket holds */
 };
 
 /* In the child of a process with threads: system calls only. */
@@ -58,23 +59,28 @@ static _Noreturn void become(const struct helper *h, int socket, const int *extr
     _exit(123);
 }
 
+/* False: there is nothing more to hear now. */
+static bool hear_one(struct helper *h)
+{
+    char bytes[HELPER_MESSAGE];
+    ssize_t n = recv(h->talk.fd, bytes, sizeof(bytes), MSG_DONTWAIT);
+
+    if (n > 0)
+        h->heard(h, bytes, (size_t)n);
+    else if (n == 0 || (errno != EAGAIN && errno != EINTR))
+        events_forget(h->broker->events, &h->talk); /* its end is heard of by its pidfd */
+    return n > 0 || (n < 0 && errno == EINTR);
+}
+
+/* One that never stops talking holds nobody up. */
 static void hear(struct watch *watch, uint32_t what)
 {
     struct helper *h = container_of(watch, struct helper, talk);
-    char bytes[HELPER_MESSAGE];
+    int turn = HEAR_TURN;
 
     (void)what;
-    for (;;) {
-        ssize_t n = recv(watch->fd, bytes, sizeof(bytes), MSG_DONTWAIT);
-        if (n > 0) {
-            h->heard(h, bytes, (size_t)n);
-            continue;
-        }
-        if (n == 0 || (errno != EAGAIN && errno != EINTR))
-            events_forget(h->broker->events, watch); /* its end is heard of by its pidfd */
-        if (n == 0 || errno != EINTR)
-            return;
-    }
+    while (turn-- > 0 && hear_one(h))
+        ;
 }
 
 static void again(struct timer *timer)
@@ -109,8 +115,8 @@ static void died(struct watch *watch, uint32_t what)
     (void)what;
     if (waitpid(h->pid, &status, WNOHANG) != h->pid)
         return;
-    if (h->talk.fd >= 0)
-        hear(&h->talk, 0); /* what it still had to say */
+    while (h->talk.fd >= 0 && hear_one(h))
+        ; /* what it still had to say */
     forget(h);
     if (h->may_end)
         return;

@@ -32,6 +32,7 @@ enum {
     FIRST_FREE_FD = 10,
     LAST_WORD_MS = 1000,
     NEWS_BYTES = 8192,
+    HEAR_TURN = 512, /* more than its socket holds */
 };
 
 /* --- the rules --- */
@@ -291,7 +292,8 @@ int netnames_hear(struct netnames *netnames, struct denials *denials, struct err
 {
     char bytes[NEWS_BYTES];
 
-    while (netnames->socket >= 0) {
+    /* One that never stops talking does not keep us from anything else. */
+    for (int turn = 0; turn < HEAR_TURN && netnames->socket >= 0; turn++) {
         ssize_t n = recv(netnames->socket, bytes, sizeof(bytes), MSG_DONTWAIT);
         if (n < 0 && errno == EAGAIN)
             return 0;

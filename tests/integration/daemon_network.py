@@ -9,10 +9,12 @@ import signal
 import threading
 import time
 import unittest
+import unittest.mock
 
+import daemontest
 from carreltest import PATIENCE, carrel, write
 from daemontest import Daemon, DaemonTest, events_of
-from nettest import Names, Web
+from nettest import Names, Web, babbling
 
 FETCH = ("import sys, urllib.request\n"
          "for url in sys.argv[1:]:\n"
@@ -334,6 +336,21 @@ class Sets(NetworkTest):
         for entry in ("*", "10.0.0.1", "@../x", {"host": "a.example.org", "methods": ["GET"]}, {"host": "a.example.org", "udp": True}, 7):
             answer = self.daemon.post("/v1/workspaces", {"policy": {"network": {"allow": [entry]}}})
             self.assertEqual(400, answer.status, entry)
+
+
+class Babbling(DaemonTest):
+    """carrel-egress was taken over."""
+
+    def test_one_that_never_stops_talking_does_not_hold_up_the_daemon(self):
+        self.daemon.stop()
+        with unittest.mock.patch.object(daemontest, "CARREL", babbling(self.path("bin"))):
+            self.daemon = Daemon(self.path("babbling"))
+        ws = self.workspace(policy={"network": {"allow": ["api.example.org"]}})
+        for _ in range(5):
+            began = time.monotonic()
+            self.assertEqual("hello\n", self.daemon.execute(ws, "sleep 0.5; echo hello")["stdout"])
+            self.assertLess(time.monotonic() - began, PATIENCE / 2)
+        self.assertNotIn("front_died", self.daemon.said())
 
 
 if __name__ == "__main__":

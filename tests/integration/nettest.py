@@ -2,6 +2,7 @@
 """Upstreams of the tests' own, on loopback: a name server that notes what it is asked, and a server of HTTP."""
 import http.server
 import os
+import shutil
 import socket
 import struct
 import subprocess
@@ -131,6 +132,50 @@ class Listener:
 
     def close(self):
         self.socket.close()
+
+
+BABBLER = r"""
+#include <stdint.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+static char m[2048];
+static size_t n;
+static void put(const void *p, size_t size) { memcpy(m + n, p, size); n += size; }
+static void number(uint64_t v) { put(&v, sizeof(v)); }
+static void text(const char *t) { uint32_t l = strlen(t); put(&l, sizeof(l)); put(t, l + 1); }
+static char words[300];
+static void pack(uint64_t kind, uint64_t id)
+{
+    n = 0;
+    number(kind); number(id); number(1); text("a.test"); number(443); text(words); text(words); text(words);
+    number(0); number(0); number(0); number(1);
+}
+int main(void)
+{
+    memset(words, 'x', sizeof(words) - 1);
+    pack(1, 0);
+    send(3, m, n, 0);
+    sleep(1); /* it is handed its sockets */
+    fork(); fork(); fork();
+    for (;;) {
+        pack(4, 1);
+        if (send(3, m, n, MSG_NOSIGNAL) < 0)
+            return 0;
+    }
+}
+"""
+
+
+def babbling(place):
+    """Carrel's programs in a directory of their own, with a carrel-egress that was taken over and never stops talking; the path of carrel."""
+    os.mkdir(place, 0o755)
+    above = os.path.dirname(os.environ["CARREL"])
+    for name in os.listdir(above):
+        if name.startswith("carrel") and os.access(f"{above}/{name}", os.X_OK) and os.path.isfile(f"{above}/{name}"):
+            shutil.copy(f"{above}/{name}", f"{place}/{name}")
+    subprocess.run(["cc", "-O1", "-xc", "-", "-o", f"{place}/carrel-egress"], input=BABBLER.encode(), check=True)
+    return f"{place}/carrel"
 
 
 class Attack:
