@@ -12,6 +12,13 @@ enum {
     STATUS = 9, /* where the three digits are */
 };
 
+/* What a server waits for that has agreed on HTTP/2 (h2c). */
+static const char preface[] = "PRI * HTTP/2.0";
+
+enum {
+    PREFACE = sizeof(preface) - 1
+};
+
 static const char plain[] = "only HTTP/1 to the host connected to is let through here";
 
 void web_begin(struct web *w, const char *name, uint16_t port)
@@ -53,18 +60,23 @@ static bool is_host(const struct web *w, const char *text)
            n == strlen(name);
 }
 
-/* 1: it asks for a WebSocket, 0: for nothing, -1: refused. */
+/* 1: it asks for a WebSocket, 0: for nothing that matters, -1: refused. HTTP/2 may be asked for, as
+ * Java does with each request: no server speaks it before it has the preface, which never leaves.
+ */
 static int check_upgrade(struct web *w, const struct http_request *r)
 {
-    bool asks = false;
+    const char *asked = NULL;
 
     for (size_t i = 0; i < r->header_count; i++) {
-        if (strcmp(r->headers[i].name, "upgrade") != 0)
+        const struct http_header *h = &r->headers[i];
+        if (strcmp(h->name, "upgrade") != 0)
             continue;
-        if (asks || strcasecmp(r->headers[i].value, "websocket") != 0)
+        if (asked || (strcasecmp(h->value, "websocket") != 0 && strcasecmp(h->value, "h2c") != 0))
             return refuse(w, "it asks for another protocol than a WebSocket");
-        asks = true;
+        asked = h->value;
     }
+    bool asks = asked && strcasecmp(asked, "websocket") == 0;
+    w->preface_n = asked && !asks ? 0 : PREFACE + 1;
     /* Whose answer it is must be certain. */
     if (asks && (w->had_one || r->has_body || r->method != HTTP_GET))
         return refuse(w, "it asks for a WebSocket not with its first request alone");
@@ -136,10 +148,22 @@ static ssize_t take_chunks(struct web *w, const unsigned char *bytes, size_t n)
     return taken;
 }
 
+/* A body that follows a question for HTTP/2 and is its preface: not for a server that does not wait
+ * for the body's end. As a head it is none anyway, and chunks begin otherwise. */
+static bool is_preface(struct web *w, const unsigned char *bytes, size_t n)
+{
+    for (size_t i = 0; i < n && w->preface_n < PREFACE; i++)
+        w->preface_n =
+            bytes[i] == (unsigned char)preface[w->preface_n] ? w->preface_n + 1 : PREFACE + 1;
+    return w->preface_n == PREFACE;
+}
+
 static ssize_t take_body(struct web *w, const unsigned char *bytes, size_t n)
 {
     if (w->chunked)
         return take_chunks(w, bytes, n);
+    if (is_preface(w, bytes, n < w->left ? n : (size_t)w->left))
+        return refuse(w, "it goes on in HTTP/2");
     n = n < w->left ? n : (size_t)w->left;
     w->left -= n;
     if (w->left == 0)

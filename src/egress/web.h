@@ -35,6 +35,7 @@ struct web {
     bool chunked;
     uint64_t left; /* of a body with a length */
     struct http_chunks chunks;
+    unsigned preface_n; /* bytes of HTTP/2's that the body may begin with */
     char status[WEB_STATUS];
     unsigned status_n;
     bool has_line; /* of an answer that is not the last: something is in its line */

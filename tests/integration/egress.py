@@ -442,7 +442,7 @@ class Plain(EgressTest):
                                  ("GET / HTTP/1.1\r\nHost: a.test:22\r\n\r\n", "Host is another"), ("GET / HTTP/1.1\r\nHost: b.test@a.test\r\n\r\n", "malformed"),
                                  ("GET / HTTP/1.1\r\nHost: a.test\0.b.test\r\n\r\n", "control character"), ("GET / HTTP/1.1\nHost: b.test\n\n", "bare line feed"),
                                  ("POST / HTTP/1.1\r\n" + body, "together with"), ("POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 1\r\nContent-Length: 9\r\n\r\n", "twice"),
-                                 ("GET / HTTP/1.1\r\nHost: a.test\r\nX: y\r\n Host: b.test\r\n\r\n", "malformed"), ("GET / HTTP/1.1\r\nHost: a.test\r\nUpgrade: h2c\r\n\r\n", "another protocol"),
+                                 ("GET / HTTP/1.1\r\nHost: a.test\r\nX: y\r\n Host: b.test\r\n\r\n", "malformed"), ("GET / HTTP/1.1\r\nHost: a.test\r\nUpgrade: TLS/1.0\r\n\r\n", "another protocol"),
                                  ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "HTTP/1"), ("\r\nGET / HTTP/1.1\r\nHost: b.test\r\n\r\n", "empty line"),
                                  ("GET / HTTP/1.1\r\nHost: b.test\r\n\r\n\0", "Host is another")):
                 with self.subTest(port=port, request=request):

@@ -530,6 +530,9 @@ TEST(requests_for_the_host_pass)
         "Transfer-Encoding: chunked\r\n\r\n5\r\nGET /\r\n0\r\n\r\nGET / HTTP/1.1\r\n" HOST "\r\n",
         "PROPFIND / HTTP/1.1\r\n" HOST "\r\n",
         "POST / HTTP/1.1\r\n" HOST "Expect: 100-continue\r\nContent-Length: 1\r\n\r\nx",
+        /* Java, with each request */
+        "GET / HTTP/1.1\r\n" HOST "Upgrade: h2c\r\n\r\nPOST / HTTP/1.1\r\n" HOST
+        "Upgrade: h2c\r\nContent-Length: 5\r\n\r\nPRI *GET / HTTP/1.1\r\n" HOST "\r\n",
     };
 
     for (size_t i = 0; i < LENGTH(rows); i++) {
@@ -577,7 +580,11 @@ TEST(requests_for_another_host_are_refused)
         "POST / HTTP/1.0\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
         "GET / HTTP/1.1\r\n" HOST "Content-Length: 0\r\n\r\nGET / HTTP/1.1\r\nHost: b.test\r\n\r\n",
         /* Another protocol from here on. */
-        "GET / HTTP/1.1\r\n" HOST "Upgrade: h2c\r\n\r\n",
+        "GET / HTTP/1.1\r\n" HOST "Upgrade: TLS/1.0\r\n\r\n",
+        "GET / HTTP/1.1\r\n" HOST "Upgrade: h2c\r\n\r\nPRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        "POST / HTTP/1.1\r\n" HOST
+        "Upgrade: h2c\r\nContent-Length: 24\r\n\r\nPRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        "GET / HTTP/1.1\r\n" HOST "Upgrade: h2c\r\n\r\nGET / HTTP/1.1\r\nHost: b.test\r\n\r\n",
         "GET / HTTP/1.1\r\n" HOST "Upgrade: websocket, h2c\r\n\r\n",
         "GET / HTTP/1.1\r\n" HOST "Upgrade: websocket\r\nUpgrade: h2c\r\n\r\n",
         "POST / HTTP/1.1\r\n" HOST "Upgrade: websocket\r\nContent-Length: 1\r\n\r\nx",
