@@ -254,9 +254,17 @@ static void refuse_socket(struct box *box, int *fd, const char *host, uint16_t p
     reset(fd);
 }
 
-static const char *why_not(const struct box *box, const struct network_rule *rule)
+/* The last quarter is for sandboxes that have few: one that may have many cannot have all. */
+static bool has_room(const struct box *box)
 {
     const struct egress *e = box->egress;
+    size_t most = box->count < CONNECTIONS_DEFAULT ? e->most : e->most - e->most / 4;
+
+    return e->connections < most && !news_are_stuck(e);
+}
+
+static const char *why_not(const struct box *box, const struct network_rule *rule)
+{
 
     if (!rule)
         return no_rule;
@@ -264,7 +272,7 @@ static const char *why_not(const struct box *box, const struct network_rule *rul
         return denied;
     if (box->count >= box->most)
         return too_many;
-    return e->connections >= e->most || news_are_stuck(e) ? no_room : NULL;
+    return has_room(box) ? NULL : no_room;
 }
 
 void connection_accept(struct box *box, int *fd, uint16_t port)

@@ -769,6 +769,20 @@ class Bounds(EgressTest):
         for _ in range(1000):
             self.egress.wait(CLOSED)
 
+    def test_one_sandbox_does_not_take_the_room_of_all(self):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+        self.egress = Egress("--nameservers", self.names.address, "--private", "a.test:7", files=2048)
+        self.add(self.inside, [7], ["a.test:7"], connections=8192)
+        self.add(self.other, [7], ["a.test:7"])
+        address = self.inside.address("a.test")
+        all_ = [self.inside.connect(address, 7) for _ in range(600)]
+        self.assertIn("no room", self.egress.wait(REFUSED, id=1).why)
+        with self.other.call("a.test", 7) as s:
+            s.sendall(b"\0o")
+            self.assertEqual(b"\0o", receive(s, 2))
+        for s in all_:
+            s.close()
+
     def test_readers_that_do_not_read_hold_little(self):
         self.start("a.test:7", connections=40)
         address = self.inside.address("a.test")

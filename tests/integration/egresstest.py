@@ -9,6 +9,7 @@ import collections
 import ctypes
 import fcntl
 import os
+import resource
 import select
 import socket
 import socketserver
@@ -309,16 +310,22 @@ def read_news(message):
 
 
 class Egress:
-    def __init__(self, *options):
+    def __init__(self, *options, files=None):
         self.ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
         self.log = os.path.join(TMP, f"egress-{os.getpid()}-{id(self)}.log")
         high = fcntl.fcntl(theirs, fcntl.F_DUPFD, 100)
         theirs.close()
+
+        def prepare():
+            os.dup2(high, 3)
+            if files:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+
         as_nobody = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if ROOT else {}
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen([EGRESS, *options], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={"LC_ALL": "C.UTF-8"} | {name: os.environ[name] for name in ("ASAN_OPTIONS", "UBSAN_OPTIONS") if name in os.environ},
-                                            cwd="/", pass_fds=[3, high], preexec_fn=lambda: os.dup2(high, 3), **as_nobody)  # noqa: PLW1509
+                                            cwd="/", pass_fds=[3, high], preexec_fn=prepare, **as_nobody)  # noqa: PLW1509
         os.close(high)
         self.kept = []
         self.last_id = 0
