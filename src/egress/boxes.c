@@ -158,6 +158,14 @@ static int set_rules(struct box *box, const char *const *lines, struct err *err)
     return 0;
 }
 
+static void set_limits(struct box *box, const struct egress_order *order)
+{
+    box->most = order->connections == 0                 ? CONNECTIONS_DEFAULT
+                : order->connections < CONNECTIONS_MOST ? (size_t)order->connections
+                                                        : CONNECTIONS_MOST;
+    box->bytes_per_hour = order->bytes_per_hour;
+}
+
 static int take_sockets(struct box *box, int *fds, size_t count, struct err *err)
 {
     if (count < 2 || count > 2 + EGRESS_PORTS || !port_of(fds[0], SOCK_DGRAM) ||
@@ -208,10 +216,7 @@ static int add(struct egress *e, const struct egress_order *order, int *fds, siz
         return err_set(err, ERR_LIMIT, ENOMEM, "serve a sandbox");
     box->egress = e;
     box->id = order->id;
-    box->most = order->connections == 0                 ? CONNECTIONS_DEFAULT
-                : order->connections < CONNECTIONS_MOST ? (size_t)order->connections
-                                                        : CONNECTIONS_MOST;
-    box->bytes_per_hour = order->bytes_per_hour;
+    set_limits(box, order);
     box->hour_ms = now_ms();
     int none = -1;
     port_init(box, &box->udp, &none, 0);
@@ -236,6 +241,7 @@ static int change(struct egress *e, const struct egress_order *order, int *fds, 
         return err_set(err, ERR_NOT_FOUND, 0, "rules for a sandbox that is not there");
     if (set_rules(box, order->rules, err) < 0)
         return -1;
+    set_limits(box, order);
     connections_check(box);
     return 0;
 }

@@ -28,8 +28,10 @@ enum egress_order_kind {
     /* id, name, rules, connections, bytes_per_hour; + DNS over UDP, DNS over TCP (listening), then
      * a listening socket for each port. Serves that sandbox from now on. */
     EGRESS_ADD = 1,
-    EGRESS_CHANGE, /* id, rules: for new connections; open ones that they no longer allow end */
-    EGRESS_DROP,   /* id: the sandbox has ended; EGRESS_DROPPED follows the last word about it */
+    /* id, rules, connections, bytes_per_hour: from now on; open connections that the rules no
+     * longer allow end */
+    EGRESS_CHANGE,
+    EGRESS_DROP, /* id: the sandbox has ended; EGRESS_DROPPED follows the last word about it */
     EGRESS_ORDER_COUNT_,
 };
 

@@ -617,6 +617,19 @@ class Rules(EgressTest):
         b.close()
         self.assertEqual(3, self.inside.ask("a.test")[0])
 
+    def test_new_limits_hold_at_once(self):
+        self.start("a.test:7")
+        with self.inside.call("a.test", 7) as s:
+            s.sendall(b"\0" * 1000)
+            receive(s, 1000)
+            self.egress.order(pack_order(CHANGE, self.box, "box", ["a.test:7"], connections=1))
+            self.dies(self.inside.call("a.test", 7))
+            self.assertIn("as many connections", self.egress.wait(REFUSED).why)
+            self.egress.order(pack_order(CHANGE, self.box, "box", ["a.test:7"], bytes_per_hour=2000))
+            time.sleep(0.1)
+            s.sendall(b"\0" * 1000)
+            self.assertIn("used up its bytes", self.egress.wait(REFUSED).why)
+
     def test_stricter_rules_end_what_was_not_looked_at_that_way(self):
         self.start("a.test:7 tls=opaque")
         s = self.inside.call("a.test", 7)
