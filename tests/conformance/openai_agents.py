@@ -51,7 +51,9 @@ class Agents(DaemonTest):
 
     def test_javascript(self):
         os.makedirs(NPM, exist_ok=True)
-        run([*INSTALL, "@openai/agents@0.20", "@openai/agents-extensions@0.18", "ws@8", "zod@4"], cwd=NPM, timeout=300)
+        # The client of MCP by name: an optional package for newer Nodes than Debian's, npm leaves it out where it runs on that one.
+        run([*INSTALL, "@openai/agents@0.20", "@openai/agents-extensions@0.18", "@modelcontextprotocol/client@2", "ws@8", "zod@4"],
+            cwd=NPM, timeout=300)
         program = node()
         for script in (f"{HERE}/session.mjs", f"{SRC}/examples/openai_agents.mjs"):
             shutil.copy(script, NPM)
