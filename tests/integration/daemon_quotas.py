@@ -353,7 +353,7 @@ class Output(QuotaTest):
         self.assertIn("disk_floor", answer.json["error"]["message"])
         answer = self.daemon.post(f"/v1/workspaces/{ws}/exec", {"argv": ["rm", "/much"]})
         self.assertEqual((507, "disk_full"), (answer.status, answer.code))
-        self.assertIn("not even rm: delete files by calls, which go on (carrel rm, or DELETE .../files/PATH), or make room on the host",
+        self.assertIn("not even rm: delete files by calls, which still work (carrel rm, or DELETE .../files/PATH), or make room on the host",
                       answer.json["error"]["message"])
         self.assertEqual(204, self.daemon.request("DELETE", f"/v1/workspaces/{ws}/files/much").status)
 
