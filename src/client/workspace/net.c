@@ -18,7 +18,7 @@ static const char help[] =
     "\n" HELP_OPTIONS "\n"
     "examples:\n"
     "  carrel net log desk\n"
-    "  carrel net try desk https://pypi.org/simple/\n";
+    "  carrel net try desk https://api.example.org/v1/\n";
 
 struct net_request {
     const char *workspace;
