@@ -242,7 +242,9 @@ static bool handle_exec(struct broker *b, char *bytes, size_t n)
     return good;
 }
 
-static bool handle_files(struct broker *b, char *bytes, size_t n)
+/* What is asked of a workspace's sandbox, with all that it may need to be started. */
+static bool ask_sandbox(struct broker *b, char *bytes, size_t n,
+                        void (*ask)(struct broker *, uint64_t, const struct exec_message *))
 {
     struct exec_message m;
     struct arena arena;
@@ -251,23 +253,19 @@ static bool handle_files(struct broker *b, char *bytes, size_t n)
     arena_init(&arena, 2 << 20);
     bool good = protocol_unpack_exec(bytes, n, &arena, &tag, &m);
     if (good)
-        files_request(b, tag, &m);
+        ask(b, tag, &m);
     arena_clear(&arena);
     return good;
 }
 
+static bool handle_files(struct broker *b, char *bytes, size_t n)
+{
+    return ask_sandbox(b, bytes, n, files_request);
+}
+
 static bool handle_network(struct broker *b, char *bytes, size_t n)
 {
-    struct exec_message m;
-    struct arena arena;
-    uint64_t tag = 0;
-
-    arena_init(&arena, 2 << 20);
-    bool good = protocol_unpack_exec(bytes, n, &arena, &tag, &m);
-    if (good)
-        egress_request(b, tag, &m);
-    arena_clear(&arena);
-    return good;
+    return ask_sandbox(b, bytes, n, egress_request);
 }
 
 static bool handle_files_asleep(struct broker *b, uint64_t tag, const struct plain_message *m)
