@@ -16,7 +16,8 @@ room = $(shell find $(addprefix src/,$(1)) -name '*.c' | sort)
 here = $(wildcard $(addsuffix /*.c,$(addprefix src/,$(1))))
 # Of base/, what needs libcrypto: not in the library.
 DIGEST  := src/base/digest.c
-BASE    := $(filter-out $(DIGEST),$(call room,base))
+SEAL    := src/base/seal.c
+BASE    := $(filter-out $(DIGEST) $(SEAL),$(call room,base))
 SYS     := $(call room,sys)
 POLICY  := $(call room,policy)
 SANDBOX := $(call room,sandbox)
@@ -28,21 +29,25 @@ SINK    := $(call room,audit/sink) $(READING) src/audit/record.c
 EXPORT  := $(call room,audit/export) $(READING)
 HTTP    := $(call room,http)
 # Every connection of a sandbox whose network is a list of names.
-EGRESS  := $(call room,egress) src/protocol/egress.c $(addprefix src/http/,head.c chunked.c)
+EGRESS  := $(call room,egress) $(SEAL) src/protocol/egress.c $(addprefix src/http/,head.c chunked.c)
+# One job with an object store: scans, knows what is there, has rclone carry the bytes.
+MOVER   := $(call room,mover) src/protocol/store.c src/base/digest.c
+# Ends TLS, and has the key for it.
+TLS     := $(call room,tls)
 # What sees a workspace's files: joins the sandbox, has no HTTP and reads no JSON.
 FILES   := $(call room,files) src/protocol/files.c src/policy/glob.c
 # What works on a plan: a short-lived process for each job, with no more than that job needs.
-PLAN    := $(call room,plan/core plan/derive plan/apply plan/verbs) $(DIGEST)
+PLAN    := $(call room,plan/core plan/derive plan/apply plan/trees plan/verbs) $(DIGEST)
 # carrel starts commands and is kept small; carrel-full has the verbs and options that need JSON.
 CLI     := $(addprefix src/cli/,main.c run.c options.c common.c help.c) src/policy/units.c
 FULL    := $(addprefix src/cli/,full.c run.c options.c common.c help.c doctor.c plan.c) $(call room,plan/local) src/plan/core/state.c $(JSON)
 LIB     := $(BASE) $(SYS) $(POLICY) src/protocol/egress.c $(SANDBOX)
 SMALL   := $(filter-out %/answers.c %/events.c %/hash.c %/names.c %/network.c %/pack.c %/state_dir.c,$(BASE))
-LEAN    := $(SMALL) src/base/pack.c src/policy/network.c src/protocol/egress.c $(filter-out %/landlock.c %/calls.c %/tree_walk.c %/tree_remove.c,$(SYS)) $(filter-out %/explain.c %/doctor.c src/sandbox/session/%,$(SANDBOX)) $(CLI)
+LEAN    := $(SMALL) src/base/pack.c src/policy/network.c src/policy/network_inner.c src/protocol/egress.c $(filter-out %/landlock.c %/calls.c %/tree_walk.c %/tree_remove.c,$(SYS)) $(filter-out %/explain.c %/doctor.c src/sandbox/session/%,$(SANDBOX)) $(CLI)
 INIT    := $(call room,init) src/sandbox/wire.c $(filter-out %/near.c,$(SMALL)) $(addprefix src/sys/,address.c fds.c message.c mount.c path.c refusals.c)
 # The daemon: carrel-serve is the broker and has neither HTTP nor JSON; carrel-front has no privileges.
-SERVE   := $(call room,broker) $(addprefix src/protocol/,broker.c settings.c) $(AUDIT)
-FRONT   := $(call room,front protocol) src/plan/core/state.c $(HTTP) $(JSON) $(READING)
+SERVE   := $(call room,broker) $(addprefix src/protocol/,broker.c settings.c store.c store_job.c) $(AUDIT) $(SEAL)
+FRONT   := $(call room,front protocol) src/plan/core/state.c $(HTTP) $(JSON) $(READING) $(SEAL)
 CLIENT  := $(call room,client plan/local) src/plan/core/state.c src/cli/common.c src/cli/help.c src/json/encode.c $(addprefix src/protocol/,files.c settings.c) $(READING)
 PROBES  := $(patsubst tests/escape/probes/%.c,$(BUILD)/probes/%,$(wildcard tests/escape/probes/*.c))
 UNIT    := $(patsubst tests/unit/%.c,$(BUILD)/unit/%,$(wildcard tests/unit/test_*.c))
@@ -96,7 +101,7 @@ ALL_CPUS = --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell np
 all: deps
 	@$(MAKE) $(ALL_CPUS) compile
 PROVISION := $(wildcard provision/*.py) provision/uv.sh
-PROGRAMS := carrel carrel-full carrel-init carrel-serve carrel-front carrel-files carrel-client carrel-plan carrel-sink carrel-export carrel-egress
+PROGRAMS := carrel carrel-full carrel-init carrel-serve carrel-front carrel-files carrel-client carrel-plan carrel-sink carrel-export carrel-egress carrel-mover carrel-tls
 compile: $(addprefix $(BUILD)/,$(PROGRAMS) provision/__main__.py) $(BUILD)/libcarrel.a $(BUILD)/example
 # Each source once, for what the compiler says of it.
 objects: $(patsubst %.c,$(BUILD)/obj/%.o,$(shell find src -name '*.c'))
@@ -126,6 +131,7 @@ $(foreach at,$(BUILD) $(BUILD)/lean $(BUILD)/weak $(BUILD)/asan $(BUILD)/way,$(a
 # So are the description of the HTTP interface, and the script that makes environments.
 $(BUILD)/obj/src/front/host.o $(BUILD)/asan/obj/src/front/host.o $(BUILD)/way/obj/src/front/host.o: docs/openapi.json
 $(foreach at,$(BUILD) $(BUILD)/asan $(BUILD)/way $(BUILD)/fuzz $(BUILD)/coverage,$(at)/obj/src/front/workspaces/env_script.o): src/front/workspaces/env.sh
+$(foreach at,$(BUILD) $(BUILD)/asan $(BUILD)/way,$(at)/obj/src/front/code/source.o): src/front/code/kernel.py src/front/code/kernel.js
 
 # musl brings no kernel headers; these are the system's.
 $(BUILD)/musl-include/linux:
@@ -159,13 +165,15 @@ $(BUILD)/asan/$(1): $(patsubst %.c,$(BUILD)/asan/obj/%.o,$(sort $(2) $(LIB)))
 	$$(Q)$$(CC) $$(SANITIZE) $$^ $(3) -ljansson -lcrypto -o $$@
 endef
 $(eval $(call sanitized,carrel-serve,$(SERVE),-lcrypto))
-$(eval $(call sanitized,carrel-front,$(FRONT),-ljansson -lsqlite3 -lcrypto))
+$(eval $(call sanitized,carrel-front,$(FRONT),-ljansson -lsqlite3 -lcrypto -lz))
 $(eval $(call sanitized,carrel-files,$(FILES),-larchive -lz -lcrypto))
 $(eval $(call program,carrel-client,$(CLIENT),-ljansson -lcurl -lcrypto))
 $(eval $(call sanitized,carrel-plan,$(PLAN),-ljansson -lcrypto))
 $(eval $(call sanitized,carrel-sink,$(SINK),-lcrypto))
 $(eval $(call sanitized,carrel-export,$(EXPORT),-ljansson -lcurl -lz -lcrypto))
-$(eval $(call sanitized,carrel-egress,$(EGRESS),-lcares -lresolv))
+$(eval $(call sanitized,carrel-egress,$(EGRESS),-lcares -lresolv -lssl -lcrypto))
+$(eval $(call sanitized,carrel-mover,$(MOVER),-ljansson -lcurl -lcrypto))
+$(eval $(call sanitized,carrel-tls,$(TLS),-lssl -lcrypto))
 # Some verbs of the sanitized command are this one's.
 $(BUILD)/asan/carrel-client: $(BUILD)/carrel-client
 	@mkdir -p $(@D) && cp $< $@
@@ -184,13 +192,13 @@ endef
 $(eval $(call command,weak,$(LINK_STATIC)))
 $(BUILD)/weak/carrel-egress: $(patsubst %.c,$(BUILD)/weak/obj/%.o,$(sort $(EGRESS) $(LIB)))
 	@echo "  LD $@"
-	$(Q)$(CC) $(LINK_PIE) $^ -lcares -lresolv -ljansson -o $@
+	$(Q)$(CC) $(LINK_PIE) $^ -lcares -lresolv -lssl -lcrypto -ljansson -o $@
 # The daemon with what the conformance suite of MCP wants a server to have (tests only).
 MCP := $(call room,front/mcp) tests/conformance/mcp_fixtures.c
 $(eval $(call flavour,$(BUILD)/mcp,$$(CC),$$(CFLAGS_ALL),$(FORTIFY) -fPIE -DCARREL_MCP_FIXTURES,))
 $(BUILD)/mcp/carrel-front: $(patsubst %.c,$(BUILD)/obj/%.o,$(filter-out $(MCP),$(FRONT))) $(MCP:%.c=$(BUILD)/mcp/obj/%.o) $(BUILD)/libcarrel.a
 	@echo "  LD $@"
-	$(Q)$(CC) $(LINK_PIE) $^ -ljansson -lsqlite3 -lcrypto -o $@
+	$(Q)$(CC) $(LINK_PIE) $^ -ljansson -lsqlite3 -lcrypto -lz -o $@
 $(addprefix $(BUILD)/mcp/,$(filter-out carrel-front,$(PROGRAMS))): $(BUILD)/mcp/%: $(BUILD)/%
 	@mkdir -p $(@D) && cp $< $@
 $(eval $(call command,asan,$(SANITIZE)))
@@ -213,16 +221,18 @@ $(BUILD)/way/$(1): $(patsubst %.c,$(BUILD)/way/obj/%.o,$(sort $(2))) $(BUILD)/wa
 	@echo "  LD $$@"
 	$$(Q)$$(CC) $(3) -o $$@
 endef
-WAY := carrel carrel-full carrel-init carrel-serve carrel-front carrel-files carrel-plan carrel-sink carrel-export carrel-egress
+WAY := carrel carrel-full carrel-init carrel-serve carrel-front carrel-files carrel-plan carrel-sink carrel-export carrel-egress carrel-mover carrel-tls
 $(eval $(call traced,carrel,$(LEAN),$(LINK_STATIC) $$^))
 $(eval $(call traced,carrel-full,$(FULL) $(LIB),$(LINK_STATIC) $$^ -ljansson))
 $(eval $(call traced,carrel-init,$(INIT),$(LINK_STATIC) $$^))
 $(eval $(call traced,carrel-serve,$(SERVE) $(LIB),$(LINK_PIE) $$^ -ljansson -lcrypto))
-$(eval $(call traced,carrel-front,$(FRONT) $(LIB),$(LINK_PIE) $$^ -ljansson -lsqlite3 -lcrypto))
+$(eval $(call traced,carrel-front,$(FRONT) $(LIB),$(LINK_PIE) $$^ -ljansson -lsqlite3 -lcrypto -lz))
 $(eval $(call traced,carrel-files,$(FILES) $(LIB),$(LINK_PIE) $$^ -ljansson -larchive -lz -lcrypto))
 $(eval $(call traced,carrel-plan,$(PLAN) $(LIB),$(LINK_PIE) $$^ -ljansson -lcrypto))
 $(eval $(call traced,carrel-sink,$(SINK) $(LIB),$(LINK_PIE) $$^ -ljansson -lcrypto))
-$(eval $(call traced,carrel-egress,$(EGRESS) $(LIB),$(LINK_PIE) $$^ -ljansson -lcares -lresolv))
+$(eval $(call traced,carrel-egress,$(EGRESS) $(LIB),$(LINK_PIE) $$^ -ljansson -lcares -lresolv -lssl -lcrypto))
+$(eval $(call traced,carrel-mover,$(MOVER) $(LIB),$(LINK_PIE) $$^ -ljansson -lcurl -lcrypto))
+$(eval $(call traced,carrel-tls,$(TLS) $(LIB),$(LINK_PIE) $$^ -ljansson -lssl -lcrypto))
 $(eval $(call traced,carrel-export,$(EXPORT) $(LIB),$(LINK_PIE) $$^ -ljansson -lcurl -lz -lcrypto))
 .PHONY: way
 way: $(addprefix $(BUILD)/way/,$(WAY))
@@ -238,11 +248,11 @@ $(BUILD)/tests/newroot: tests/tools/newroot.c $(BUILD)/libcarrel.a
 	$(Q)$(CC) -std=gnu17 -D_GNU_SOURCE -O1 -g -Wall -Wextra -Iinclude $< $(BUILD)/libcarrel.a -ljansson -o $@
 # What unit tests and fuzz targets link: all but the verbs of the command line.
 TESTED := $(LIB) $(JSON) $(AUDIT) $(HTTP) $(call room,protocol front/store) $(call here,audit/sink audit/export) \
-  $(filter %rows.c,$(FRONT)) $(addprefix src/front/,core/record_text.c core/room.c core/scope.c core/util.c exec/exec.c exec/input.c exec/spool.c files/asleep.c workspaces/env_script.c workspaces/oldlinks.c) \
+  $(filter %rows.c,$(FRONT)) $(addprefix src/front/,core/record_text.c core/room.c core/scope.c core/util.c code/line.c e2b/envelope.c e2b/form.c exec/exec.c exec/input.c exec/spool.c files/asleep.c workspaces/env_script.c workspaces/oldlinks.c) \
   $(addprefix src/client/,core/args.c core/text.c core/table.c core/where.c files/place.c plan/plan_tree.c) \
-  $(addprefix src/cli/,common.c help.c options.c) \
+  $(addprefix src/cli/,common.c help.c options.c) $(addprefix src/mover/,index.c tree.c) \
   $(filter-out %/main.c %/serve.c %/join.c %/asleep.c,$(FILES)) $(filter-out %/main.c,$(PLAN)) \
-  $(addprefix src/egress/,names.c dns.c hello.c web.c look.c)
+  $(addprefix src/egress/,names.c dns.c hello.c web.c look.c inner.c inner_down.c mask.c) $(SEAL)
 TESTED := $(sort $(filter-out src/audit/sink/main.c src/audit/export/main.c,$(TESTED)))
 TESTED_LIBS := -ljansson -lsqlite3 -lcrypto -larchive -lz -lresolv
 DEPS = -MMD -MP -MF $@.d -MT $@
@@ -282,7 +292,7 @@ $(BUILD)/coverage/%: tests/fuzz/%.c $(BUILD)/coverage/obj/libtested.a
 	$(Q)$(COUNTED) -fsanitize=fuzzer $(DEPS) $< $(BUILD)/coverage/obj/libtested.a $(TESTED_LIBS) -o $@
 
 test-build: compile $(addprefix $(BUILD)/mcp/,$(PROGRAMS) provision/__main__.py) $(addprefix $(BUILD)/weak/,carrel carrel-full carrel-init carrel-egress) \
-  $(addprefix $(BUILD)/asan/,carrel carrel-full carrel-init carrel-serve carrel-front carrel-files carrel-client carrel-plan carrel-sink carrel-export carrel-egress provision/__main__.py) $(PROBES) $(UNIT) $(BUILD)/tests/newroot $(if $(shell command -v clang),$(FUZZ))
+  $(addprefix $(BUILD)/asan/,carrel carrel-full carrel-init carrel-serve carrel-front carrel-files carrel-client carrel-plan carrel-sink carrel-export carrel-egress carrel-mover carrel-tls provision/__main__.py) $(PROBES) $(UNIT) $(BUILD)/tests/newroot $(if $(shell command -v clang),$(FUZZ))
 deps:
 	@tools/install-deps build
 run:
@@ -354,4 +364,4 @@ help:
 	@echo "make way        programs that say what they enter, for tools/way: which files a request goes through"
 	@echo "make install PREFIX=/usr/local DESTDIR=    make clean"
 
--include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
+-include $(shell find $(BUILD) -path $(BUILD)/bases -prune -o -name '*.d' -print 2>/dev/null)

@@ -137,6 +137,8 @@ MARKS = [
          why=LAYERS),
     Mark("creation of a workspace on `office`, from 10 to 1,000 of them", "≤ 1.5 ×", "environments", "{}-many", "1000", "x_create", most=1.5,
          why=LAYERS),
+    Mark("what a connection by name takes more than one of the bare host", "≤ 0.3 ms", "network", "{}-network", "connect", "adds_ms", most=0.3),
+    Mark("bytes of a connection by name against the bare host", "≥ 0.5 ×", "network", "{}-network", "bulk", "x", least=0.5),
     *(Mark(f"what the Python package adds to bare httpx, {words}", "≤ 0.15 ms", "clients", "{}-package", row, "adds_ms", most=0.15)
       for row, words in (("stat", "stat"), ("read", "4 KiB of a file"), ("stat-async", "stat with await"), ("read-async", "4 KiB with await"))),
     *(Mark(f"what the TypeScript package adds to bare node:http, {words}", "≤ 0.1 ms", "clients", "{}-node", row, "adds_ms", most=0.1)

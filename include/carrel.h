@@ -32,7 +32,8 @@ enum carrel_net {
 enum carrel_user {
     CARREL_USER_DEFAULT, /* user */
     CARREL_USER_USER,    /* uid 1000 inside */
-    CARREL_USER_ROOT,    /* uid 0 inside, without capabilities all the same */
+    CARREL_USER_ROOT,    /* uid 0 inside: without capabilities all the same; over a system of the
+                            workspace's own (spec.base) with those that installing software takes */
 };
 
 struct carrel_mount {
@@ -71,9 +72,12 @@ struct carrel_spec {
      * rest; ends with NULL. None: nothing is reached. */
     const char *const *net_rules;
     const char *const *net_private; /* "HOST[:PORT]" whose address may be a private one; or NULL */
-    const char *nameservers;        /* "ADDRESS:PORT,..." that are asked; NULL: the host's */
-    uint64_t net_connections;       /* most at a time; 0: 256 */
-    uint64_t net_bytes_per_hour;    /* both ways together; 0: no bound */
+    /* "NAME=FILE" of the secrets that rules name; ends with NULL; or NULL */
+    const char *const *net_secrets;
+    const char *net_trust;       /* a PEM file of authorities of servers, besides the host's */
+    const char *nameservers;     /* "ADDRESS:PORT,..." that are asked; NULL: the host's */
+    uint64_t net_connections;    /* most at a time; 0: 256 */
+    uint64_t net_bytes_per_hour; /* both ways together; 0: no bound */
     enum carrel_user user;
     const struct carrel_mount *mounts;
     size_t mount_count;
@@ -87,14 +91,19 @@ struct carrel_spec {
     struct carrel_pool *pool; /* take a prepared sandbox from it where one fits; NULL: make one */
     bool capture;             /* keep the output in the result instead of passing it on */
     bool tty;                 /* a terminal of its own */
-    bool exits;            /* the caller exits right after: the kernel's taking down of namespaces
-                              is not waited for, where nothing depends on it */
-    int signal_fd;         /* a signalfd whose signals are forwarded; 0: none */
-    int stdin_fd;          /* 0 is the caller's stdin, -1 is /dev/null */
-    const char *plan;      /* a directory (0700, on the workspace's file system, out of it): what is
-                              changed goes to its upper/, and the workspace stays as it is */
-    const char *init_path; /* where carrel-init is; NULL: where it was installed */
-    const char *egress_path;              /* likewise carrel-egress, which CARREL_NET_ALLOW needs */
+    bool exits;       /* the caller exits right after: the kernel's taking down of namespaces
+                         is not waited for, where nothing depends on it */
+    int signal_fd;    /* a signalfd whose signals are forwarded; 0: none */
+    int stdin_fd;     /* 0 is the caller's stdin, -1 is /dev/null */
+    const char *plan; /* a directory (0700, on the workspace's file system, out of it): what is
+                         changed goes to its upper/, and the workspace stays as it is */
+    bool plan_stays;  /* it is no plan's, but where all changes of a workspace are kept: one run
+                         follows another at once, before the kernel has tidied up after that */
+    const char *base; /* a base (`carrel base build`): its /usr, /etc, /var, /opt, /home and /root
+                           are shown in the place of the host's. NULL: the host's /usr */
+    const char *base_layer;  /* with base: a directory (0700) that keeps what is changed of it */
+    const char *init_path;   /* where carrel-init is; NULL: where it was installed */
+    const char *egress_path; /* likewise carrel-egress, which CARREL_NET_ALLOW needs */
     uint16_t own_ports[CARREL_MAX_PORTS]; /* of this host, out of reach also with its network:
                                              Carrel's; until the first 0; none: 7070 */
 };

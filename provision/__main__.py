@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `carrel env setup` and `carrel template build` do. carrel-client reads the command line and runs this:
+"""What `carrel env setup`, `carrel base build` and `carrel template build` do. carrel-client reads the command line and runs this:
 
-    python3 -I -S -B -Xutf8 …/provision env-setup|template-build NAME VALUE …
+    python3 -I -S -B -Xutf8 …/provision env-setup|base-build|template-build NAME VALUE …
 
 Only the standard library, as Python 3.11 has it."""
 import signal
@@ -17,6 +17,9 @@ def main():
         if what == "env-setup":
             import env_setup
             return env_setup.main(asked)
+        if what == "base-build":
+            import base_build
+            return base_build.main(asked)
         import template_build
         return template_build.main(asked)
     except Failure as failure:

@@ -151,9 +151,9 @@ class Making:
             ("template", True, self.keep_it)) if wanted]
 
     def make_workspace(self):
-        needs_network = not self.offline and (self.file.python.packages or self.file.node.packages)
+        sets = [name for name, packages in (("@python", self.file.python.packages), ("@node", self.file.node.packages)) if packages]
         self.room.make({"labels": {"template-build": self.file.name}, "builds": self.file.name,
-                        "policy": {"network": "host" if needs_network else "none"}})
+                        "policy": {"network": {"allow": sets} if sets and not self.offline else "none"}})
 
     def make_python(self):
         version = self.file.python.version
@@ -310,9 +310,9 @@ class Making:
             say("stopped; the daemon may still finish the template" if self.undecided
                 else "stopped; nothing of the build is left")
             return 128 + self.room.stopped_by
-        if getattr(failure, "reason", None) == "allow_net_host":
+        if getattr(failure, "reason", None) == "allow_net":
             failure = Failure("packages come over the network, which the daemon gives to no workspace: start it with --set "
-                              "allow_net_host=yes, or build with --offline from what the shared cache holds")
+                              "allow_net=yes, or build with --offline from what the shared cache holds")
         self.room.tell({"type": "error", "step": self.room.step, "message": str(failure)})
         say(failure)
         return FAILED

@@ -132,7 +132,7 @@ if [ -n "$python" ] && ! "$uv" python find --no-project --system "$python" >/dev
     else
         have=$("$uv" python list --only-installed 2>/dev/null |
             sed -n 's/^[a-z]*-\([^-]*\)-.*/\1/p' | sort -u | tr '\n' ' ')
-        refuse "there is no Python $python here; there are: ${have:-none}(uv fetches others where the policy has \"network\": \"host\")"
+        refuse "there is no Python $python here; there are: ${have:-none}(uv fetches others where the policy's \"network\" allows where they are, such as @github)"
     fi
 fi
 [ -n "$named" ] || [ "$words" -gt 1 ] || [ "$PWD" != / ] || set -- "$@" --name workspace

@@ -15,6 +15,7 @@ import time
 import traceback
 
 SRC = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+BUILD = os.path.realpath(os.environ.get("BUILD") or f"{SRC}/build")
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 USER_ID = 54321  # the ordinary user: owns nothing on any host, so nothing is allowed by accident
 PASS, FAIL, SKIP = 0, 1, 77
@@ -207,15 +208,63 @@ def traces(private):
     return found - {"file /run/carrel"}  # the leases of uid ranges stay, as documented
 
 
+SUBIDS = 0x6FFE0000  # of the ordinary user, here alone
+
+
+def write_subids(base):
+    """The ordinary user is one of /etc/passwd, and has subordinate ids: for private views to show."""
+    os.mkdir(f"{base}/etc", 0o755)
+    for name, line in (("passwd", f"carreltest:x:{USER_ID}:{USER_ID}::/nonexistent:/bin/sh"),
+                       ("subuid", f"carreltest:{SUBIDS}:65536"), ("subgid", f"carreltest:{SUBIDS}:65536")):
+        if os.getuid() == 0 and os.path.exists(f"/etc/{name}"):
+            write(f"{base}/etc/{name}", f"{read(f'/etc/{name}')}{line}\n")
+
+
+def give_subids(base):
+    for entry in os.scandir(f"{base}/etc"):
+        libc("mount", entry.path, f"/etc/{entry.name}", None, MS_BIND, None)
+
+
 def private_view(base):
     """A mount namespace for one test: what it mounts, or drops in /tmp, is surely its own and cannot reach the host.
     Inside, propagation is shared, as on most hosts, so that a mount of Carrel's that should be private shows."""
     libc("unshare", CLONE_NEWNS)
     libc("mount", None, "/", None, MS_REC | MS_PRIVATE, None)
     libc("mount", SRC, f"{base}/src", None, MS_BIND | MS_REC, None)
+    if os.path.isdir(f"{base}/bases"):
+        libc("mount", f"{BUILD}/bases", f"{base}/bases", None, MS_BIND, None)
     for folder in filter(os.path.isdir, ("/tmp", "/dev/shm")):
         libc("mount", "tmpfs", folder, "tmpfs", 0, "mode=1777")
+    give_subids(base)
     libc("mount", None, "/", None, MS_REC | MS_SHARED, None)
+
+
+def make_base(base, identity):
+    """The small Debian that tests with systems of their own stand on; once, kept in the build directory."""
+    state = f"{BUILD}/bases/{identity}"
+    if os.path.isdir(f"{state}/.carrel/bases/debian-12.1"):
+        return True
+    uid = USER_ID if identity == "user" and os.getuid() == 0 else os.getuid()
+    os.makedirs(state, exist_ok=True)
+    os.chown(state, uid, uid)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            if can_unshare(CLONE_NEWNS) and os.getuid() == 0:
+                private_view(base)
+                state = f"{base}/bases/{identity}"
+            os.chdir("/")
+            if uid != os.getuid():
+                os.setgroups([])
+                os.setresgid(uid, uid, uid)
+                os.setresuid(uid, uid, uid)
+            carrel = f"{base}/bin/carrel"
+            os.execve(carrel, [carrel, "base", "build", "--state", state, "debian-12"], {"PATH": PATH, "HOME": "/"})
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(126)
+    return os.waitpid(pid, 0)[1] == 0
 
 
 # --- one test as one identity, in a process that watches over it ---
@@ -247,6 +296,7 @@ class Keeper:
         self.test, self.identity, self.base, self.private = test, identity, base, private
         self.src = f"{base}/src" if private else SRC
         self.tmp, self.log = f"{base}/t/{number}", f"{base}/log/{number}"
+        self.bases = f"{base}/bases/{identity}"
         self.uid = USER_ID if identity == "user" and os.getuid() == 0 else os.getuid()
         self.complaints = 0
 
@@ -328,6 +378,7 @@ class Keeper:
         needed = self.test.notes.get("WITH", "LANG")
         return {name: f"{bins}/{path}" for name, path in programs.items()} | {needed: os.environ.get(needed, "")} | {
             "PATH": PATH, "HOME": self.tmp, "TMPDIR": self.tmp, "TMP": self.tmp, "LANG": "C.UTF-8",
+            "BASE": f"{self.bases}/.carrel/bases/debian-12.1/root" if "BASE" in self.test.notes else "",
             "IDENT": self.identity, "SRC": self.src, "TESTLIB": f"{self.src}/tests/lib.sh", "SLOWER": str(SLOWER), "LONG": os.environ.get("LONG", ""),
         }  # fmt: skip
 

@@ -44,16 +44,17 @@ _carrel_places() {
 _carrel_value() {
     case $1,$2 in
     *,--dir | *,--spool | *,--state | run,--workspace) mapfile -t COMPREPLY < <(compgen -d -- "$3") ;;
-    *,--auth | *,--ca | *,--config | *,--head | *,--key | *,--layer | *,--layer-ro | *,--policy | *,--ro | *,--rw | \
-        *,--socket | *,--stdin) mapfile -t COMPREPLY < <(compgen -f -- "$3") ;;
+    *,--auth | *,--ca | *,--config | *,--file | *,--from-tar | *,--head | *,--key | *,--layer | *,--layer-ro | \
+        *,--policy | *,--ro | *,--rw | *,--socket | *,--stdin | \
+        *,--trust) mapfile -t COMPREPLY < <(compgen -f -- "$3") ;;
     audit,--workspace | key,--workspace | mcp,--workspace) _carrel_add "$3" "" < <(_carrel_ids) ;;
     *,--actor | *,--after | *,--allow | *,--allow-private | *,--at | *,--bun | *,--check | *,--comment | \
         *,--context | *,--cpu | *,--cwd | *,--deny | *,--depth | *,--disk | *,--env | *,--files | *,--from | \
-        *,--glob | *,--hash | *,--if-match | *,--index | *,--io | *,--label | *,--limit | *,--link | *,--listen | \
-        *,--max-output | *,--memory | *,--mode | *,--name | *,--nameserver | *,--new | *,--offset | *,--old | \
-        *,--operation | *,--owner | *,--package | *,--path | *,--pids | *,--pip | *,--plan-id | *,--registry | \
-        *,--result | *,--set | *,--signal | *,--timeout | *,--tmp-size | *,--to | *,--until | *,--uv | *,--version | \
-        *,-C | *,-c | *,-s | audit,-n) ;;
+        *,--from-store | *,--glob | *,--hash | *,--if-match | *,--index | *,--io | *,--label | *,--limit | *,--link | \
+        *,--listen | *,--max-output | *,--memory | *,--mirror | *,--mode | *,--name | *,--nameserver | *,--new | \
+        *,--offset | *,--old | *,--operation | *,--owner | *,--package | *,--path | *,--pids | *,--pip | \
+        *,--plan-id | *,--registry | *,--result | *,--secret | *,--set | *,--signal | *,--system | *,--timeout | \
+        *,--tmp-size | *,--to | *,--until | *,--uv | *,--version | *,-C | *,-c | *,-s | audit,-n) ;;
     plan,--plan) _carrel_plan "$3" only ;;
     *,--template) _carrel_add "$3" "" < <(_carrel_templates) ;;
     *,--level) mapfile -t COMPREPLY < <(compgen -W 'auto ns dir' -- "$3") ;;
@@ -70,17 +71,17 @@ _carrel_value() {
 _carrel_words() {
     case $1 in
     run)
-        options='--workspace --create --at --level --net --allow --deny --allow-private --nameserver --ro --rw --layer --layer-ro --env --cwd --user --timeout --tmp-size --max-output --memory --pids --cpu --io --disk --files --stdin --tty --no-tty --policy --plan --plan-id --keep-open --json --explain -c --help --'
+        options='--workspace --create --at --level --net --allow --deny --allow-private --secret --trust --nameserver --ro --rw --layer --layer-ro --system --env --cwd --user --timeout --tmp-size --max-output --memory --pids --cpu --io --disk --files --stdin --tty --no-tty --policy --plan --plan-id --keep-open --json --explain -c --help --'
         ;;
     doctor)
         options='--package --json --state --help'
         ;;
     serve)
-        options='--state --listen --socket --config --set --help'
+        options='--state --listen --socket --tls-self-signed --config --set --help'
         ;;
     ws)
-        options='--policy --owner --label --link --deleted --purge --dry-run --template --python --node --json --state --help'
-        words='create ls show policy rm undelete sleep backup restore adopt'
+        options='--policy --owner --label --link --deleted --purge --mirror --from-store --dry-run --template --python --node --json --state --help'
+        words='create ls show policy rm undelete sleep mirror sync backup restore adopt'
         ;;
     exec)
         options='-c --cwd --env --timeout --user --stdin --tty --background --json --state --help --'
@@ -150,13 +151,32 @@ _carrel_words() {
         options='--json --state --help'
         words='log try'
         ;;
+    secret)
+        options='--file --owner --json --state --help'
+        words='set ls rm'
+        ;;
+    store)
+        options='--path --config --take-over --json --state --help'
+        words='add ls check rm'
+        ;;
     plan)
         options='--dir --hash --comment --check --in-state --path --operation --diff --all --keep-going --async --force -c --plan --keep-open --cwd --env --timeout --user --stdin --json --state --help --'
         words='run submit list show verify approve reject apply undo close discard cancel'
         ;;
+    snapshot)
+        options='--name --json --state --help'
+        words='create ls show rm'
+        ;;
+    fork)
+        options='--json --state --help'
+        ;;
     template)
         options='--update-lock --offline --quiet --json --state --help'
         words='build list show rm'
+        ;;
+    base)
+        options='--mirror --from-tar --config --json --state --help'
+        words='build'
         ;;
     mcp)
         options='--workspace --state --help'
@@ -219,7 +239,7 @@ _carrel() {
         front=${COMP_WORDS[COMP_CWORD - 2]}: prev=${COMP_WORDS[COMP_CWORD - 3]}
     fi
     if ((COMP_CWORD == 1)); then
-        mapfile -t COMPREPLY < <(compgen -W 'run doctor serve ws exec shell ps logs kill ls cat put get edit rm mv cp mkdir stat grep glob watch tree env port net plan template mcp key events audit help version --help --version' -- "$cur")
+        mapfile -t COMPREPLY < <(compgen -W 'run doctor serve ws exec shell ps logs kill ls cat put get edit rm mv cp mkdir stat grep glob watch tree env port net secret store plan snapshot fork template base mcp key events audit help version --help --version' -- "$cur")
         return
     fi
     # After `--` comes the command line of another program.

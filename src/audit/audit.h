@@ -41,8 +41,8 @@ void audit_close(struct audit *audit);
 uint64_t audit_add(struct audit *audit, const struct audit_record *record);
 /* Has the thread write and sync all there is. */
 void audit_push(struct audit *audit);
-/* The same in the caller, who waits for it; false, and nothing is done, where the thread is at it
- * or the disk was slow last time. One that fails is told by audit_fd and audit_has_failed. */
+/* The same in the caller, who waits for the disk, however long that takes. Returns false, and does
+ * nothing, while the thread is at it. A failure is reported by audit_fd and audit_has_failed. */
 bool audit_sync_here(struct audit *audit);
 /* Puts it into the file, without waiting for the disk: where there is no room for it, that is known
  * now. */

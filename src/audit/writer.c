@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The one writer. audit_add makes the line and its hash and puts it into `queue`; when pushed the
  * thread writes all there is in one piece and syncs it once, while the next lines gather. So the
- * disk is asked as often as it can answer, however many records there are. A caller with nothing
- * else to do does the same by itself and saves two changes of thread.
+ * disk is asked as often as it can answer, however many records there are.
  *
  *   audit_add -> queue --write--> file, written_seq --fdatasync--> synced, eventfd
  *
@@ -22,7 +21,6 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "audit/line.h"
@@ -32,7 +30,6 @@ enum {
     QUEUE_MAX = 8 << 20,     /* bytes that wait for the disk */
     KEEP_ROOM = 1 << 20,     /* a larger buffer is given back after a rush */
     STACK_BYTES = 256 << 10, /* of the thread */
-    FAST_NS = 1000000,       /* a disk that is waited for by the caller */
     RESERVE = 256 << 10,     /* bytes behind the end of the file ... */
     /* ... and when there are to be more again: soon, so that of others' reserves on the same disk
      * little is used before this one refuses what they would be used for. */
@@ -59,7 +56,6 @@ struct audit {
     struct buf line;      /* the one being made */
     uint64_t written_seq; /* in the file */
     uint64_t synced;      /* on the disk */
-    uint64_t took_ns;     /* the last sync */
     bool is_pushed;
     bool is_rotating; /* the next line begins a segment */
     bool is_syncing;
@@ -196,14 +192,6 @@ static void tell(struct audit *audit)
     ignore(write(audit->event, &one, sizeof(one))); /* full: then it is readable all the same */
 }
 
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
-
 /* With the lock. */
 static bool has_work(const struct audit *audit)
 {
@@ -213,8 +201,6 @@ static bool has_work(const struct audit *audit)
 /* With the lock, which is let go while the disk is waited for, and nobody else doing so. */
 static void flush(struct audit *audit)
 {
-    uint64_t began = now_ns();
-
     audit->is_pushed = false;
     audit->is_low = !reserve(audit);
     write_queue(audit);
@@ -227,7 +213,6 @@ static void flush(struct audit *audit)
     pthread_mutex_lock(&audit->lock);
     audit->is_syncing = false;
     pthread_cond_signal(&audit->calm);
-    audit->took_ns = now_ns() - began;
     if (!failed)
         audit->synced = last;
     if (failed && !audit->has_failed) {
@@ -457,8 +442,7 @@ static void done_here(struct audit *audit)
 bool audit_sync_here(struct audit *audit)
 {
     pthread_mutex_lock(&audit->lock);
-    bool may =
-        has_work(audit) && !audit->is_syncing && !audit->has_failed && audit->took_ns < FAST_NS;
+    bool may = has_work(audit) && !audit->is_syncing && !audit->has_failed;
     if (may) {
         flush(audit);
         done_here(audit);

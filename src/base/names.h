@@ -8,6 +8,8 @@
 
 #define CARREL_SYSTEM_NAMES "usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"
 #define CARREL_OWN_NAMES    "etc", "proc", "dev", "tmp", ".cache"
+/* ... where it also shows a system of the workspace's own (sandbox/system.h): what that adds. */
+#define CARREL_LAYER_NAMES "var", "opt", "home", "root", "run"
 /* Where a file server keeps what is not whole yet, below what covers it inside, and how that is
  * called (files/core/paths.h). One that is killed leaves it there. */
 #define CARREL_HIDDEN       ".cache"

@@ -10,6 +10,7 @@
 #include "broker/record_heads.h"
 #include "broker/sandboxes.h"
 #include "broker/state.h"
+#include "broker/tls.h"
 #include "broker/watchdog.h"
 
 #include <errno.h>
@@ -29,6 +30,7 @@
 #include "broker/chores.h"
 #include "broker/egress.h"
 #include "broker/log.h"
+#include "broker/movers.h"
 
 enum {
     STOP_MS = 10000, /* for everything to end */
@@ -112,13 +114,6 @@ static bool all_is_told(const struct broker *b)
     return b->sandbox_count == 0 && broker_execs_are_told(b) && plans_are_over(b);
 }
 
-/* Before it waits: what is on disk by then may have been the last thing to wait for. */
-static bool is_so(struct broker *b, bool (*so)(const struct broker *b))
-{
-    tidy(b);
-    return so(b);
-}
-
 /* Turns the loop until it is so, or the time is over. */
 static int turn_until(struct broker *b, bool (*so)(const struct broker *b), uint64_t due,
                       struct err *err)
@@ -127,8 +122,12 @@ static int turn_until(struct broker *b, bool (*so)(const struct broker *b), uint
     int r = 0;
 
     ignore(timer_set(b->events, &limit, due) == 0); /* else it takes as long as it takes */
-    while (r == 0 && !is_so(b, so) && now_ms() < due)
+    for (;;) {
+        tidy(b); /* what is on disk by then may have been the last thing to wait for */
+        if (r != 0 || so(b) || now_ms() >= due)
+            break;
         r = turn(b, err);
+    }
     timer_stop(b->events, &limit);
     return r;
 }
@@ -181,6 +180,8 @@ static int end_everything(struct broker *b, struct err *err)
     heads_stop(b, last);
     export_stop(b);
     egress_stop(b);
+    movers_close(b);
+    tls_stop(b);
     broker_execs_clear(b);
     listen_close(b);
     state_close(b, all);

@@ -19,6 +19,9 @@
  *   templates.c      workspaces that were frozen, and what others have of them
  *   package_cache.c  the package cache that all share
  *   egress.c         the connections that they may make
+ *   stores.c         object stores, with what is secret of them
+ *   movers.c         the processes that move files to them
+ *   tls.c            HTTPS, which carrel-tls ends
  *   idle.c           ends those that do nothing
  *   sandbox_spec.c   what a policy says -> what the engine is told
  *   trees.c          the workspaces' directories
@@ -34,12 +37,14 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 
 #include "audit/audit.h"
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/events.h"
+#include "base/seal.h"
 #include "broker/helper.h"
 #include "carrel.h"
 #include "protocol/broker.h"
@@ -47,8 +52,8 @@
 #include "sandbox/session/session.h"
 
 enum {
-    BROKER_SLOTS = 1024, /* of the tables by name */
-    BROKER_MAX_LISTEN = 8,
+    BROKER_SLOTS = 1024,   /* of the tables by name */
+    BROKER_MAX_LISTEN = 7, /* and one for HTTPS */
     KEY_HASH_TEXT = 65,
 };
 
@@ -151,13 +156,16 @@ struct broker {
     struct events *events;
     struct audit *audit;
     struct carrel_pool *pool;
-    int state;                      /* DIR */
-    char state_named[1024];         /* DIR as it was named; settings.state is without symlinks */
-    int lock;                       /* DIR/lock */
-    bool was_killed;                /* the daemon before this one did not stop by itself */
-    bool began;                     /* the start of this one is in the record */
-    char admin_hash[KEY_HASH_TEXT]; /* SHA-256 of the admin key */
+    int state;              /* DIR */
+    char state_named[1024]; /* DIR as it was named; settings.state is without symlinks */
+    int lock;               /* DIR/lock */
+    bool was_killed;        /* the daemon before this one did not stop by itself */
+    bool began;             /* the start of this one is in the record */
+    char secrets_public[2 * SEAL_KEY + 1]; /* what the front seals for */
+    struct secret_order *secret_orders;    /* to carrel-egress, while its socket is full */
+    char admin_hash[KEY_HASH_TEXT];        /* SHA-256 of the admin key */
     char init_path[4096];
+    char egress_path[4096]; /* for what a sandbox needs before it is there */
     uid_t front_uid;
     gid_t front_gid;
     uid_t owner_uid;
@@ -270,8 +278,25 @@ struct broker {
     struct helper egress;
     bool egress_ready;
     struct outlet *outlets;
+    struct account *accounts; /* of bytes that workspaces have used up */
     uint64_t outlets_begun;
     struct timer egress_timer;
+
+    /* movers.c */
+    int mover_program; /* open on carrel-mover */
+    uid_t mover_uid;
+    struct mover *movers;
+
+    /* tls.c */
+    int tls_program; /* open on carrel-tls */
+    uid_t tls_uid;
+    gid_t tls_gid;
+    struct helper tls;
+    int tls_listening; /* -1: there is no HTTPS */
+    int tls_door;      /* both ends are kept for those who die */
+    int front_door;
+    struct stat tls_files[2]; /* as they were when they were handed over */
+    struct timer tls_timer;
 
     struct tree_lock *locks;
     struct quiet *quiets;     /* quiet.c */

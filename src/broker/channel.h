@@ -14,9 +14,9 @@ void channel_send(struct broker *broker, uint32_t kind, struct buf *message, con
 void channel_send_plain(struct broker *broker, uint32_t kind, uint64_t tag,
                         const struct plain_message *m);
 void channel_send_ok(struct broker *broker, uint64_t tag);
-/* What has not reached it: queued, or in the socket. */
+/* How many bytes the front has not read: queued, or in the socket. */
 uint64_t channel_unread(const struct broker *broker);
-/* More waits for it than it keeps up with: what it can do without is not sent. Else whoever has
- * much to say about a sandbox could have it ended. */
+/* Whether the front does not keep up: then what it can do without is not sent. Otherwise a sandbox
+ * with much to report could have the front ended. */
 bool channel_is_behind(const struct broker *broker);
 void channel_send_error(struct broker *broker, uint64_t tag, const struct err *err);

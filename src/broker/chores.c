@@ -61,15 +61,6 @@ bool chore_has_plan(const struct broker *b, const char *plan)
     return false;
 }
 
-static void unlink_chore(struct chore *chore)
-{
-    struct chore **at = &chore->broker->chores;
-
-    while (*at != chore)
-        at = &(*at)->next;
-    *at = chore->next;
-}
-
 static void free_chore(struct chore *chore)
 {
     if (chore->report)
@@ -98,12 +89,15 @@ static void tell(const struct chore *chore, const struct err *failed)
 static void finish(struct chore *chore, int status)
 {
     struct broker *b = chore->broker;
+    struct chore **at = &b->chores;
     struct err err;
     int fd = chore->watch.fd;
 
     events_forget(b->events, &chore->watch);
     scope_close(&fd);
-    unlink_chore(chore);
+    while (*at != chore)
+        at = &(*at)->next;
+    *at = chore->next;
     if (!WIFEXITED(status))
         err_set(&err, ERR_IO, 0, "removing or copying files was interrupted");
     else

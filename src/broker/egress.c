@@ -12,6 +12,7 @@
 #include "broker/listen.h"
 #include "broker/record.h"
 #include "broker/sandboxes.h"
+#include "broker/secrets.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -25,7 +26,7 @@
 #include "base/fd.h"
 #include "base/programs.h"
 #include "broker/log.h"
-#include "policy/network.h"
+#include "policy/network_inner.h"
 #include "policy/network_sets.h"
 #include "protocol/egress.h"
 #include "sys/message.h"
@@ -37,14 +38,24 @@ enum {
     MOST_ARGS = 128,
     MOST_PRIVATE = 32,
     LONGEST_DETAILS = 4096,
+    MOST_OPENED = 8192,
     RECORDS = 100, /* of connections of one sandbox, in a second; more are counted */
     SECOND_MS = 1000,
 };
+
+#define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
 
 enum due {
     DUE_ADD = 1,
     DUE_CHANGE = 2,
     DUE_DROP = 4,
+    DUE_SPEND = 8,
+};
+
+/* An open connection, and the command that made it. */
+struct opened {
+    uint64_t connection;
+    char exec[PROTOCOL_EXEC_ID + 1];
 };
 
 struct outlet {
@@ -52,7 +63,9 @@ struct outlet {
     struct sandbox *sandbox; /* NULL: its sandbox has ended */
     uint64_t id;
     unsigned due;
+    uint64_t to_spend; /* bytes, while that is due */
     char workspace[PROTOCOL_ID + 1];
+    const char *authority; /* its sandbox's, while that is there */
     int fds[PACKET_MAX_FDS];
     size_t fd_count;
     struct buf add;    /* as packed, with the rules of now */
@@ -60,6 +73,9 @@ struct outlet {
     uint64_t second_ms;
     unsigned records;
     uint64_t skipped; /* records, since the last one */
+    struct opened *opened;
+    size_t opened_count;
+    size_t opened_room;
 };
 
 /* --- rules --- */
@@ -145,10 +161,12 @@ int egress_check(const struct broker *b, const struct spec_message *m, struct er
 
     if (m->net != CARREL_NET_ALLOW)
         return 0;
-    if (!b->settings.allow_net)
-        return err_set(
-            err, ERR_DENIED, 0,
-            "the policy names hosts of the network, which the setting allow_net forbids");
+    if (!b->settings.allow_net) {
+        err_set(err, ERR_DENIED, 0,
+                "the policy names hosts of the network, which the setting allow_net forbids");
+        err->said = SAID_ALLOW_NET;
+        return -1;
+    }
     struct network_rule *limit = malloc(NETWORK_MOST * sizeof(*limit));
     if (!limit)
         return err_set(err, ERR_LIMIT, ENOMEM, "check the policy");
@@ -213,6 +231,29 @@ static int ports_of(const char *const *texts, uint16_t *ret)
     return count;
 }
 
+/* What the sandbox was made with: the hosts that its authority is for, and its placeholders. */
+static bool inspects_same(const char *const *was, const char *const *is)
+{
+    struct network_rule a = {.inspect = false};
+    struct network_rule b = {.inspect = false};
+    struct err err;
+
+    for (;;) {
+        while (*was && (network_parse_rule(*was, &a, &err) < 0 || !a.inspect))
+            was++;
+        while (*is && (network_parse_rule(*is, &b, &err) < 0 || !b.inspect))
+            is++;
+        if (!*was || !*is)
+            return !*was && !*is;
+        if (strcmp(a.name, b.name) != 0 ||
+            strcmp(network_inner(&a, a.secret), network_inner(&b, b.secret)) != 0 ||
+            strcmp(network_inner(&a, a.env), network_inner(&b, b.env)) != 0)
+            return false;
+        was++;
+        is++;
+    }
+}
+
 static bool leads_to_same_ports(const char *const *was, const char *const *is)
 {
     uint16_t old[EGRESS_PORTS];
@@ -221,6 +262,87 @@ static bool leads_to_same_ports(const char *const *was, const char *const *is)
     int m = ports_of(is, new);
 
     return n > 0 && n == m && memcmp(old, new, (size_t)n * sizeof(*old)) == 0;
+}
+
+/* --- bytes of an hour, which are the workspace's --- */
+
+/* An order of EGRESS_SECRET that waits for room. */
+struct secret_order {
+    struct secret_order *next;
+    size_t n;
+    char bytes[];
+};
+
+/* In the order in which they were set; 0, or that there is no room. */
+static int send_secrets(struct broker *b)
+{
+    while (b->secret_orders) {
+        struct secret_order *first = b->secret_orders;
+        int r = packet_send(b->egress.socket, first->bytes, first->n, NULL, 0);
+        if (r < 0)
+            return r;
+        b->secret_orders = first->next;
+        free(first);
+    }
+    return 0;
+}
+
+static void drop_secrets(struct broker *b)
+{
+    while (b->secret_orders) {
+        struct secret_order *first = b->secret_orders;
+        b->secret_orders = first->next;
+        free(first);
+    }
+}
+
+static void send_all(struct broker *b);
+
+struct account {
+    struct account *next;
+    uint64_t hour;
+    uint64_t bytes;
+    char workspace[PROTOCOL_ID + 1];
+};
+
+/* Those of other hours go. With `make` it is there afterwards, unless there is no memory. */
+static struct account *account_of(struct broker *b, const char *workspace, bool make)
+{
+    uint64_t hour = now_ms() / EGRESS_HOUR_MS;
+    struct account **at = &b->accounts;
+
+    while (*at) {
+        struct account *a = *at;
+        if (a->hour == hour && strcmp(a->workspace, workspace) == 0)
+            return a;
+        if (a->hour == hour) {
+            at = &a->next;
+            continue;
+        }
+        *at = a->next;
+        free(a);
+    }
+    if (make && (*at = calloc(1, sizeof(**at)))) {
+        (*at)->hour = hour;
+        snprintf((*at)->workspace, sizeof((*at)->workspace), "%s", workspace);
+    }
+    return *at;
+}
+
+/* Another sandbox of the same workspace, that of a plan for example, has used them. */
+static void spent(struct broker *b, const struct outlet *by, uint64_t bytes)
+{
+    struct account *a = account_of(b, by->workspace, true);
+
+    if (a)
+        a->bytes += bytes;
+    for (struct outlet *o = b->outlets; o; o = o->next) {
+        if (o == by || !o->sandbox || strcmp(o->workspace, by->workspace) != 0)
+            continue;
+        o->to_spend += bytes;
+        o->due |= DUE_SPEND;
+    }
+    send_all(b);
 }
 
 /* --- what it is told --- */
@@ -234,7 +356,9 @@ static int pack(struct buf *b, enum egress_order_kind kind, const struct outlet 
                                        .name = o->workspace,
                                        .rules = m->net_rules ? m->net_rules : nothing,
                                        .connections = m->net_connections,
-                                       .bytes_per_hour = m->net_bytes_per_hour};
+                                       .bytes_per_hour = m->net_bytes_per_hour,
+                                       .owner = m->owner,
+                                       .authority = o->authority};
 
     buf_clear(b);
     buf_init(b, EGRESS_MESSAGE);
@@ -242,32 +366,42 @@ static int pack(struct buf *b, enum egress_order_kind kind, const struct outlet 
     return buf_done(b);
 }
 
-static int send_drop(const struct broker *b, const struct outlet *o)
+static int send_plain(const struct broker *b, const struct outlet *o, enum egress_order_kind kind,
+                      uint64_t bytes)
 {
+    static const char *const nothing[] = {NULL};
     scoped_buf struct buf drop;
-    const struct egress_order order = {.kind = EGRESS_DROP, .id = o->id, .name = ""};
+    const struct egress_order order = {
+        .kind = kind, .id = o->id, .name = "", .rules = nothing, .bytes_per_hour = bytes};
 
     buf_init(&drop, EGRESS_MESSAGE);
     egress_pack_order(&drop, &order);
     return buf_done(&drop) < 0 ? -EAGAIN : packet_send(b->egress.socket, drop.p, drop.n, NULL, 0);
 }
 
+/* What has been sent is not sent again when the rest is. */
 static int send_due(const struct broker *b, struct outlet *o)
 {
     int r = 0;
 
     if (o->due & DUE_ADD)
         r = packet_send(b->egress.socket, o->add.p, o->add.n, o->fds, o->fd_count);
-    if (r == 0 && o->due & DUE_CHANGE && !(o->due & DUE_ADD))
+    else if (o->due & DUE_CHANGE)
         r = packet_send(b->egress.socket, o->change.p, o->change.n, NULL, 0);
+    if (r == 0)
+        o->due &= ~(unsigned)(DUE_ADD | DUE_CHANGE);
+    if (r == 0 && o->due & DUE_SPEND)
+        r = send_plain(b, o, EGRESS_SPEND, o->to_spend);
+    if (r == 0) {
+        o->due &= ~(unsigned)DUE_SPEND;
+        o->to_spend = 0;
+    }
     if (r == 0 && o->due & DUE_DROP)
-        r = send_drop(b, o);
+        r = send_plain(b, o, EGRESS_DROP, 0);
     if (r == 0)
         o->due = 0;
     return r;
 }
-
-static void send_all(struct broker *b);
 
 static void send_again(struct timer *timer)
 {
@@ -278,8 +412,9 @@ static void send_all(struct broker *b)
 {
     if (!b->egress_ready || b->egress.socket < 0)
         return;
-    for (struct outlet *o = b->outlets; o; o = o->next) {
-        int r = o->due ? send_due(b, o) : 0;
+    int secrets = send_secrets(b);
+    for (struct outlet *o = b->outlets; o || secrets < 0; o = o ? o->next : NULL) {
+        int r = secrets < 0 ? secrets : o->due ? send_due(b, o) : 0;
         if (r == 0)
             continue;
         if (r != -EAGAIN && r != -ENOBUFS && r != -ETOOMANYREFS)
@@ -303,10 +438,65 @@ static void free_outlet(struct broker *b, struct outlet *o)
         (void)close(o->fds[i]);
     buf_clear(&o->add);
     buf_clear(&o->change);
+    free(o->opened);
     free(o);
 }
 
-static void describe(struct buf *b, const struct egress_news *news, uint64_t skipped)
+/* Whose it is; "": that cannot be told for certain. */
+static const char *exec_now(const struct outlet *o, const struct egress_news *news)
+{
+    uint64_t now = now_ms();
+
+    if (!o->sandbox || !o->sandbox->session || o->sandbox->over || news->group == EGRESS_NOBODY)
+        return "";
+    const struct broker_exec *e =
+        session_exec_of(o->sandbox->session, news->group == EGRESS_UNGROUPED ? 0 : news->group,
+                        news->ms < now ? now - news->ms : 0);
+    return e ? e->id : "";
+}
+
+/* Without memory its end will have none. */
+static void remember_exec(struct outlet *o, uint64_t connection, const char *exec)
+{
+    if (o->opened_count == o->opened_room) {
+        size_t room = o->opened_room ? o->opened_room * 2 : 16;
+        struct opened *all = room <= MOST_OPENED ? realloc(o->opened, room * sizeof(*all)) : NULL;
+        if (!all)
+            return;
+        o->opened = all;
+        o->opened_room = room;
+    }
+    struct opened *one = &o->opened[o->opened_count++];
+    one->connection = connection;
+    snprintf(one->exec, sizeof(one->exec), "%s", exec);
+}
+
+static void recall_exec(struct outlet *o, uint64_t connection, char ret[PROTOCOL_EXEC_ID + 1])
+{
+    *ret = '\0';
+    for (size_t i = 0; i < o->opened_count; i++) {
+        if (o->opened[i].connection != connection)
+            continue;
+        memcpy(ret, o->opened[i].exec, PROTOCOL_EXEC_ID + 1);
+        o->opened[i] = o->opened[--o->opened_count];
+        return;
+    }
+}
+
+static void find_exec(struct outlet *o, const struct egress_news *news,
+                      char ret[PROTOCOL_EXEC_ID + 1])
+{
+    if (news->kind == EGRESS_CLOSED) {
+        recall_exec(o, news->connection, ret);
+        return;
+    }
+    snprintf(ret, PROTOCOL_EXEC_ID + 1, "%s", exec_now(o, news));
+    if (news->kind == EGRESS_OPENED && *ret)
+        remember_exec(o, news->connection, ret);
+}
+
+static void describe(struct buf *b, const struct egress_news *news, const char *exec,
+                     uint64_t skipped)
 {
     buf_str(b, "{\"host\":");
     record_put_text(b, news->host, EGRESS_TEXT);
@@ -316,13 +506,18 @@ static void describe(struct buf *b, const struct egress_news *news, uint64_t ski
     record_put_text(b, news->rule, EGRESS_TEXT);
     if (news->kind != EGRESS_REFUSED)
         buf_printf(b, ",\"connection\":%llu", (unsigned long long)news->connection);
+    if (*exec)
+        buf_printf(b, ",\"exec\":\"%s\"", exec);
     if (*news->why) {
-        buf_str(b, ",\"why\":");
+        buf_str(b, news->kind == EGRESS_REQUEST ? ",\"request\":" : ",\"why\":");
         record_put_text(b, news->why, EGRESS_TEXT);
     }
     if (news->kind == EGRESS_CLOSED)
         buf_printf(b, ",\"up\":%llu,\"down\":%llu,\"ms\":%llu", (unsigned long long)news->up,
                    (unsigned long long)news->down, (unsigned long long)news->ms);
+    if (news->kind == EGRESS_REQUEST)
+        buf_printf(b, ",\"status\":%llu,\"ms\":%llu", (unsigned long long)news->count,
+                   (unsigned long long)news->ms);
     if (news->kind == EGRESS_REFUSED)
         buf_printf(b, ",\"count\":%llu", (unsigned long long)news->count);
     if (skipped)
@@ -349,13 +544,16 @@ static void record(struct broker *b, struct outlet *o, const struct egress_news 
 {
     static const char *const operations[] = {[EGRESS_OPENED] = "net.open",
                                              [EGRESS_CLOSED] = "net.close",
-                                             [EGRESS_REFUSED] = "net.refuse"};
+                                             [EGRESS_REFUSED] = "net.refuse",
+                                             [EGRESS_REQUEST] = "net.request"};
+    char exec[PROTOCOL_EXEC_ID + 1];
     scoped_buf struct buf details;
 
     buf_init(&details, LONGEST_DETAILS);
+    find_exec(o, news, exec);
     if (!may_record(o))
         return;
-    describe(&details, news, o->skipped);
+    describe(&details, news, exec, o->skipped);
     if (buf_done(&details) < 0)
         return;
     o->skipped = 0;
@@ -390,18 +588,29 @@ static struct outlet *find(const struct broker *b, uint64_t id)
     return o;
 }
 
+static void begin_outlet(struct broker *b, struct outlet *o)
+{
+    const struct account *a = account_of(b, o->workspace, false);
+
+    o->due = DUE_ADD | (a ? DUE_SPEND : 0U);
+    o->to_spend = a ? a->bytes : 0;
+}
+
 /* What the one before was told is to be told to this one. */
 static void begin(struct broker *b)
 {
     struct outlet *next;
 
     b->egress_ready = true;
+    drop_secrets(b);
+    secrets_tell(b);
     for (struct outlet *o = b->outlets; o; o = next) {
         next = o->next;
+        o->opened_count = 0;
         if (!o->sandbox)
             free_outlet(b, o);
         else
-            o->due = DUE_ADD;
+            begin_outlet(b, o);
     }
     send_all(b);
 }
@@ -427,6 +636,7 @@ static void heard(struct helper *h, const char *bytes, size_t n)
         deny(o, &news);
         __attribute__((fallthrough));
     case EGRESS_OPENED:
+    case EGRESS_REQUEST:
         record(b, o, &news);
         break;
     case EGRESS_CLOSED:
@@ -435,6 +645,9 @@ static void heard(struct helper *h, const char *bytes, size_t n)
             channel_send_plain(
                 b, EVENT_CONNECTION, 0,
                 &(struct plain_message){.texts = {o->workspace}, .number = news.up + news.down});
+        break;
+    case EGRESS_SPENT:
+        spent(b, o, news.up);
         break;
     case EGRESS_DROPPED:
         if (!o->sandbox)
@@ -448,17 +661,51 @@ static void heard(struct helper *h, const char *bytes, size_t n)
 
 /* --- the process --- */
 
+/* What the settings name: also where packages are fetched from, which many have in their intranet.
+ */
 static size_t add_private(const struct settings *s, struct arena *arena, const char **argv)
 {
-    const char *words[MOST_PRIVATE];
+    const char *const indexes[] = {s->package_index, s->package_registry};
+    const char *words[MOST_PRIVATE + LENGTH(indexes)];
     char *text = arena_copy(arena, s->network_private, strlen(s->network_private));
     size_t n = text ? split(text, words, MOST_PRIVATE) : 0;
+    char rule[NETWORK_RULE];
 
+    for (size_t i = 0; i < LENGTH(indexes); i++) {
+        if (network_sets_url(indexes[i], rule) &&
+            (words[n] = arena_copy(arena, rule, strlen(rule))) != NULL)
+            n++;
+    }
     for (size_t i = 0; i < n; i++) {
         argv[2 * i] = "--private";
         argv[2 * i + 1] = words[i];
     }
     return 2 * n;
+}
+
+/* The key of the secrets, and further authorities, as descriptors 4 and 5. */
+static bool open_extra(struct helper *h, const char **argv, size_t *n, int fds[HELPER_FDS],
+                       struct err *err)
+{
+    const char *trust = h->broker->settings.network_trust;
+
+    fds[0] = secrets_key(h->broker, err);
+    if (fds[0] < 0)
+        return false;
+    argv[(*n)++] = "--secrets-fd";
+    argv[(*n)++] = "4";
+    h->extra_count = 1;
+    if (!*trust)
+        return true;
+    fds[1] = open(trust, O_RDONLY | O_CLOEXEC);
+    if (fds[1] < 0) {
+        err_set(err, ERR_NOT_FOUND, errno, "open '%s', the setting network_trust", trust);
+        return false;
+    }
+    argv[(*n)++] = "--trust-fd";
+    argv[(*n)++] = "5";
+    h->extra_count = 2;
+    return true;
 }
 
 static char *const *prepare(struct helper *h, struct arena *arena, int fds[HELPER_FDS],
@@ -469,13 +716,16 @@ static char *const *prepare(struct helper *h, struct arena *arena, int fds[HELPE
     uint16_t ports[CARREL_MAX_PORTS] = {0};
     size_t n = 0;
 
-    (void)fds;
     h->broker->egress_ready = false;
     if (!argv) {
         err_set(err, ERR_LIMIT, ENOMEM, "start carrel-egress");
         return NULL;
     }
     argv[n++] = "carrel-egress";
+    argv[n++] = "--inspect";
+    argv[n++] = "yes";
+    if (!open_extra(h, argv, &n, fds, err))
+        return NULL;
     if (*b->settings.nameservers) {
         argv[n++] = "--nameservers";
         argv[n++] = b->settings.nameservers;
@@ -511,8 +761,44 @@ void egress_stop(struct broker *b)
     if (b->egress.broker)
         helper_stop(&b->egress, SIGTERM, STOP_MS);
     timer_stop(b->events, &b->egress_timer);
+    drop_secrets(b);
     while (b->outlets)
         free_outlet(b, b->outlets);
+    for (struct account *a = b->accounts, *next; a; a = next) {
+        next = a->next;
+        free(a);
+    }
+    b->accounts = NULL;
+}
+
+void egress_secret(struct broker *b, const char *owner, const char *name, const char *value)
+{
+    static const char *const nothing[] = {NULL};
+    const struct egress_order order = {.kind = EGRESS_SECRET,
+                                       .name = "",
+                                       .rules = nothing,
+                                       .owner = owner,
+                                       .secret = name,
+                                       .value = value};
+    struct secret_order **last = &b->secret_orders;
+    scoped_buf struct buf bytes;
+
+    buf_init(&bytes, EGRESS_MESSAGE);
+    if (!b->egress_ready) /* it is told all when it begins */
+        return;
+    egress_pack_order(&bytes, &order);
+    struct secret_order *one = buf_done(&bytes) < 0 ? NULL : malloc(sizeof(*one) + bytes.n);
+    if (!one) {
+        log_error("secret_failed", "secret", name, "why", "no memory", NULL);
+        return;
+    }
+    one->next = NULL;
+    one->n = bytes.n;
+    memcpy(one->bytes, bytes.p, bytes.n);
+    while (*last)
+        last = &(*last)->next;
+    *last = one;
+    send_all(b);
 }
 
 void egress_hear(struct broker *b)
@@ -552,6 +838,7 @@ static bool read_network(struct sandbox *s, struct arena *arena, struct spec_mes
     ret->net_rules = unpack_list(&u, arena, EGRESS_RULES);
     ret->net_connections = unpack_u64(&u);
     ret->net_bytes_per_hour = unpack_u64(&u);
+    ret->owner = unpack_string(&u);
     return unpack_done(&u) && ret->net_rules;
 }
 
@@ -560,6 +847,7 @@ void egress_pack_network(struct buf *b, const struct spec_message *m)
     pack_list(b, m->net_rules);
     pack_u64(b, m->net_connections);
     pack_u64(b, m->net_bytes_per_hour);
+    pack_string(b, m->owner);
 }
 
 void egress_add(struct sandbox *s, const int *fds, size_t count)
@@ -574,8 +862,9 @@ void egress_add(struct sandbox *s, const int *fds, size_t count)
     arena_init(&arena, 1 << 18);
     o->sandbox = s;
     o->id = ++b->outlets_begun;
-    o->due = DUE_ADD;
     snprintf(o->workspace, sizeof(o->workspace), "%s", s->workspace);
+    o->authority = session_authority(s->session);
+    begin_outlet(b, o);
     o->next = b->outlets;
     b->outlets = o;
     bool whole = copy_fds(o, fds, count) && read_network(s, &arena, &m) &&
@@ -601,7 +890,8 @@ static bool is_like(struct sandbox *s, const struct spec_message *m)
     bool like = m->net == CARREL_NET_ALLOW && read_network(s, &arena, &was) &&
                 was.net_connections == m->net_connections &&
                 was.net_bytes_per_hour == m->net_bytes_per_hour &&
-                leads_to_same_ports(was.net_rules, m->net_rules);
+                leads_to_same_ports(was.net_rules, m->net_rules) &&
+                inspects_same(was.net_rules, m->net_rules);
     arena_clear(&arena);
     return like;
 }
@@ -630,6 +920,7 @@ void egress_drop(struct sandbox *s)
     if (!o)
         return;
     o->sandbox = NULL;
+    o->authority = NULL;
     if (!b->egress_ready || o->due & DUE_ADD) {
         free_outlet(b, o);
         return;

@@ -26,6 +26,8 @@ void egress_add(struct sandbox *sandbox, const int *fds, size_t count);
  * needed. */
 bool egress_change(struct sandbox *sandbox, const struct spec_message *m);
 void egress_drop(struct sandbox *sandbox);
+/* Holds for the next request; value "": it is none any more. */
+void egress_secret(struct broker *broker, const char *owner, const char *name, const char *value);
 /* What was refused by now is told. */
 void egress_hear(struct broker *broker);
 void egress_stop(struct broker *broker);

@@ -75,15 +75,6 @@ bool broker_exec_is_starting(const struct broker_exec *e)
     return !e->unwanted && (!e->started || waits);
 }
 
-static void unlink_task(struct broker_exec *e)
-{
-    struct broker_exec **at = &e->broker->execs[broker_slot(e->id)];
-
-    while (*at != e)
-        at = &(*at)->next;
-    *at = e->next;
-}
-
 static void has_ended(struct broker_exec *e)
 {
     if (e->quiet && !e->ended)
@@ -91,10 +82,14 @@ static void has_ended(struct broker_exec *e)
     e->ended = true;
 }
 
-static void free_task(struct broker_exec *e)
+static void free_exec(struct broker_exec *e)
 {
+    struct broker_exec **at = &e->broker->execs[broker_slot(e->id)];
+
     has_ended(e);
-    unlink_task(e);
+    while (*at != e)
+        at = &(*at)->next;
+    *at = e->next;
     timer_stop(e->broker->events, &e->start_timer);
     for (int i = 0; i < 3; i++)
         scope_close(&e->fds[i]);
@@ -110,7 +105,7 @@ static void free_if_done(struct broker_exec *e)
     if (e->exec || e->start_pending || e->end_pending)
         return;
     if (e->unwanted || (e->forgotten && e->settled))
-        free_task(e);
+        free_exec(e);
 }
 
 bool broker_execs_are_told(const struct broker *b)
@@ -127,7 +122,7 @@ void broker_execs_clear(struct broker *b)
     for (size_t i = 0; i < BROKER_SLOTS; i++) {
         for (struct broker_exec *e = b->execs[i], *next; e; e = next) {
             next = e->next;
-            free_task(e);
+            free_exec(e);
         }
     }
 }
@@ -314,6 +309,8 @@ static void describe_start(struct buf *details, const struct exec_message *m)
     }
     buf_printf(details, "]%s%s", m->argv[i] || room == 0 ? ",\"cut\":true" : "",
                m->tty ? ",\"tty\":true" : "");
+    if (m->root)
+        buf_str(details, ",\"user\":\"root\"");
     if (*m->plan)
         buf_printf(details, ",\"plan\":\"%s\"", m->plan);
     if (m->timeout_ms)
@@ -499,7 +496,7 @@ void broker_exec_tell(struct broker_exec *e, uint64_t resume_tag)
         send_end(e, 0);
 }
 
-static struct broker_exec *new_task(struct broker *b, uint64_t tag, const struct exec_message *m)
+static struct broker_exec *new_exec(struct broker *b, uint64_t tag, const struct exec_message *m)
 {
     struct broker_exec *e = calloc(1, sizeof(*e));
 
@@ -564,6 +561,7 @@ static int start(struct broker_exec *e, struct sandbox *sandbox, const struct ex
                                    .cwd = *m->cwd ? m->cwd : NULL,
                                    .timeout_ms = m->timeout_ms,
                                    .tty = m->tty,
+                                   .root = m->root,
                                    .input = m->input,
                                    .rows = (uint32_t)m->rows,
                                    .columns = (uint32_t)m->columns,
@@ -597,7 +595,7 @@ void broker_exec_request(struct broker *b, uint64_t tag, const struct exec_messa
     int r = sandbox_find_or_start(b, REQUEST_EXEC, m, tag, &sandbox, &err);
     if (r == 1)
         return;
-    struct broker_exec *e = r < 0 ? NULL : new_task(b, tag, m);
+    struct broker_exec *e = r < 0 ? NULL : new_exec(b, tag, m);
     if (r == 0 && !e)
         err_set(&err, ERR_LIMIT, ENOMEM, "keep the command");
     if (!e) {

@@ -285,6 +285,23 @@ bool files_is_busy(struct sandbox *s)
     return busy;
 }
 
+int files_stop(struct sandbox *s, bool stop)
+{
+    const struct files *f = s->files;
+    siginfo_t state = {.si_pid = 0};
+
+    if (!f)
+        return 0;
+    if (kill(f->pid, stop ? SIGSTOP : SIGCONT) < 0)
+        return errno == ESRCH ? 0 : -1;
+    if (!stop)
+        return 0;
+    /* All its threads, and not one that has ended: that is others' to hear. */
+    if (waitid(P_PID, (id_t)f->pid, &state, WSTOPPED | WNOHANG | WNOWAIT) < 0)
+        return errno == ECHILD ? 0 : -1;
+    return state.si_pid == 0;
+}
+
 bool files_under_way(const struct sandbox *s)
 {
     const struct files *f = s->files;
@@ -333,15 +350,6 @@ static int send_join(struct files *f, const struct session_join *join, bool swee
         return (int)sent;
     scope_close(&f->memory);
     return 0;
-}
-
-/* What it says when it has joined, or how it failed. */
-static int hear_join(const struct files *f)
-{
-    int error = EPIPE;
-
-    return recv(f->socket, &error, sizeof(error), MSG_DONTWAIT) == (ssize_t)sizeof(error) ? -error
-                                                                                          : -EPIPE;
 }
 
 static void answer(struct sandbox *s, struct files_asker *a, const struct err *err)
@@ -414,7 +422,9 @@ static void joined(struct watch *watch, uint32_t what)
 
     (void)what;
     events_forget(b->events, watch);
-    int r = hear_join(s->files);
+    int error = EPIPE; /* what it says when it has joined, or how it failed */
+    ssize_t n = recv(s->files->socket, &error, sizeof(error), MSG_DONTWAIT);
+    int r = n == (ssize_t)sizeof(error) ? -error : -EPIPE;
     if (r == 0) {
         s->files_joined = true;
         watch->ready = died;

@@ -20,6 +20,8 @@ void files_end_leaving(struct broker *broker, const char *workspace);
 void files_tell_disk(struct sandbox *sandbox);
 /* Whether its files were asked for since the last time, or are being. */
 bool files_is_busy(struct sandbox *sandbox);
+/* Its file server stands still, or goes on. 0; 1: not yet, to be asked again; -1: it cannot. */
+int files_stop(struct sandbox *sandbox, bool stop);
 /* Whether a call on them is being done. */
 bool files_under_way(const struct sandbox *sandbox);
 /* Likewise, whether there are any. */

@@ -22,6 +22,7 @@
 #include "broker/channel.h"
 #include "broker/files.h"
 #include "broker/files_asleep.h"
+#include "broker/forks.h"
 #include "broker/log.h"
 #include "broker/sandboxes.h"
 #include "broker/tree_locks.h"
@@ -228,6 +229,9 @@ void asleep_request(struct broker *b, uint64_t tag, const struct plain_message *
 
     buf_init(&message, 4096);
     bool sleeps = !b->stopping && !sandbox_find_any(b, workspace) && !lock_is_held(b, workspace);
+    /* What lies in a fork is in its layer and in what that is over. */
+    if (fork_find(b, m->texts[0], workspace, NULL, &err) != 0)
+        sleeps = false;
     if (sleeps && a && a->maker.pid && a->count < MOST_READERS &&
         !tree_has_image(b, m->texts[0], workspace)) {
         scoped_fd int tree = tree_open(b, m->texts[0], workspace, &err);

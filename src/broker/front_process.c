@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The front's process: another user, no groups, an empty environment, the socket and the listening
- * sockets, the state directory to work in, nothing else. It confines itself further. When it dies,
- * the next one is started; the commands do not notice. */
+/* The front's process: another user, no groups, an empty environment, the socket, the listening
+ * sockets and the door to carrel-tls, the state directory to work in, nothing else. It confines
+ * itself further. When it dies, the next one is started; the commands do not notice. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -19,6 +19,7 @@
 #include "broker/channel.h"
 #include "broker/front_process.h"
 #include "broker/log.h"
+#include "broker/movers.h"
 #include "broker/plans.h"
 #include "broker/record.h"
 #include "sys/process.h"
@@ -39,12 +40,14 @@ struct birth {
 /* Where the descriptors are wanted, out of the way of where they are. */
 static int place_fds(const struct broker *b, int socket, int *program)
 {
-    int high[BROKER_MAX_LISTEN + 2];
+    int high[BROKER_MAX_LISTEN + 3];
     size_t n = 0;
 
     high[n++] = fcntl(socket, F_DUPFD_CLOEXEC, 64);
     for (size_t i = 0; i < b->listening_count; i++)
         high[n++] = fcntl(b->listening[i], F_DUPFD_CLOEXEC, 64);
+    if (b->front_door >= 0)
+        high[n++] = fcntl(b->front_door, F_DUPFD_CLOEXEC, 64);
     *program = fcntl(b->front_program, F_DUPFD_CLOEXEC, 64);
     if (*program < 0)
         return -1;
@@ -144,6 +147,7 @@ static bool reap(struct broker *b)
     channel_hear_out(b);
     channel_close(b);
     plans_front_died(b);
+    movers_end_all(b);
     say_died(b, status);
     return true;
 }

@@ -44,7 +44,7 @@ struct helper {
 /* One that does not run; its program, its user and what it does are the caller's to say. */
 struct helper helper_make(struct broker *broker, const char *name);
 int helper_start(struct helper *helper, struct err *err);
-/* The same; where it cannot be started now that is told, and tried again. */
+/* The same; a start that fails is logged, and tried again. */
 void helper_begin(struct helper *helper);
 /* False: there is none, or it does not listen. */
 bool helper_send(const struct helper *helper, const void *bytes, size_t n);

@@ -113,9 +113,10 @@ int listen_check(const struct broker *b, bool may_go_beyond, struct err *err)
     return 0;
 }
 
-static int open_tcp(struct broker *b, struct err *err)
+/* `advice` is for an address that is taken. */
+static int open_tcp(const struct broker *b, const char *text, const char *advice, int *ret,
+                    struct err *err)
 {
-    const char *text = b->settings.listen;
     union address address = {.any = {.sa_family = AF_UNSPEC}};
     socklen_t n = 0;
     int one = 1;
@@ -134,10 +135,10 @@ static int open_tcp(struct broker *b, struct err *err)
         r = bind(fd, &address.any, n);
     }
     if (r < 0 || listen(fd, BACKLOG) < 0)
-        return err_set(
-            err, errno == EADDRINUSE ? ERR_CONFLICT : ERR_IO, errno, "listen on '%s'%s", text,
-            errno == EADDRINUSE ? " (another program does; give another with --listen)" : "");
-    return keep(b, &fd);
+        return err_set(err, errno == EADDRINUSE ? ERR_CONFLICT : ERR_IO, errno, "listen on '%s'%s",
+                       text, errno == EADDRINUSE ? advice : "");
+    *ret = take_fd(&fd);
+    return 0;
 }
 
 /* EAGAIN: a server listens there and its queue is full, so the socket is in use. */
@@ -226,19 +227,33 @@ static int take_handed_over(struct broker *b, struct err *err)
     return 1;
 }
 
+static int open_http(struct broker *b, struct err *err)
+{
+    scoped_fd int fd = -1;
+    int r = open_tcp(b, b->settings.listen, " (another program does; give another with --listen)",
+                     &fd, err);
+
+    return r < 0 ? -1 : keep(b, &fd);
+}
+
 int listen_open(struct broker *b, struct err *err)
 {
-    int r = take_handed_over(b, err);
+    const char *tls = b->settings.tls_listen;
 
+    if (*tls && open_tcp(b, tls, " (another program does; give another with --set tls_listen=)",
+                         &b->tls_listening, err) < 0)
+        return -1;
+    int r = take_handed_over(b, err);
     if (r != 0)
         return r < 0 ? -1 : 0;
-    if (*b->settings.listen && open_tcp(b, err) < 0)
+    if (*b->settings.listen && open_http(b, err) < 0)
         return -1;
     if (*b->settings.socket && open_local(b, err) < 0)
         return -1;
-    if (b->listening_count == 0)
+    if (b->listening_count == 0 && b->tls_listening < 0)
         return err_set(err, ERR_INVALID, 0,
-                       "neither 'listen' nor 'socket' is set, so no client could connect");
+                       "neither 'listen' nor 'socket' nor 'tls_listen' is set, so no client could "
+                       "connect");
     return 0;
 }
 
@@ -279,22 +294,61 @@ void listen_describe(const struct broker *b, char *tcp, size_t tcp_size, char *p
     }
 }
 
+/* Of an address of IPv4 or IPv6; 0: of another. */
+static uint16_t port_of(int fd)
+{
+    union address a = {.any = {.sa_family = AF_UNSPEC}};
+    socklen_t n = sizeof(a);
+
+    if (fd < 0 || getsockname(fd, &a.any, &n) < 0)
+        return 0;
+    return a.any.sa_family == AF_INET    ? ntohs(a.v4.sin_port)
+           : a.any.sa_family == AF_INET6 ? ntohs(a.v6.sin6_port)
+                                         : 0;
+}
+
 void listen_ports(const struct broker *b, uint16_t ret[CARREL_MAX_PORTS])
 {
     size_t n = 0;
 
-    _Static_assert((int)BROKER_MAX_LISTEN <= CARREL_MAX_PORTS, "each has its place");
+    _Static_assert((int)BROKER_MAX_LISTEN < CARREL_MAX_PORTS, "each has its place");
     memset(ret, 0, CARREL_MAX_PORTS * sizeof(*ret));
     for (size_t i = 0; i < b->listening_count; i++) {
-        union address a = {0};
-        socklen_t length = sizeof(a);
-        if (getsockname(b->listening[i], &a.any, &length) < 0)
-            continue;
-        if (a.any.sa_family == AF_INET)
-            ret[n++] = ntohs(a.v4.sin_port);
-        else if (a.any.sa_family == AF_INET6)
-            ret[n++] = ntohs(a.v6.sin6_port);
+        uint16_t port = port_of(b->listening[i]);
+        if (port)
+            ret[n++] = port;
     }
+    if (b->tls_listening >= 0)
+        ret[n] = port_of(b->tls_listening);
+}
+
+void listen_describe_tls(const struct broker *b, char *tcp, size_t size)
+{
+    union address a = {.any = {.sa_family = AF_UNSPEC}};
+    socklen_t n = sizeof(a);
+    char path[1] = "";
+
+    *tcp = '\0';
+    if (b->tls_listening >= 0 && getsockname(b->tls_listening, &a.any, &n) == 0)
+        describe(&a, tcp, size, path, sizeof(path));
+}
+
+/* How to trust a certificate of our own. */
+static void welcome_tls(const struct broker *b)
+{
+    const char *state = b->settings.state;
+    char tcp[128];
+
+    listen_describe_tls(b, tcp, sizeof(tcp));
+    if (!*tcp)
+        return;
+    printf("  https   https://%s\n", tcp);
+    if (b->settings.tls_self_signed)
+        printf(
+            "  trust   export SSL_CERT_FILE='%s/tls/ca.pem' NODE_EXTRA_CA_CERTS='%s/tls/ca.pem'\n"
+            "          curl --cacert '%s/tls/ca.pem' https://localhost:%u/healthz\n"
+            "          (for %s and the names below it, and for this host alone)\n",
+            state, state, state, port_of(b->tls_listening), b->settings.domain);
 }
 
 void listen_welcome(const struct broker *b)
@@ -314,6 +368,7 @@ void listen_welcome(const struct broker *b)
                "curl -sH \"$H\" http://%s/v1/workspaces/demo/exec "
                "-d '{\"command\":\"echo hello from $(hostname)\"}'\n",
                tcp, state, tcp, tcp);
+    welcome_tls(b);
     ignore(fflush(stdout) == 0); /* nobody reads it: nothing is lost */
 }
 

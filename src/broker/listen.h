@@ -12,6 +12,8 @@ void listen_close(struct broker *broker);
 void listen_ports(const struct broker *broker, uint16_t ret[CARREL_MAX_PORTS]);
 void listen_describe(const struct broker *broker, char *tcp, size_t tcp_size, char *path,
                      size_t path_size);
+/* Where HTTPS is served; "": nowhere. */
+void listen_describe_tls(const struct broker *broker, char *tcp, size_t size);
 /* "READY=1" and the like, to the service manager, if there is one. */
 /* For a person, when the first front is ready: where it is, and a line to paste. */
 void listen_welcome(const struct broker *b);

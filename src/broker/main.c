@@ -31,8 +31,10 @@
 #include "broker/record_export.h"
 #include "broker/record_heads.h"
 #include "broker/record_recover.h"
+#include "broker/secrets.h"
 #include "broker/state.h"
 #include "broker/templates.h"
+#include "broker/tls.h"
 #include "policy/units.h"
 
 #ifndef CARREL_VERSION
@@ -45,6 +47,8 @@ enum {
     SINK_ELSE = NOBODY_ELSE - 1,
     EXPORT_ELSE = NOBODY_ELSE - 2,
     EGRESS_ELSE = NOBODY_ELSE - 3,
+    MOVER_ELSE = NOBODY_ELSE - 4,
+    TLS_ELSE = NOBODY_ELSE - 5,
     POOL_IDLE_MS = 600000,
 };
 
@@ -59,22 +63,25 @@ static int say(const struct err *err)
 static int help(void)
 {
     puts("usage: carrel serve [--state DIR] [--listen ADDRESS:PORT] [--socket FILE]\n"
-         "                    [--config FILE] [--set KEY=VALUE]...\n\n"
+         "                    [--tls-self-signed] [--config FILE] [--set KEY=VALUE]...\n\n"
          "Runs the daemon, which serves workspaces and commands over HTTP. The daemon stores\n"
          "everything in DIR; the key that allows everything is in DIR/admin.key. On the Unix\n"
          "socket, root and the user of the daemon need no key.\n\n"
-         "  --state DIR       store everything in DIR\n"
-         "  --listen A:P      serve at this numeric address and port; '' for none\n"
-         "                    beyond loopback only on the command line, and once there is an\n"
-         "                    admin.key\n"
-         "  --socket FILE     serve at this Unix socket; '' for none\n"
-         "  --config FILE     read settings: lines of KEY = VALUE; # begins a comment\n"
-         "  --set KEY=VALUE   change one of these settings:\n");
+         "  --state DIR         store everything in DIR\n"
+         "  --listen A:P        serve at this numeric address and port; '' for none\n"
+         "                      beyond loopback only on the command line, and once there is an\n"
+         "                      admin.key\n"
+         "  --socket FILE       serve at this Unix socket; '' for none\n"
+         "  --tls-self-signed   serve HTTPS too, with a certificate of this machine's own, at\n"
+         "                      tls_listen or 127.0.0.1:7443, for the names of 'domain'\n"
+         "  --config FILE       read settings: lines of KEY = VALUE; # begins a comment\n"
+         "  --set KEY=VALUE     change one of these settings:\n");
     settings_describe(stdout);
     puts("\nexamples:\n"
          "  carrel serve --state ~/desks\n"
          "  carrel serve --state /srv/carrel --listen 127.0.0.1:8080 --set idle=30m\n"
          "  carrel serve --config /etc/carrel/serve.conf\n"
+         "  carrel serve --state ~/desks --tls-self-signed --set domain=desks.internal\n"
          "  curl -H \"Authorization: Bearer $(cat ~/desks/admin.key)\" "
          "http://127.0.0.1:7070/v1/workspaces");
     return fflush(stdout) == 0 && !ferror(stdout) ? 0 : FAILED;
@@ -114,6 +121,8 @@ static int parse_one(struct settings *s, struct options *options, char **argv, i
             return settings_set(s, keys[i], value, err);
         }
     }
+    if (strcmp(argv[*at], "--tls-self-signed") == 0)
+        return settings_set(s, "tls_self_signed", "yes", err);
     if ((value = value_of("--config", argv, at))) {
         options->config = value;
         return 0;
@@ -183,6 +192,9 @@ static int choose_helpers(struct broker *b, struct err *err)
         choose_helper(b, s->export_user, "export_user", EXPORT_ELSE, &b->export_uid, err) < 0)
         return -1;
     b->egress_uid = geteuid() == 0 ? EGRESS_ELSE : geteuid();
+    b->mover_uid = geteuid() == 0 ? MOVER_ELSE : geteuid();
+    b->tls_uid = geteuid() == 0 ? TLS_ELSE : geteuid();
+    b->tls_gid = geteuid() == 0 ? TLS_ELSE : getegid();
     if (geteuid() == 0 && b->sink_uid == b->export_uid)
         return err_set(err, ERR_DENIED, 0,
                        "'audit_sink_user' and 'export_user' must be two: one has the key, the "
@@ -300,12 +312,14 @@ static int find_parts(struct broker *b, struct err *err)
         int *to;
     } parts[] = {{"carrel-front", &b->front_program},   {"carrel-files", &b->files_program},
                  {"carrel-plan", &b->plan_program},     {"carrel-sink", &b->sink_program},
-                 {"carrel-export", &b->export_program}, {"carrel-egress", &b->egress_program}};
+                 {"carrel-export", &b->export_program}, {"carrel-egress", &b->egress_program},
+                 {"carrel-mover", &b->mover_program},   {"carrel-tls", &b->tls_program}};
 
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
         if (open_part(parts[i].name, parts[i].to, err) < 0)
             return -1;
     }
+    (void)find_part("carrel-egress", b->egress_path, sizeof(b->egress_path));
     (void)find_part("carrel-init", b->init_path, sizeof(b->init_path)); /* else the engine looks */
     return 0;
 }
@@ -354,13 +368,15 @@ static int record_start(struct broker *b, struct err *err)
 static void say_listening(const struct broker *b)
 {
     char tcp[128];
+    char tls[128];
     char path[128];
     char key[sizeof(b->settings.state) + 16];
 
     listen_describe(b, tcp, sizeof(tcp), path, sizeof(path));
+    listen_describe_tls(b, tls, sizeof(tls));
     snprintf(key, sizeof(key), "%s/admin.key", b->settings.state);
     log_info("listening", "address", *tcp ? tcp : NULL, "socket", *path ? path : NULL, "key", key,
-             NULL);
+             *tls ? "https" : NULL, tls, NULL);
 }
 
 /* Before anything is made: a start that is refused does not pass for a first one. */
@@ -384,9 +400,10 @@ static int serve(struct broker *b, const struct options *options, struct err *er
     if (geteuid() == 0)
         (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
     if (listen_check(b, may_go_beyond, err) < 0 || state_open(b, err) < 0 ||
-        settings_complete(&b->settings, err) < 0 || egress_check_settings(b, err) < 0)
+        settings_complete(&b->settings, err) < 0 || egress_check_settings(b, err) < 0 ||
+        tls_check(b, err) < 0 || secrets_begin(b, err) < 0)
         return -1;
-    if (listen_open(b, err) < 0)
+    if (listen_open(b, err) < 0 || tls_open(b, err) < 0)
         return -1;
     int r = events_open(&b->events);
     if (r < 0)
@@ -403,6 +420,7 @@ static int serve(struct broker *b, const struct options *options, struct err *er
     say_listening(b);
     if (front_start(b, err) < 0)
         return -1;
+    tls_start(b);
     files_prepare(b);
     asleep_prepare(b);
     export_start(b);
@@ -426,6 +444,11 @@ int main(int argc, char **argv)
                                    .export_program = -1,
                                    .plan_program = -1,
                                    .egress_program = -1,
+                                   .mover_program = -1,
+                                   .tls_program = -1,
+                                   .tls_listening = -1,
+                                   .tls_door = -1,
+                                   .front_door = -1,
                                    .front_watch = {.fd = -1},
                                    .socket_watch = {.fd = -1},
                                    .audit_watch = {.fd = -1}};

@@ -130,6 +130,40 @@ int plan_open_dir(const struct broker *b, const struct plan_id *at, bool make, s
     return take_fd(&fd);
 }
 
+int plan_open_own(const struct broker *b, const char *bucket, const char *workspace,
+                  const char *name)
+{
+    const char *const names[] = {"workspaces", workspace, name};
+    scoped_fd int top = open_carrel(b, bucket);
+
+    return top < 0 ? top : open_below(top, names, 3, true);
+}
+
+/* Above each of them, as that is given its name there by who makes it. */
+int plan_open_snapshots(const struct broker *b, const struct plan_id *at, struct err *err)
+{
+    const char *const names[] = {"workspaces", at->workspace};
+    scoped_fd int top = open_carrel(b, at->bucket);
+    scoped_fd int home = top < 0 ? top : open_below(top, names, 2, true);
+
+    if (home < 0)
+        return err_set(err, ERR_IO, -home, "make a directory for snapshots");
+    scoped_fd int tree = tree_open(b, at->bucket, at->workspace, err);
+    if (tree < 0)
+        return -1;
+    bool made = mkdirat(home, "snapshots", 0700) == 0;
+    if (!made && errno != EEXIST)
+        return err_set(err, ERR_IO, errno, "make a directory for snapshots");
+    scoped_fd int fd = path_open_beneath(home, "snapshots", O_RDONLY | O_DIRECTORY, 0);
+    if (fd < 0)
+        return err_set(err, ERR_IO, -fd, "open the directory of the snapshots");
+    if (made && hand_over(fd, home, tree, err) < 0) {
+        ignore(unlinkat(home, "snapshots", AT_REMOVEDIR) == 0);
+        return -1;
+    }
+    return take_fd(&fd);
+}
+
 /* --- trees that are being changed --- */
 
 static void write_mark(const struct plan_id *at, char text[MARK_ROOM])

@@ -53,7 +53,13 @@ void plan_child_close(struct plan_child *child)
 
 static uint64_t capabilities(enum plan_rights rights)
 {
-    return rights == PLAN_READS_LAYERS ? 1ULL << CAP_SYS_ADMIN | 1ULL << CAP_DAC_READ_SEARCH : 0;
+    static const uint64_t of[] = {
+        [PLAN_NO_RIGHTS] = 0,
+        [PLAN_READS_LAYERS] = 1ULL << CAP_SYS_ADMIN | 1ULL << CAP_DAC_READ_SEARCH,
+        [PLAN_READS_ALL] = 1ULL << CAP_DAC_READ_SEARCH,
+    };
+
+    return of[rights];
 }
 
 /* Exactly these, also across execve. */

@@ -9,11 +9,13 @@
  * well, or the daemon before this one was killed with it, another one takes back what was half done
  * before anybody else may use the tree. That is tried until it succeeds, ever more seldom, or until
  * the plan's directory is gone: then the tree is left as it is. A front that asks what a plan has
- * come to (PLAN_RECOVER) waits for that, and has the workspace next. */
+ * come to (PLAN_JOURNAL) waits for that; it only reads, so commands may run by then. */
 #include "broker/plans.h"
 #include "broker/channel.h"
+#include "broker/forks.h"
 #include "broker/record.h"
 #include "broker/sandboxes.h"
+#include "broker/tree_freeze.h"
 #include "broker/tree_locks.h"
 #include "broker/trees.h"
 
@@ -54,6 +56,8 @@ struct verb {
     bool alone;    /* changes the tree */
     bool ends_run; /* needs the plan's layer */
     bool makes;    /* the plan's directory */
+    bool kept;     /* gets the directory of the workspace's snapshots, and no plan's */
+    bool freezes;  /* has the tree to itself, and what writes there stands still */
 };
 
 #define MINUTE 60000ULL
@@ -66,9 +70,13 @@ static const struct verb verbs[PLAN_VERB_COUNT_] = {
     [PLAN_VERIFY] = {"verify", 30 * MINUTE, .reads = true},
     [PLAN_APPLY] = {"apply", 120 * MINUTE, .alone = true},
     [PLAN_UNDO] = {"undo", 120 * MINUTE, .alone = true},
-    [PLAN_RECOVER] = {"recover", 120 * MINUTE, .alone = true},
     [PLAN_VIEW] = {"view", 30 * MINUTE, .rights = PLAN_READS_LAYERS},
+    [PLAN_JOURNAL] = {"journal", 10 * MINUTE, .reads = true},
+    [PLAN_SNAPSHOT] = {"snapshot", 10 * MINUTE, PLAN_READS_ALL, .kept = true, .freezes = true},
+    [PLAN_SNAPSHOTS] = {"snapshots", 10 * MINUTE, PLAN_READS_ALL, .kept = true},
 };
+
+static const struct verb recovery = {"recover", 120 * MINUTE, .alone = true};
 
 struct plan_process {
     struct plan_process *next;
@@ -90,6 +98,9 @@ struct plan_process {
     uint64_t steps_told;
     bool runs;
     bool ended;
+    bool has_frozen;
+    bool cannot_freeze;
+    uint64_t frozen_ms; /* since when, and in the end for how long */
     int status;
     uint64_t answered; /* bytes */
     const char *why;
@@ -102,26 +113,14 @@ struct plan_process {
 
 /* --- the end --- */
 
-static void unlink_process(struct plan_process *process)
-{
-    struct plan_process **at = &process->broker->plan_processes;
-
-    while (*at != process)
-        at = &(*at)->next;
-    *at = process->next;
-    process->broker->plan_process_count--;
-}
-
-/* Another plan of the workspace that is to be taken back has it next, then a front that asks what
- * became of one, and nobody in between. */
+/* Another plan of the workspace that is to be taken back has it next, and nobody in between. */
 static void let_go(struct plan_process *process)
 {
     struct broker *b = process->broker;
     const struct plan_process *next = NULL;
 
     for (const struct plan_process *other = b->plan_processes; other; other = other->next) {
-        if (other->verb == &verbs[PLAN_RECOVER] && (!next || !other->tag) &&
-            strcmp(other->at.workspace, process->at.workspace) == 0)
+        if (other->verb == &recovery && strcmp(other->at.workspace, process->at.workspace) == 0)
             next = other;
     }
     if (next)
@@ -141,12 +140,28 @@ static void forget_child(struct plan_process *process)
     buf_clear(&process->line);
 }
 
+static void thaw(struct plan_process *process)
+{
+    if (!process->has_frozen)
+        return;
+    process->has_frozen = false;
+    process->frozen_ms = now_ms() - process->frozen_ms;
+    tree_thaw(process->broker, process->at.workspace);
+}
+
 static void free_process(struct plan_process *process)
 {
-    unlink_process(process);
+    struct plan_process **at = &process->broker->plan_processes;
+
+    while (*at != process)
+        at = &(*at)->next;
+    *at = process->next;
+    process->broker->plan_process_count--;
     timer_stop(process->broker->events, &process->timer);
     forget_child(process);
-    if (process->verb->alone)
+    if (process->verb->freezes)
+        thaw(process);
+    if (process->verb->alone || process->verb->freezes)
         let_go(process);
     free(process);
 }
@@ -232,7 +247,7 @@ static void recover_after(struct plan_process *process)
         return;
     }
     process->tag = 0;
-    process->verb = &verbs[PLAN_RECOVER];
+    process->verb = &recovery;
     process->request[0] = '\0';
     process->asked_ms = now_ms();
     process->told = NULL;
@@ -296,10 +311,12 @@ static void tell_end(struct plan_process *process)
 {
     struct broker *b = process->broker;
     scoped_buf struct buf message;
-    struct plain_message m = {.texts = {process->at.plan, process->why},
+    char frozen[24];
+    struct plain_message m = {.texts = {process->at.plan, process->why, frozen},
                               .number = process->answered | (uint64_t)process->status
                                                                 << PLAN_STATUS_SHIFT};
 
+    snprintf(frozen, sizeof(frozen), "%llu", (unsigned long long)process->frozen_ms);
     buf_init(&message, 4096); /* first: every way out clears it */
     if (!is_heard(process))
         return;
@@ -312,6 +329,7 @@ static void end_written(struct broker *b, struct waiter *waiter, bool written)
     struct plan_process *process = container_of(waiter, struct plan_process, end_wait);
 
     (void)written; /* it has ended all the same, and the record tries again */
+    thaw(process);
     tell_end(process);
     if (process->verb->alone && process->status != 0) {
         recover_after(process);
@@ -472,7 +490,10 @@ static int start(struct plan_process *process, struct err *err)
 {
     const struct broker *b = process->broker;
     scoped_fd int tree = tree_open(b, process->at.bucket, process->at.workspace, err);
-    scoped_fd int dir = tree < 0 ? -1 : plan_open_dir(b, &process->at, process->verb->makes, err);
+    scoped_fd int dir = tree < 0 ? -1
+                        : process->verb->kept
+                            ? plan_open_snapshots(b, &process->at, err)
+                            : plan_open_dir(b, &process->at, process->verb->makes, err);
 
     if (dir < 0 || (process->verb->alone && plan_mark(b, &process->at, err) < 0))
         return -1;
@@ -533,17 +554,46 @@ static bool is_taken(const struct plan_process *process)
 
     for (const struct plan_process *other = process->broker->plan_processes; other;
          other = other->next) {
+        bool same = strcmp(other->at.plan, process->at.plan) == 0;
+        if (process->verb == &verbs[PLAN_JOURNAL] && other->verb == &recovery && same)
+            return true; /* also while it waits for its next try */
         if (other == process || !other->runs)
             continue;
-        recoveries += other->verb == &verbs[PLAN_RECOVER];
+        recoveries += other->verb == &recovery;
+        if (process->verb->kept && other->verb->kept &&
+            strcmp(other->at.workspace, process->at.workspace) == 0)
+            return true;
         if (process->verb->alone && other->verb->alone &&
             strcmp(other->at.workspace, process->at.workspace) == 0)
             return true;
-        if (strcmp(other->at.plan, process->at.plan) == 0 &&
-            !(process->verb->reads && other->verb->reads))
+        if (same && !(process->verb->reads && other->verb->reads))
             return true;
     }
-    return process->verb == &verbs[PLAN_RECOVER] && recoveries >= MOST_RECOVERIES;
+    return process->verb == &recovery && recoveries >= MOST_RECOVERIES;
+}
+
+/* Commands go on when it has ended. Where they cannot be made to stand still, none may run. */
+static int check_frozen(struct plan_process *process, struct err *err)
+{
+    struct broker *b = process->broker;
+
+    if (lock_take(b, process->at.workspace, LOCK_SNAPSHOT, process, err) < 0)
+        return -1;
+    if (is_taken(process))
+        return 1;
+    int r = process->cannot_freeze ? -1 : tree_freeze(b, process->at.workspace);
+    if (!process->has_frozen && r >= 0 && tree_has_writers(b, process->at.workspace)) {
+        process->has_frozen = true;
+        process->frozen_ms = now_ms();
+    }
+    if (r >= 0)
+        return r;
+    process->has_frozen = false;
+    process->cannot_freeze = true;
+    r = lock_settle(b, process->at.workspace, now_ms() < process->asked_ms + PATIENT_MS, err);
+    return r < 0 ? err_wrap(err, "this host has no freezer, by which commands could stand still "
+                                 "for a snapshot")
+                 : r;
 }
 
 /* 0: it may begin; 1: not yet; -1: not at all. */
@@ -554,11 +604,12 @@ static int check_free(struct plan_process *process, struct err *err)
     char path[sizeof(b->settings.state) + 256];
     struct err unused;
 
-    /* A recovery of ours has the lock, or is passed it by the one that has. One that the front asks
-     * for waits for it; what else it asks for is refused. */
+    /* A recovery has the lock, or is passed it by the one that has. */
     if (process->verb->alone && process->tag &&
         lock_take(b, process->at.workspace, LOCK_PLAN, process, err) < 0)
-        return process->verb == &verbs[PLAN_RECOVER] && err->os_errno == EBUSY ? 1 : -1;
+        return -1;
+    if (process->verb->freezes)
+        return check_frozen(process, err);
     if (is_taken(process))
         return 1;
     if (process->verb->alone)
@@ -617,7 +668,7 @@ void plans_look(struct broker *b)
 /* --- asking --- */
 
 static struct plan_process *new_process(struct broker *b, const struct plan_message *m,
-                                        uint64_t tag)
+                                        const struct verb *verb, uint64_t tag)
 {
     struct plan_process *process = calloc(1, sizeof(*process));
 
@@ -629,7 +680,7 @@ static struct plan_process *new_process(struct broker *b, const struct plan_mess
         return NULL;
     }
     process->broker = b;
-    process->verb = &verbs[m->verb];
+    process->verb = verb;
     process->tag = tag;
     process->generation = b->generation;
     process->asked_ms = now_ms();
@@ -659,9 +710,13 @@ void plan_request(struct broker *b, uint64_t tag, const struct plan_message *m)
         err_set(&err, ERR_LIMIT, 0, "%d plans are being worked on; try again", MOST_JOBS);
     else if (tree_has_image(b, m->bucket, m->workspace))
         err_set(&err, ERR_KERNEL, 0,
-                "the workspace's files are in a disk image, which plans cannot be made of; use a "
+                "the workspace's files are in a disk image, which plans and snapshots cannot be "
+                "made of; use a "
                 "policy with a disk limit that is not an image");
-    else if (!(process = new_process(b, m, tag)))
+    else if (fork_refuse(b, m->bucket, m->workspace, "of which there are no plans and no snapshots",
+                         &err) < 0)
+        (void)0; /* it says why */
+    else if (!(process = new_process(b, m, &verbs[m->verb], tag)))
         err_set(&err, ERR_LIMIT, ENOMEM, "keep the request");
     if (!process) {
         channel_send_error(b, tag, &err);
@@ -676,9 +731,8 @@ int plan_recover(struct broker *b, const struct plan_id *at, struct err *err)
                              .workspace = at->workspace,
                              .plan = at->plan,
                              .actor = "broker",
-                             .request = "",
-                             .verb = PLAN_RECOVER};
-    struct plan_process *process = new_process(b, &m, 0);
+                             .request = ""};
+    struct plan_process *process = new_process(b, &m, &recovery, 0);
 
     if (!process)
         return err_set(err, ERR_LIMIT, ENOMEM, "take back what a plan has half done");

@@ -4,7 +4,7 @@
  *   plans.c         what is done with a plan: a process each, from the request to its end
  *   plan_process.c  that process: its descriptors, its rights
  *   plan_dirs.c     the plans' directories
- *   tree_locks.c    who may use a workspace's tree meanwhile
+ *   tree_locks.c    locks on the workspaces' trees
  */
 #pragma once
 
@@ -13,21 +13,21 @@
 struct plan_message;
 void plan_request(struct broker *broker, uint64_t tag, const struct plan_message *m);
 void plan_request_cancel(struct broker *broker, uint64_t tag);
-/* Whether something other than reading is done with it. */
+/* Whether a process that does not only read works on the plan. */
 bool plan_is_worked_on(const struct broker *broker, const char *plan);
-/* Whether anything is done with any of the workspace's. */
+/* Whether any process works on a plan of the workspace. */
 bool plans_use(const struct broker *broker, const char *workspace);
-/* A sandbox has gone: who waited for that may begin. */
+/* To be called when a sandbox has ended: begins what waited for it. */
 void plans_look(struct broker *broker);
-/* What a daemon that was killed had half done is taken back, before anybody uses those trees.
- * -1: one may be left that is not known of. */
+/* Begins to take back what a daemon that was killed had half done, and locks those trees until that
+ * is done. -1: there may be more that were not found. */
 int plans_recover_all(struct broker *broker, struct err *err);
 void plans_front_died(struct broker *broker);
-/* Those that change nothing. */
+/* Kills the processes that change nothing. */
 void plans_end_all(struct broker *broker);
 bool plans_are_over(const struct broker *broker);
 void plan_processes_close(struct broker *broker);
-/* The names of all that have a directory, packed as a list. */
+/* Packs a list of all plans that have a directory: "workspace/plan". */
 int plan_scan(const struct broker *broker, const char *bucket, struct buf *names, struct err *err);
 /* The directory above those of all workspaces of a bucket; -errno. */
 int plan_open_workspaces(const struct broker *broker, const char *bucket);
@@ -42,9 +42,16 @@ struct plan_id {
 /* Where the plan's directory is, for the engine. */
 void plan_path(const struct broker *b, const char *bucket, const char *workspace, const char *plan,
                char *path, size_t size);
-/* Its directory, with `make` made if it is missing; or -1. */
+/* Opens the plan's directory, with `make` makes it first; or -1. */
 int plan_open_dir(const struct broker *b, const struct plan_id *at, bool make, struct err *err);
-/* From then until plan_unmark a start that finds it so recovers it first. */
+/* Of what is Carrel's own of a workspace, the directory of this name, made if it is missing; or
+ * -errno. */
+int plan_open_own(const struct broker *b, const char *bucket, const char *workspace,
+                  const char *name);
+/* The directory of the workspace's snapshots, made if it is missing; or -1. */
+int plan_open_snapshots(const struct broker *b, const struct plan_id *at, struct err *err);
+/* Marks the plan as being applied or undone: a start of the daemon that finds the mark recovers the
+ * plan first. */
 int plan_mark(const struct broker *b, const struct plan_id *at, struct err *err);
 void plan_unmark(const struct broker *b, const struct plan_id *at);
 /* The directory of a workspace's plans, or -1. */
@@ -70,6 +77,7 @@ struct plan_child {
 enum plan_rights {
     PLAN_NO_RIGHTS,
     PLAN_READS_LAYERS, /* as root: the marks of a layer are seen by nobody else */
+    PLAN_READS_ALL,    /* as root: also what its modes forbid the owner */
 };
 
 struct plan_start {
@@ -85,5 +93,5 @@ int plan_child_start(const struct broker *b, const struct plan_start *how, struc
 void plan_child_close(struct plan_child *child);
 
 /* --- plans.c */
-/* At the start: nobody else uses the tree before it is done. -1: it could not be seen to. */
+/* Locks the tree and has carrel-plan take back what was half done, until that succeeds. */
 int plan_recover(struct broker *b, const struct plan_id *at, struct err *err);

@@ -218,21 +218,18 @@ static bool is_gathering(struct broker *b)
            timer_set(b->events, &b->audit_timer, due) == 0;
 }
 
-/* Who is told may add records, and wait for them. With no command on its way that somebody waits
- * for, the loop has nothing better to do than to wait for the disk itself. */
+/* The loop itself never waits for the disk: one that does not answer would hold up what has nothing
+ * to do with the record, the start of the next front among it. */
 void record_commit(struct broker *b)
 {
-    while (b->audit && b->audit_awaited) {
+    if (b->audit && b->audit_awaited) {
         if (is_gathering(b))
             return;
         b->audit_awaited = b->audit_added = false;
         b->audit_commit_ms = now_ms();
         timer_stop(b->events, &b->audit_timer);
-        if (b->awaited_execs > 0 || !audit_sync_here(b->audit)) {
-            audit_push(b->audit);
-            return;
-        }
-        look(b);
+        audit_push(b->audit);
+        return;
     }
     if (!b->audit_added || b->audit_timer.due_ms)
         return;

@@ -16,9 +16,9 @@ int record_begin(struct broker *broker, const struct audit_record *record, struc
 /* The same for what has happened and cannot be refused any more: what cannot be written now is kept
  * and tried again. 0: `waiter` will be called; -1: it will not. */
 int record_note(struct broker *broker, const struct audit_record *record, struct waiter *waiter);
-/* What was added is in the file then, if it can be written. */
+/* Writes what was added to the file, if that can be written. */
 void record_write(struct broker *broker);
-/* Whether the disk takes so long that nobody may go ahead of it. */
+/* Whether the disk is so far behind that answers wait for it. */
 bool record_is_late(const struct broker *broker);
 /* Once in each turn of the loop, before it waits: sends what was added to the disk. */
 void record_commit(struct broker *broker);

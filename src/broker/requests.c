@@ -13,14 +13,17 @@
 #include "broker/execs.h"
 #include "broker/files.h"
 #include "broker/files_asleep.h"
+#include "broker/forks.h"
 #include "broker/front_process.h"
 #include "broker/listen.h"
 #include "broker/log.h"
+#include "broker/movers.h"
 #include "broker/plans.h"
 #include "broker/quiet.h"
 #include "broker/record.h"
 #include "broker/requests.h"
 #include "broker/sandboxes.h"
+#include "broker/secrets.h"
 #include "broker/templates.h"
 #include "broker/trees.h"
 #include "broker/watchdog.h"
@@ -67,8 +70,9 @@ void request_try_resume(struct broker *b)
         for (struct broker_exec *e = b->execs[i]; e; e = e->next)
             broker_exec_tell(e, tag);
     }
-    channel_send_plain(b, ANSWER_RESUMED, tag,
-                       &(struct plain_message){.texts = {b->admin_hash, b->state_named}});
+    channel_send_plain(
+        b, ANSWER_RESUMED, tag,
+        &(struct plain_message){.texts = {b->admin_hash, b->state_named, b->secrets_public}});
     b->resumed = b->socket >= 0;
     if (b->resumed && b->generation == 1)
         listen_welcome(b);
@@ -312,6 +316,15 @@ static bool handle_plan_view(struct broker *b, uint64_t tag, const struct plain_
     return true;
 }
 
+static bool handle_fork(struct broker *b, uint64_t tag, const struct plain_message *m)
+{
+    if (!protocol_id_is_valid(m->texts[0]) || !protocol_id_is_valid(m->texts[1]) ||
+        !protocol_id_is_valid(m->texts[2]) || !protocol_snapshot_id_is_valid(m->texts[3]))
+        return false;
+    fork_make(b, tag, m);
+    return true;
+}
+
 static bool handle_plan_scan(struct broker *b, uint64_t tag, const struct plain_message *m)
 {
     scoped_buf struct buf names;
@@ -364,6 +377,28 @@ static bool handle_tree_quiet(struct broker *b, uint64_t tag, const struct plain
     if (!protocol_id_is_valid(m->texts[0]))
         return false;
     quiet_request(b, tag, m);
+    return true;
+}
+
+static bool handle_store_remove(struct broker *b, uint64_t tag, const struct plain_message *m)
+{
+    if (!protocol_id_is_valid(m->texts[0]))
+        return false;
+    store_remove(b, tag, m);
+    return true;
+}
+
+static bool handle_store_list(struct broker *b, uint64_t tag, const struct plain_message *m)
+{
+    (void)m;
+    store_list(b, tag);
+    return true;
+}
+
+static bool handle_store_cancel(struct broker *b, uint64_t tag, const struct plain_message *m)
+{
+    (void)tag;
+    mover_cancel(b, m->number);
     return true;
 }
 
@@ -481,9 +516,17 @@ static const struct {
     [REQUEST_TEMPLATE_REMOVE] = {"template_remove", .plain = handle_template_remove},
     [REQUEST_TREE_QUIET] = {"tree_quiet", .plain = handle_tree_quiet},
     [REQUEST_NETWORK] = {"network", .raw = handle_network},
+    [REQUEST_STORE_SET] = {"store_set", .raw = store_set},
+    [REQUEST_STORE_REMOVE] = {"store_remove", .plain = handle_store_remove},
+    [REQUEST_STORE_LIST] = {"store_list", .plain = handle_store_list},
+    [REQUEST_STORE_JOB] = {"store_job", .raw = mover_request},
+    [REQUEST_STORE_CANCEL] = {"store_cancel", .plain = handle_store_cancel},
+    [REQUEST_SECRET_SET] = {"secret_set", .raw = secret_set},
+    [REQUEST_SECRET_LIST] = {"secret_list", .plain = secret_list},
+    [REQUEST_FORK] = {"fork", .plain = handle_fork},
 };
 
-_Static_assert(REQUEST_COUNT_ == REQUEST_NETWORK + 1, "every request is in the table");
+_Static_assert(REQUEST_COUNT_ == REQUEST_FORK + 1, "every request is in the table");
 
 void request_refuse(struct broker *b, uint32_t kind, const char *why)
 {

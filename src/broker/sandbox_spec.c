@@ -12,8 +12,10 @@
 #include "base/fd.h"
 #include "base/names.h"
 #include "base/pack.h"
+#include "broker/bases.h"
 #include "broker/broker.h"
 #include "broker/egress.h"
+#include "broker/forks.h"
 #include "broker/listen.h"
 #include "broker/log.h"
 #include "broker/plans.h"
@@ -108,7 +110,7 @@ static int add_policy_mount(const struct broker *b, struct sandbox_spec *to,
                        "the mount '%.200s' is not below one of the directories that the setting "
                        "mount_roots allows, or does not exist",
                        source);
-    return add_mount(to, &fd, three[1], strcmp(three[2], "rw") == 0 && !to->spec.plan, err);
+    return add_mount(to, &fd, three[1], strcmp(three[2], "rw") == 0 && !to->is_planned, err);
 }
 
 /* Of the workspace's own bucket: what lies below its skills, if it is there, or another's tree. */
@@ -116,9 +118,11 @@ static int add_shared(const struct broker *b, struct sandbox_spec *to, const str
                       const char *const *three, struct err *err)
 {
     char path[2 * PROTOCOL_ID + 16];
-    bool writable = strcmp(three[2], "rw") == 0 && !to->spec.plan;
+    bool writable = strcmp(three[2], "rw") == 0 && !to->is_planned;
 
     if (!strchr(three[0], '/')) {
+        if (fork_refuse(b, m->bucket, three[0], "and cannot be shown in another", err) < 0)
+            return -1;
         scoped_fd int tree = tree_open(b, m->bucket, three[0], err);
         return tree < 0 ? err_wrap(err, "the workspace '%s' that is shown in it", three[0])
                         : add_mount(to, &tree, three[1], writable, err);
@@ -162,6 +166,7 @@ static int use_layer(const struct broker *b, struct sandbox_spec *to, const stru
     plan_path(b, m->bucket, m->workspace, m->plan, path, sizeof(path));
     to->spec.plan = arena_copy(&to->arena, path, strlen(path));
     to->spec.pool = NULL;
+    to->is_planned = true;
     return to->spec.plan ? 0 : err_set(err, ERR_LIMIT, ENOMEM, "keep the plan's path");
 }
 
@@ -196,7 +201,7 @@ static int add_layered(const struct broker *b, struct sandbox_spec *to,
         scope_close(fd);
         return -1;
     }
-    if (add_mount(to, fd, what->target, !to->spec.plan, err) < 0)
+    if (add_mount(to, fd, what->target, !to->is_planned, err) < 0)
         return -1;
     struct carrel_mount *mounts = (struct carrel_mount *)(uintptr_t)to->spec.mounts;
     struct carrel_mount *mount = &mounts[to->spec.mount_count - 1];
@@ -231,7 +236,7 @@ static void drop_unused(struct broker *b, const struct sandbox_spec *to,
     struct plan_id at;
     scoped_fd int mark = path_open_beneath(to->tree, ".venv/pyvenv.cfg", O_PATH | O_NOFOLLOW, 0);
 
-    if (mark >= 0 && !to->spec.plan && !to->looks && !sandbox_find_any(b, m->workspace))
+    if (mark >= 0 && !to->is_planned && !to->looks && !sandbox_find_any(b, m->workspace))
         layer_drop(b, place_of(m, &at), shared_python->layer);
 }
 
@@ -315,7 +320,7 @@ static int add_cache(struct broker *b, struct sandbox_spec *to, const struct exe
                                             {"python", PYTHONS_AT, "python"}};
 
     /* Nor is there one with a disk in an image, which bounds all that the workspace writes. */
-    bool none = to->spec.plan || to->spec.limits.disk_image;
+    bool none = to->is_planned || to->spec.limits.disk_image;
     for (size_t i = 0; !none && i < sizeof(caches) / sizeof(caches[0]); i++) {
         size_t before = to->spec.mount_count;
         int fd = cache_open(b, caches[i].part, err);
@@ -416,11 +421,31 @@ static int add_variables(const struct broker *b, struct sandbox_spec *to, const 
 static int add_environments(struct broker *b, struct sandbox_spec *to, const struct exec_message *m,
                             struct err *err)
 {
+    if (*m->spec.base)
+        return base_add(b, to, m, err);
     if (*m->spec.template && add_template(b, to, m, err) < 0)
         return -1;
     if (add_tools(b, to, m, err) < 0 || add_ca(b, to, err) < 0)
         return -1;
     return add_variables(b, to, m->spec.env, err);
+}
+
+/* A fork's sandbox has the snapshot for its tree, and its own layer over it. Returns the tree. */
+static int open_tree(const struct broker *b, struct sandbox_spec *to, const struct exec_message *m,
+                     struct err *err)
+{
+    struct fork_base base;
+    char path[PATH_ROOM];
+    int r = fork_find(b, m->bucket, m->workspace, &base, err);
+
+    if (r <= 0)
+        return r < 0 ? -1 : tree_open(b, m->bucket, m->workspace, err);
+    if (*m->plan)
+        return fork_refuse(b, m->bucket, m->workspace, "and its commands are not planned", err);
+    fork_path(b, m->bucket, m->workspace, path, sizeof(path));
+    to->layer = arena_copy(&to->arena, path, strlen(path));
+    return to->layer ? fork_open_snapshot(b, m->bucket, &base, err)
+                     : err_set(err, ERR_LIMIT, ENOMEM, "keep the fork's path");
 }
 
 static int make(struct broker *b, const struct exec_message *m, struct sandbox_spec *ret,
@@ -432,7 +457,7 @@ static int make(struct broker *b, const struct exec_message *m, struct sandbox_s
     arena_init(&ret->arena, 1 << 20);
     if (check_allowed(b, spec, err) < 0)
         return -1;
-    scoped_fd int tree = tree_open(b, m->bucket, m->workspace, err);
+    scoped_fd int tree = open_tree(b, ret, m, err);
     if (tree < 0)
         return -1;
     int r = path_of_fd(tree, path, sizeof(path));
@@ -450,9 +475,15 @@ static int make(struct broker *b, const struct exec_message *m, struct sandbox_s
         .pool = b->pool,
         .stdin_fd = -1,
         .init_path = *b->init_path ? b->init_path : NULL,
+        .egress_path = *b->egress_path ? b->egress_path : NULL,
         .mounts = arena_alloc(&ret->arena, MOST_MOUNTS * sizeof(*ret->spec.mounts)),
     };
     ret->tree = tree;
+    if (ret->layer) {
+        ret->spec.plan = ret->layer;
+        ret->spec.plan_stays = true;
+        ret->spec.pool = NULL;
+    }
     if (spec->limits.disk_image && !*m->plan && !ret->looks)
         tree_empty_for_image(b, tree, m->workspace);
     listen_ports(b, ret->spec.own_ports);
@@ -502,7 +533,7 @@ int tree_points(struct broker *b, const struct exec_message *m, struct buf *answ
     struct exec_message first = {.bucket = m->bucket,
                                  .workspace = m->workspace,
                                  .plan = "",
-                                 .spec = {.shared = m->spec.shared, .template = ""}};
+                                 .spec = {.shared = m->spec.shared, .template = "", .base = ""}};
     struct points points = {.n = 0};
     struct sandbox_spec spec = {.tree = -1, .looks = true};
 

@@ -9,8 +9,10 @@ struct sandbox_spec {
     struct carrel_spec spec;
     int fds[128]; /* what spec.mounts names by /proc/self/fd */
     size_t fd_count;
-    int tree;   /* while it is made */
-    bool looks; /* nothing is made for it */
+    const char *layer; /* of a fork; NULL: it is none */
+    bool is_planned;   /* what it writes goes to a plan */
+    int tree;          /* while it is made */
+    bool looks;        /* nothing is made for it */
     bool has_tools;
     bool has_ca;
     uint64_t cache; /* which generation of the package cache is shown; 0: none */

@@ -22,6 +22,7 @@
 #include "broker/sandboxes.h"
 #include "broker/templates.h"
 #include "broker/tree_locks.h"
+#include "protocol/egress.h"
 #include "sys/message.h"
 
 enum {
@@ -122,7 +123,7 @@ static void network(void *owner, const int *fds, size_t count)
 {
     struct sandbox *s = owner;
 
-    s->own_listeners = count - 1; /* one is of datagrams */
+    s->own_listeners = count - (EGRESS_SOCKETS - 1); /* of the first, one */
     egress_add(s, fds, count);
 }
 
@@ -470,16 +471,6 @@ void sandbox_end_all(struct broker *b, const char *why)
     }
 }
 
-static void unlink_desk(struct sandbox *s)
-{
-    struct sandbox **at = &s->broker->sandboxes[broker_slot(s->workspace)];
-
-    while (*at != s)
-        at = &(*at)->next;
-    *at = s->next;
-    s->broker->sandbox_count--;
-}
-
 /* With the end of the workspace's last one, of those that were ended for it; who waits, waits for
  * that. */
 static void put_staged(struct sandbox *s)
@@ -502,12 +493,15 @@ static void put_staged(struct sandbox *s)
 static void end_written(struct broker *b, struct waiter *waiter, bool written)
 {
     struct sandbox *s = container_of(waiter, struct sandbox, end_wait);
+    struct sandbox **at = &b->sandboxes[broker_slot(s->workspace)];
     struct deferred *deferred = s->deferred;
-
     char name[NAME_ROOM];
 
     (void)written;
-    unlink_desk(s);
+    while (*at != s)
+        at = &(*at)->next;
+    *at = s->next;
+    b->sandbox_count--;
     if (s->puts_staged)
         put_staged(s);
     if (b->resumed)

@@ -27,11 +27,11 @@ int sandbox_put_off(struct sandbox *sandbox, uint32_t kind, struct buf *request,
 int sandbox_await_end(struct sandbox *sandbox, uint64_t tag, struct err *err);
 /* The rules of the network are those of the message, where no more than that has changed. */
 void sandbox_change_network(struct broker *broker, const struct exec_message *m);
-/* Tells the commands that run in it, and who follows them. */
+/* Reports a refused call to the front, which passes it to the commands' followers. */
 void sandbox_deny(struct sandbox *sandbox, const struct carrel_denial *denial);
 /* After any call into its session. */
 void sandbox_rearm(struct sandbox *sandbox);
-/* Frees those that are over, and goes on with what waited for that. */
+/* Frees the sandboxes that are over, and goes on with what waited for their end. */
 void sandbox_sweep(struct broker *broker);
 void sandbox_end_all(struct broker *broker, const char *why);
 /* Whether the workspace's tree appears in it: as its own, or as another's that is shown. */

@@ -10,6 +10,7 @@
  */
 #include "broker/templates.h"
 #include "broker/channel.h"
+#include "broker/forks.h"
 #include "broker/plans.h"
 #include "broker/sandboxes.h"
 #include "broker/tree_locks.h"
@@ -427,6 +428,8 @@ static int begin(struct broker *b, struct freeze *f, struct err *err)
 {
     bool only_finish = f->flags & FREEZE_ONLY_FINISH;
 
+    if (fork_refuse(b, f->bucket, f->workspace, "and cannot become a template", err) < 0)
+        return -1;
     if (only_finish && !lock_is_held(b, f->workspace) && check_moved(b, f, err) < 0)
         return -1;
     if (plans_use(b, f->workspace))

@@ -61,6 +61,8 @@ static const struct {
     [LOCK_FREEZE] = {"the workspace is becoming a template", "its workspace becomes a template"},
     [LOCK_FILL] = {"the workspace is given its template's files",
                    "its workspace is given its template's files"},
+    [LOCK_SNAPSHOT] = {"a snapshot of the workspace is being made",
+                       "a snapshot of its workspace is made, on a host without a freezer"},
 };
 
 static struct tree_lock *find(const struct broker *b, const char *workspace)

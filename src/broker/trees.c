@@ -24,6 +24,7 @@
 #include "broker/state.h"
 #include "broker/tree_locks.h"
 #include "broker/trees.h"
+#include "sandbox/identity.h"
 #include "sys/path.h"
 #include "sys/tree_remove.h"
 
@@ -465,15 +466,26 @@ struct remains {
     const char *plan; /* that is made or removed by it; or NULL */
 };
 
-static int remove_here(const int *fds, const void *what, struct chore_report *report)
+static int remove_all(const int *fds, const struct remains *p)
 {
-    const struct remains *p = what;
     int r = 0;
 
     if (fds[PLANS] >= 0) /* before the row goes, which is all that leads to them */
         r = tree_remove(fds[PLANS], p->workspace);
     if (r == 0)
         r = p->copy ? tree_copy(fds[KEPT], p->name, p->copy) : tree_remove(fds[KEPT], p->name);
+    return r;
+}
+
+static int remove_here(const int *fds, const void *what, struct chore_report *report)
+{
+    const struct remains *p = what;
+    struct err err;
+    int r = remove_all(fds, p);
+
+    /* A system of its own has files of ids that are not ours, but lent to us. */
+    if (r == -EACCES && geteuid() != 0 && !p->copy && identity_enter_subids(&err) == 0)
+        r = remove_all(fds, p);
     if (r == 0 && p->image && unlinkat(fds[KEPT], p->image, 0) < 0 && errno != ENOENT)
         r = -errno;
     if (r == 0 && fsync(fds[KEPT]) < 0)

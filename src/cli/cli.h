@@ -15,6 +15,7 @@ enum {
     CLI_MAX_ENV = 1024,
     CLI_MAX_RULES = 256, /* of the network; and private hosts */
     CLI_MAX_PRIVATE = 16,
+    CLI_MAX_SECRETS = 32,
 };
 
 /* The options of `carrel run`, checked. Everything points into argv or `arena`. */
@@ -27,6 +28,8 @@ struct run_options {
     size_t net_rule_count;
     const char *net_private[CLI_MAX_PRIVATE + 1];
     size_t net_private_count;
+    const char *net_secrets[CLI_MAX_SECRETS + 1];
+    size_t net_secret_count;
     const char *shell_argv[4];
     const char *shell_line;
     const char *policy_path;

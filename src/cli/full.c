@@ -66,9 +66,14 @@ static int load_policy(struct run_options *options, struct err *err)
 
     if (!policy)
         return err_set(err, ERR_LIMIT, 0, "out of memory");
-    if (policy_load(policy, &options->arena, options->policy_path, err) < 0 ||
+    if (policy_load(policy, &options->arena, options->policy_path, options->spec.workspace, err) <
+            0 ||
         policy_expand_sets(policy, &options->arena, find_sets(path, sizeof(path)), err) < 0)
         return -1;
+    if (policy->base)
+        return err_set(
+            err, ERR_INVALID, 0,
+            "policy: \"system\" is for workspaces of the daemon; carrel run has --system");
     return policy_apply(policy, &options->arena, &options->spec, err);
 }
 

@@ -7,6 +7,7 @@
 #include "base/near.h"
 #include "cli/cli.h"
 #include "policy/network.h"
+#include "policy/network_inner.h"
 #include "policy/units.h"
 
 typedef int take_fn(struct run_options *, char *, struct err *);
@@ -105,6 +106,30 @@ static int take_private(struct run_options *o, char *value, struct err *err)
     return 0;
 }
 
+static int take_secret(struct run_options *o, char *value, struct err *err)
+{
+    const char *sign = strchr(value, '=');
+    char name[NETWORK_SECRET] = "";
+
+    if (sign && (size_t)(sign - value) < sizeof(name))
+        memcpy(name, value, (size_t)(sign - value));
+    if (!sign || !sign[1] || !network_is_secret(name))
+        return bad(err, "--secret", value,
+                   "write NAME=FILE: the name that a rule has, and the file that holds the value");
+    if (o->net_secret_count == CLI_MAX_SECRETS)
+        return err_set(err, ERR_LIMIT, 0, "more than %d --secret", CLI_MAX_SECRETS);
+    o->net_secrets[o->net_secret_count++] = value;
+    return 0;
+}
+
+static int take_trust(struct run_options *o, char *value, struct err *err)
+{
+    if (!*value)
+        return bad(err, "--trust", value, "name a file of certificates (PEM)");
+    o->spec.net_trust = value;
+    return 0;
+}
+
 static int take_nameserver(struct run_options *o, char *value, struct err *err)
 {
     size_t n = strlen(value);
@@ -186,6 +211,18 @@ static int take_layer(struct run_options *o, char *value, struct err *err)
 static int take_layer_ro(struct run_options *o, char *value, struct err *err)
 {
     return take_layered(o, value, false, err);
+}
+
+/* BASE:DIR; DIR has no colon. */
+static int take_system(struct run_options *o, char *value, struct err *err)
+{
+    const char *colon = strrchr(value, ':');
+
+    if (!colon || colon == value || !colon[1])
+        return bad(err, "--system", value, "write BASE:DIR, two directories");
+    o->spec.base = arena_copy(&o->arena, value, (size_t)(colon - value));
+    o->spec.base_layer = colon + 1;
+    return o->spec.base ? 0 : err_set(err, ERR_LIMIT, 0, "out of memory");
 }
 
 static int take_env(struct run_options *o, char *value, struct err *err)
@@ -324,6 +361,13 @@ static const struct option_rule {
     {"--deny", "HOST[:PORT]", "never reach that name, whatever else is allowed", take_deny, 0},
     {"--allow-private", "HOST[:PORT]", "reach it also where its address is a private one",
      take_private, 0},
+    {"--secret", "NAME=FILE",
+     "put what FILE holds into requests, as the rule says that names NAME\nthe command never sees "
+     "it: "
+     "it has a placeholder",
+     take_secret, 0},
+    {"--trust", "FILE", "trust servers of these authorities, too, where requests are looked at",
+     take_trust, 0},
     {"--nameserver", "ADDRESS[:PORT]", "ask this server for addresses, not the host's",
      take_nameserver, 0},
     {"--ro", "SRC[:DST]", "show SRC read-only at DST", take_ro, 0},
@@ -333,10 +377,16 @@ static const struct option_rule {
      0},
     {"--layer-ro", "SRC:DST:DIR", "show SRC with the changes in DIR at DST, read-only",
      take_layer_ro, 0},
+    {"--system", "BASE:DIR",
+     "show the system BASE, not the host's, and keep changes in DIR\nBASE: made by carrel base "
+     "build; DIR has mode 0700",
+     take_system, 0},
     {"--env", "NAME=VALUE",
      "set a variable\nthe command gets no other variable of your environment", take_env, 0},
     {"--cwd", "PATH", "start the command in PATH, inside", take_cwd, 0},
-    {"--user", "user|root", "be this user inside; root has no privileges either", take_user, 0},
+    {"--user", "user|root",
+     "be this user inside; root has no privileges either,\nbut over --system, to install software",
+     take_user, 0},
     {"--timeout", "TIME", "end everything after TIME\n500ms, 30s, 5m, 1h", take_timeout, 0},
     {"--tmp-size", "SIZE",
      "limit the size of each of /tmp, /.cache and /dev/shm\ndefault 512M; with --memory at most a "
@@ -450,6 +500,11 @@ static int check_network(struct run_options *o, struct err *err)
         o->spec.net = CARREL_NET_ALLOW;
     if (o->net_rule_count)
         o->spec.net_rules = o->net_rules;
+    if (!allows && !o->policy_path && (o->net_secret_count || o->spec.net_trust))
+        return err_set(err, ERR_INVALID, 0, "%s goes with --allow HOST",
+                       o->net_secret_count ? "--secret" : "--trust");
+    if (o->net_secret_count)
+        o->spec.net_secrets = o->net_secrets;
     if (o->net_private_count)
         o->spec.net_private = o->net_private;
     return 0;

@@ -10,11 +10,11 @@
 
 #include "base/fd.h"
 #include "plan/local/files.h"
+#include "plan/local/recover.h"
 #include "plan/local/tool.h"
 
 enum {
-    ANSWER_MAX = 1 << 20,
-    SHOWN_MAX = 2 * PATH_MAX
+    SHOWN_MAX = 2 * PATH_MAX,
 };
 
 /* --- the run --- */
@@ -102,26 +102,19 @@ int cli_plan_begin(struct cli_plan *plan, struct run_options *options, struct er
     if (plan->tree < 0)
         return err_set(err, ERR_NOT_FOUND, errno, "workspace '%.200s'", plan->dir);
     scoped_fd int plans = -1;
-    if (plan_make_home(plan->plans, &plan->made_plans, &plans, err) < 0)
+    if (plan_make_home(plan->plans, &plan->made_plans, &plans, err) < 0 ||
+        plans_make_whole(plan->tree, plans, err) < 0)
         return -1;
     return options->plan_id ? continue_plan(plan, plans, err) : make_plan(plan, plans, err);
 }
 
 static int derive(const struct cli_plan *plan, bool privileged, json_t **ret, struct err *err)
 {
-    scoped_buf struct buf answer;
     char job[96];
+
     snprintf(job, sizeof(job), "{\"mode\":\"%s\",\"privileged\":%s}",
              plan->run->keep_open ? "look" : "close", privileged ? "true" : "false");
-
-    buf_init(&answer, ANSWER_MAX);
-    if (plan_tool(plan->tree, plan->place, "derive", job, &answer, err) < 0)
-        return -1;
-    *ret = json_loadb(answer.p, answer.n, 0, NULL);
-    if (json_is_object(*ret))
-        return 0;
-    json_decref(*ret);
-    return err_set(err, ERR_IO, 0, "the answer of carrel-plan cannot be read");
+    return plan_tool_answer(plan->tree, plan->place, "derive", job, ret, err);
 }
 
 static void copy_members(json_t *to, const json_t *from, const char *const *names, size_t count)

@@ -13,16 +13,18 @@ static const struct {
     const char *name;
     int (*run)(char **);
 } verbs[] = {
-    {"ws", client_ws},       {"exec", client_exec},     {"shell", client_shell},
-    {"ps", client_ps},       {"logs", client_logs},     {"kill", client_kill},
-    {"key", client_key},     {"events", client_events}, {"audit", client_audit},
-    {"ls", client_ls},       {"cat", client_cat},       {"put", client_put},
-    {"get", client_get},     {"edit", client_edit},     {"rm", client_rm},
-    {"mv", client_mv},       {"cp", client_cp},         {"mkdir", client_mkdir},
-    {"stat", client_stat},   {"grep", client_grep},     {"glob", client_glob},
-    {"watch", client_watch}, {"tree", client_tree},     {"doctor", client_doctor},
-    {"port", client_port},   {"plan", client_plan},     {"template", client_template},
-    {"env", client_env},     {"mcp", client_mcp},       {"net", client_net},
+    {"ws", client_ws},         {"exec", client_exec},     {"shell", client_shell},
+    {"ps", client_ps},         {"logs", client_logs},     {"kill", client_kill},
+    {"key", client_key},       {"events", client_events}, {"audit", client_audit},
+    {"ls", client_ls},         {"cat", client_cat},       {"put", client_put},
+    {"get", client_get},       {"edit", client_edit},     {"rm", client_rm},
+    {"mv", client_mv},         {"cp", client_cp},         {"mkdir", client_mkdir},
+    {"stat", client_stat},     {"grep", client_grep},     {"glob", client_glob},
+    {"watch", client_watch},   {"tree", client_tree},     {"doctor", client_doctor},
+    {"port", client_port},     {"plan", client_plan},     {"template", client_template},
+    {"env", client_env},       {"mcp", client_mcp},       {"net", client_net},
+    {"store", client_store},   {"base", client_base},     {"snapshot", client_snapshot},
+    {"secret", client_secret}, {"fork", client_fork},
 };
 
 /* Descriptors 0 to 2 exist from here on, so that none of ours can land there. */

@@ -8,27 +8,33 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "egress/authority.h"
 #include "egress/egress.h"
+#include "egress/inspected.h"
 
 enum {
-    HOUR_MS = 3600000,
+    SPENT_TOLD = 64, /* so many times while the bound is used up */
     ACCEPT_TURN = 64,
     PAUSE_MS = 100, /* when nothing can be accepted */
 };
 
 /* --- bytes --- */
 
+static void look_at_hour(struct box *box)
+{
+    uint64_t hour = now_ms() / EGRESS_HOUR_MS;
+
+    if (hour != box->hour)
+        box->hour_bytes = 0;
+    box->hour = hour;
+}
+
 bool box_has_bytes(struct box *box, size_t *ret_left)
 {
-    uint64_t now = now_ms();
-
     *ret_left = SIZE_MAX;
     if (box->bytes_per_hour == 0)
         return true;
-    if (now - box->hour_ms >= HOUR_MS) {
-        box->hour_ms = now;
-        box->hour_bytes = 0;
-    }
+    look_at_hour(box);
     if (box->hour_bytes >= box->bytes_per_hour)
         return false;
     *ret_left = (size_t)(box->bytes_per_hour - box->hour_bytes);
@@ -38,6 +44,20 @@ bool box_has_bytes(struct box *box, size_t *ret_left)
 void box_spend(struct box *box, size_t n)
 {
     box->hour_bytes += n;
+    box->untold_bytes += n;
+    if (box->bytes_per_hour && box->untold_bytes > box->bytes_per_hour / SPENT_TOLD)
+        box_tell_spent(box);
+}
+
+void box_tell_spent(struct box *box)
+{
+    if (box->bytes_per_hour && box->untold_bytes)
+        news_tell(box->egress, &(struct egress_news){.kind = EGRESS_SPENT,
+                                                     .id = box->id,
+                                                     .host = "",
+                                                     .rule = "",
+                                                     .up = box->untold_bytes});
+    box->untold_bytes = 0;
 }
 
 /* --- listening sockets --- */
@@ -120,6 +140,15 @@ static uint16_t port_of(int fd, int type)
     return ntohs(at.sin_port);
 }
 
+/* Whether the kernel can be asked over it. */
+static bool is_diag(int fd)
+{
+    int domain = 0;
+    socklen_t n = sizeof(domain);
+
+    return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &n) == 0 && domain == AF_NETLINK;
+}
+
 static void port_init(struct box *box, struct port *port, int *fd, uint16_t number)
 {
     *port = (struct port){.watch = {.fd = -1}, .box = box, .fd = take_fd(fd), .port = number};
@@ -168,10 +197,10 @@ static void set_limits(struct box *box, const struct egress_order *order)
 
 static int take_sockets(struct box *box, int *fds, size_t count, struct err *err)
 {
-    if (count < 2 || count > 2 + EGRESS_PORTS || !port_of(fds[0], SOCK_DGRAM) ||
-        !port_of(fds[1], SOCK_STREAM))
+    if (count < EGRESS_SOCKETS || count > EGRESS_SOCKETS + EGRESS_PORTS ||
+        !port_of(fds[0], SOCK_DGRAM) || !port_of(fds[1], SOCK_STREAM))
         return err_set(err, ERR_INVALID, 0, "not the sockets of a sandbox");
-    for (size_t i = 2; i < count; i++) {
+    for (size_t i = EGRESS_SOCKETS; i < count; i++) {
         uint16_t port = port_of(fds[i], SOCK_STREAM);
         if (port == 0)
             return err_set(err, ERR_INVALID, 0, "not a socket that listens");
@@ -179,11 +208,15 @@ static int take_sockets(struct box *box, int *fds, size_t count, struct err *err
     }
     port_init(box, &box->udp, &fds[0], 0);
     port_init(box, &box->tcp, &fds[1], 0);
+    if (is_diag(fds[2]))
+        box->diag = take_fd(&fds[2]);
     return 0;
 }
 
 static int begin(struct box *box, struct err *err)
 {
+    if (box->diag >= 0)
+        who_begin(box);
     if (questions_open(box, err) < 0)
         return -1;
     for (size_t i = 0; i < box->port_count; i++) {
@@ -200,10 +233,25 @@ static void free_box(struct box *box)
     questions_close(box);
     for (size_t i = 0; i < box->port_count; i++)
         port_close(&box->ports[i]);
+    scope_close(&box->diag);
     names_clear(&box->names);
+    leaves_clear(box);
+    authority_free(box->authority);
+    free(box->owner);
     free(box->refusals);
     free(box->rules);
     free(box);
+}
+
+static int take_owner(struct box *box, const struct egress_order *order, struct err *err)
+{
+    box->owner = strdup(order->owner);
+    if (!box->owner)
+        return err_set(err, ERR_LIMIT, ENOMEM, "serve a sandbox");
+    if (!*order->authority || !box->egress->tls)
+        return 0;
+    box->authority = authority_open(order->authority, err);
+    return box->authority ? 0 : -1;
 }
 
 static int add(struct egress *e, const struct egress_order *order, int *fds, size_t count,
@@ -216,13 +264,14 @@ static int add(struct egress *e, const struct egress_order *order, int *fds, siz
         return err_set(err, ERR_LIMIT, ENOMEM, "serve a sandbox");
     box->egress = e;
     box->id = order->id;
+    box->diag = -1;
     set_limits(box, order);
-    box->hour_ms = now_ms();
+    look_at_hour(box);
     int none = -1;
     port_init(box, &box->udp, &none, 0);
     port_init(box, &box->tcp, &none, 0);
-    if (set_rules(box, order->rules, err) < 0 || take_sockets(box, fds, count, err) < 0 ||
-        begin(box, err) < 0) {
+    if (take_owner(box, order, err) < 0 || set_rules(box, order->rules, err) < 0 ||
+        take_sockets(box, fds, count, err) < 0 || begin(box, err) < 0) {
         free_box(box);
         return -1;
     }
@@ -246,6 +295,19 @@ static int change(struct egress *e, const struct egress_order *order, int *fds, 
     return 0;
 }
 
+static int spend(struct egress *e, const struct egress_order *order, int *fds, size_t count,
+                 struct err *err)
+{
+    struct box *box = *find(e, order->id);
+
+    (void)fds;
+    if (!box || count > 0)
+        return err_set(err, ERR_NOT_FOUND, 0, "bytes of a sandbox that is not there");
+    look_at_hour(box);
+    box->hour_bytes += order->bytes_per_hour;
+    return 0;
+}
+
 static int drop(struct egress *e, const struct egress_order *order, int *fds, size_t count,
                 struct err *err)
 {
@@ -257,17 +319,30 @@ static int drop(struct egress *e, const struct egress_order *order, int *fds, si
         return err_set(err, ERR_NOT_FOUND, 0, "the end of a sandbox that is not there");
     *at = box->next;
     connections_end(box, "the sandbox has ended");
+    box_tell_spent(box);
     news_flush(box);
     free_box(box);
     news_tell(e, &(struct egress_news){.kind = EGRESS_DROPPED, .id = order->id});
     return 0;
 }
 
+static int keep_secret(struct egress *e, const struct egress_order *order, int *fds, size_t count,
+                       struct err *err)
+{
+    (void)fds;
+    return count > 0 ? err_set(err, ERR_INVALID, 0, "a secret with a socket")
+                     : secrets_hear(e, order, err);
+}
+
 void boxes_hear(struct egress *e, const struct egress_order *order, int *fds, size_t count)
 {
     static int (*const orders[EGRESS_ORDER_COUNT_])(
         struct egress * e, const struct egress_order *order, int *fds, size_t count,
-        struct err *err) = {[EGRESS_ADD] = add, [EGRESS_CHANGE] = change, [EGRESS_DROP] = drop};
+        struct err *err) = {[EGRESS_ADD] = add,
+                            [EGRESS_CHANGE] = change,
+                            [EGRESS_SPEND] = spend,
+                            [EGRESS_DROP] = drop,
+                            [EGRESS_SECRET] = keep_secret};
     struct err err;
     char text[512];
 

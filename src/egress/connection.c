@@ -12,6 +12,7 @@
 #include "base/fd.h"
 #include "base/weak.h"
 #include "egress/egress.h"
+#include "egress/inspected.h"
 
 enum {
     DIAL_MS = 20000,
@@ -22,6 +23,8 @@ enum {
 static const char no_rule[] = "no rule allows it";
 static const char denied[] = "a rule denies it";
 static const char stricter[] = "the rule that allows it looks at more than when it was made";
+static const char no_authority[] =
+    "its requests are to be looked at, which this sandbox was not made for";
 static const char no_name[] = "no name has this address";
 static const char too_many[] = "the sandbox has as many connections as it may have";
 static const char no_room[] = "there is no room for more connections now";
@@ -61,10 +64,12 @@ static void end_connection(struct connection *c, const char *why)
                                            .why = why ? why : "",
                                            .up = c->up.sent,
                                            .down = c->down.sent,
-                                           .ms = now_ms() - c->since_ms});
+                                           .ms = now_ms() - c->since_ms,
+                                           .group = c->group});
     timer_stop(e->events, &c->timer);
     if (c->dial)
         dial_cancel(c->dial);
+    inspected_end(c);
     end_close(c, &c->inside, why);
     end_close(c, &c->outside, why);
     flow_clear(c, &c->up);
@@ -78,13 +83,20 @@ static void end_connection(struct connection *c, const char *why)
         c->next->previous = c->previous;
     box->count--;
     e->connections--;
+    box->inspected -= c->is_inspected;
+    e->inspected -= c->is_inspected;
     free(c->rule);
     free(c);
 }
 
 static void refuse_connection(struct connection *c, const char *why, const char *fix)
 {
-    news_refuse(c->box, c->host, c->port, c->rule, why, fix);
+    news_refuse(c->box, &(struct refused){.group = c->group,
+                                          .host = c->host,
+                                          .port = c->port,
+                                          .rule = c->rule,
+                                          .why = why,
+                                          .fix = fix});
     end_connection(c, why);
 }
 
@@ -93,7 +105,7 @@ static void refuse_connection(struct connection *c, const char *why, const char 
 static int arm(struct connection *c, struct end *end)
 {
     struct events *events = c->box->egress->events;
-    uint32_t wants = flow_wants(c, end);
+    uint32_t wants = c->inspected ? inspected_wants(c, end) : flow_wants(c, end);
 
     if (wants == end->armed)
         return 0;
@@ -112,6 +124,12 @@ static int set_timer(struct connection *c, bool has_moved)
     struct events *events = c->box->egress->events;
     uint64_t now = now_ms();
 
+    if (c->inspected) {
+        uint64_t due = inspected_due(c);
+        if (due == 0)
+            timer_stop(events, &c->timer);
+        return due == 0 || due == c->timer.due_ms ? 0 : timer_set(events, &c->timer, due);
+    }
     if (c->look.is_waiting && (!c->is_waiting || c->look.cleared != c->waits_at))
         (void)timer_set(events, &c->timer, now + LOOK_MS);
     else if (!c->look.is_waiting && c->is_waiting)
@@ -123,22 +141,27 @@ static int set_timer(struct connection *c, bool has_moved)
     return 0;
 }
 
-static void go_on(struct connection *c)
+static enum relay carry(struct connection *c)
 {
-    uint64_t before = c->up.sent + c->down.sent;
     enum relay r = flow_step(c, &c->down); /* may let more of the other leave */
 
-    if (r == RELAY_FINE)
-        r = flow_step(c, &c->up);
+    return r == RELAY_FINE ? flow_step(c, &c->up) : r;
+}
+
+void connection_go_on(struct connection *c)
+{
+    uint64_t before = c->up.sent + c->down.sent;
+    enum relay r = c->inspected ? inspected_step(c) : carry(c);
+
     if (r == RELAY_REFUSED)
         refuse_connection(c, c->look.why, c->look.fix);
     else if (r == RELAY_SPENT)
         refuse_connection(c, spent, "raise bytes_per_hour, or wait");
+    else if (r == RELAY_OVER || (r == RELAY_FINE && c->up.told && c->down.told))
+        end_connection(c, NULL);
     else if (r != RELAY_FINE)
         end_connection(c, r == RELAY_INSIDE ? "the program inside has cut it"
                                             : "the server has cut it");
-    else if (c->up.told && c->down.told)
-        end_connection(c, NULL);
     else if (arm(c, &c->inside) < 0 || arm(c, &c->outside) < 0 ||
              set_timer(c, c->up.sent + c->down.sent != before) < 0)
         end_connection(c, "there is no memory");
@@ -147,7 +170,7 @@ static void go_on(struct connection *c)
 static void ready(struct watch *watch, uint32_t what)
 {
     (void)what; /* reading and writing tell */
-    go_on(((struct end *)(void *)watch)->connection);
+    connection_go_on(((struct end *)(void *)watch)->connection);
 }
 
 static void ring(struct timer *timer)
@@ -155,8 +178,14 @@ static void ring(struct timer *timer)
     struct connection *c =
         (struct connection *)(void *)((char *)timer - offsetof(struct connection, timer));
 
+    const char *why;
+
     if (!c->is_open)
         refuse_connection(c, "the server does not answer", "");
+    else if (c->inspected && inspected_late(c, &why))
+        refuse_connection(c, why, "");
+    else if (c->inspected)
+        end_connection(c, NULL);
     else if (c->is_waiting)
         refuse_connection(c, "what was sent first did not come to its end in time", "");
     else
@@ -181,8 +210,13 @@ static void dialled(void *context, const struct dial_answer *answer)
                                        .connection = c->number,
                                        .host = c->host,
                                        .port = c->port,
-                                       .rule = c->rule});
-    go_on(c);
+                                       .rule = c->rule,
+                                       .ms = now_ms() - c->since_ms,
+                                       .group = c->group});
+    if (c->is_inspected && !inspected_begin(c))
+        refuse_connection(c, no_room, "");
+    else
+        connection_go_on(c);
 }
 
 /* --- accepted --- */
@@ -207,6 +241,10 @@ static struct connection *make(struct box *box, const char *host, uint16_t port,
     c->outside = c->inside;
     c->up = (struct flow){.from = &c->inside, .to = &c->outside};
     c->down = (struct flow){.from = &c->outside, .to = &c->inside};
+    c->is_inspected =
+        network_inspects(box->rules, box->rule_count, host, port) && !weak("net-rules");
+    box->inspected += c->is_inspected;
+    box->egress->inspected += c->is_inspected;
     c->is_opaque = rule->opaque;
     c->refuses_ech = rule->refuse_ech;
     look_begin(&c->look, host, port, rule);
@@ -250,7 +288,12 @@ static void refuse_socket(struct box *box, int *fd, const char *host, uint16_t p
         snprintf(fix, sizeof(fix), "take the rule away");
     else if (why == no_name)
         snprintf(fix, sizeof(fix), "connect to a name: addresses are not allowed");
-    news_refuse(box, host, port, rule ? network_rule_text(rule, text) : "", why, fix);
+    news_refuse(box, &(struct refused){.group = who_connects(box, *fd),
+                                       .host = host,
+                                       .port = port,
+                                       .rule = rule ? network_rule_text(rule, text) : "",
+                                       .why = why,
+                                       .fix = fix});
     reset(fd);
 }
 
@@ -263,13 +306,21 @@ static bool has_room(const struct box *box)
     return e->connections < most && !news_are_stuck(e);
 }
 
-static const char *why_not(const struct box *box, const struct network_rule *rule)
+static const char *why_not(const struct box *box, const struct network_rule *rule, const char *host,
+                           uint16_t port)
 {
-
     if (!rule)
         return no_rule;
     if (rule->deny)
         return denied;
+    if (network_inspects(box->rules, box->rule_count, host, port) && !weak("net-rules")) {
+        if (!box->authority)
+            return no_authority;
+        if (box->inspected >= INSPECTED_MOST)
+            return too_many;
+        if (box->egress->inspected >= INSPECTED_ALL)
+            return no_room;
+    }
     if (box->count >= box->most)
         return too_many;
     return has_room(box) ? NULL : no_room;
@@ -290,7 +341,7 @@ void connection_accept(struct box *box, int *fd, uint16_t port)
     }
     const struct network_rule *rule =
         weak("net-rules") ? box->rules : network_decide(box->rules, box->rule_count, host, port);
-    const char *why = why_not(box, rule);
+    const char *why = why_not(box, rule, host, port);
     if (why) {
         refuse_socket(box, fd, host, port, rule, why);
         return;
@@ -300,6 +351,7 @@ void connection_accept(struct box *box, int *fd, uint16_t port)
         refuse_socket(box, fd, host, port, rule, no_room);
         return;
     }
+    c->group = who_connects(box, *fd);
     c->inside.fd = take_fd(fd);
     (void)setsockopt(c->inside.fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     c->dial = dial_begin(box->egress, host, port, dialled, c);
@@ -317,7 +369,8 @@ void connections_check(struct box *box)
         next = c->next;
         if (!rule || rule->deny)
             refuse_connection(c, rule ? denied : no_rule, "");
-        else if ((c->is_opaque && !rule->opaque) || (!c->refuses_ech && rule->refuse_ech))
+        else if ((c->is_opaque && !rule->opaque) || (!c->refuses_ech && rule->refuse_ech) ||
+                 c->is_inspected != network_inspects(box->rules, box->rule_count, c->host, c->port))
             refuse_connection(c, stricter, "connect again");
     }
 }

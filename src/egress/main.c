@@ -12,7 +12,9 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "egress/authority.h"
 #include "egress/egress.h"
+#include "egress/inspected.h"
 #include "sys/fds.h"
 
 enum {
@@ -37,7 +39,8 @@ void warn(const char *event, const char *text)
 
 static const char help[] =
     "usage: carrel-egress [--nameservers ADDRESS:PORT,...] [--private HOST[:PORT]]...\n"
-    "                     [--own-port N]...\n\n"
+    "                     [--own-port N]... [--inspect yes] [--trust-fd N] [--secrets-fd N]\n"
+    "       carrel-egress --authority HOST...\n\n"
     "Makes the connections of sandboxes whose network is a list of names. Started by\n"
     "carrel-serve and by carrel run --allow, with a socket as descriptor 3.\n";
 
@@ -67,8 +70,19 @@ static int add_own_port(struct options *o, const char *value, struct err *err)
     return 0;
 }
 
+static int take_descriptor(int *ret, const char *value, struct err *err)
+{
+    if (value[0] < '4' || value[0] > '9' || value[1])
+        return err_set(err, ERR_INVALID, 0, "a descriptor that it was started with, from 4 to 9");
+    *ret = value[0] - '0';
+    return fcntl(*ret, F_SETFD, FD_CLOEXEC) < 0
+               ? err_set(err, ERR_INVALID, errno, "descriptor %s", value)
+               : 0;
+}
+
 static int parse(struct options *o, char **argv, struct err *err)
 {
+    o->trust_fd = o->secrets_fd = -1;
     for (int i = 1; argv[i]; i += 2) {
         const char *value = argv[i + 1];
         int r = 0;
@@ -81,6 +95,12 @@ static int parse(struct options *o, char **argv, struct err *err)
             r = add_private(o, value, err);
         else if (strcmp(argv[i], "--own-port") == 0)
             r = add_own_port(o, value, err);
+        else if (strcmp(argv[i], "--inspect") == 0)
+            o->inspects = true;
+        else if (strcmp(argv[i], "--trust-fd") == 0)
+            r = take_descriptor(&o->trust_fd, value, err);
+        else if (strcmp(argv[i], "--secrets-fd") == 0)
+            r = take_descriptor(&o->secrets_fd, value, err);
         else
             return err_set(err, ERR_INVALID, 0, "'%.64s' is not an option", argv[i]);
         if (r < 0)
@@ -170,9 +190,17 @@ static int prepare(struct egress *e, struct err *err)
     if (r < 0)
         return err_set(err, ERR_IO, -r, "open the loop");
     if (raise_descriptors(e, err) < 0 || news_open(e, err) < 0 || pipes_open(e, err) < 0 ||
-        dialer_open(e, err) < 0)
+        dialer_open(e, err) < 0 || secrets_open(e, e->options.secrets_fd, err) < 0)
+        return -1;
+    if (e->options.inspects && tls_open(&e->tls, e->options.trust_fd, err) < 0)
         return -1;
     return confine(err);
+}
+
+/* What a sandbox needs before it is there. */
+static int make_authority(char **names, struct err *err)
+{
+    return confine(err) < 0 ? -1 : authority_make((const char *const *)names, err);
 }
 
 int main(int argc, char **argv)
@@ -184,7 +212,9 @@ int main(int argc, char **argv)
     if (argc > 1 && strcmp(argv[1], "--help") == 0)
         return fputs(help, stdout) < 0;
     (void)signal(SIGPIPE, SIG_IGN);
-    if (parse(&e.options, argv, &err) < 0 || prepare(&e, &err) < 0) {
+    if (argc > 2 && strcmp(argv[1], "--authority") == 0 && make_authority(argv + 2, &err) == 0)
+        return 0;
+    if (err.code != ERR_NONE || parse(&e.options, argv, &err) < 0 || prepare(&e, &err) < 0) {
         fprintf(stderr, "carrel-egress: %s\n", err_text(&err, text, sizeof(text)));
         return FAILED;
     }

@@ -132,7 +132,9 @@ static void tell_refusal(struct box *box, struct refusal *r, uint64_t now)
                                                  .rule = r->rule,
                                                  .why = r->why,
                                                  .fix = r->fix,
-                                                 .count = r->count});
+                                                 .ms = now_ms() - r->at_ms,
+                                                 .count = r->count,
+                                                 .group = r->group});
     r->count = 0;
     r->told_ms = now;
 }
@@ -142,6 +144,7 @@ static void tell_untold(struct box *box)
     struct refusal rest = {.host = "*",
                            .rule = "",
                            .why = "more were refused than are told one by one",
+                           .at_ms = now_ms(),
                            .count = box->untold};
 
     box->untold = 0;
@@ -175,14 +178,14 @@ static void tell_later(struct news *w)
 }
 
 /* The same one, or the one that was told longest ago. */
-static struct refusal *find_refusal(struct box *box, const char *host, uint16_t port,
-                                    const char *why, bool *ret_is_same)
+static struct refusal *find_refusal(struct box *box, const struct refused *like, bool *ret_is_same)
 {
     struct refusal *oldest = box->refusals;
 
     for (size_t i = 0; i < REFUSALS_KEPT; i++) {
         struct refusal *r = &box->refusals[i];
-        if (r->why == why && r->port == port && strcmp(r->host, host) == 0) {
+        if (r->why == like->why && r->group == like->group && r->port == like->port &&
+            strcmp(r->host, like->host) == 0) {
             *ret_is_same = true;
             return r;
         }
@@ -203,17 +206,17 @@ static bool has_turn(struct box *box, uint64_t now)
     return box->told++ < REFUSALS_TOLD && !news_are_stuck(box->egress);
 }
 
-void news_refuse(struct box *box, const char *host, uint16_t port, const char *rule,
-                 const char *why, const char *fix)
+void news_refuse(struct box *box, const struct refused *refused)
 {
     uint64_t now = now_ms();
     bool is_same = false;
 
     if (!box->refusals)
         box->refusals = calloc(REFUSALS_KEPT, sizeof(*box->refusals));
-    struct refusal *r = box->refusals ? find_refusal(box, host, port, why, &is_same) : NULL;
+    struct refusal *r = box->refusals ? find_refusal(box, refused, &is_same) : NULL;
     if (r && is_same) {
         r->count++;
+        r->at_ms = now;
         if (now - r->told_ms < TELL_MS) {
             tell_later(box->egress->news);
             return;
@@ -221,10 +224,14 @@ void news_refuse(struct box *box, const char *host, uint16_t port, const char *r
     } else if (r && has_turn(box, now)) {
         if (r->count)
             tell_refusal(box, r, now);
-        *r = (struct refusal){.why = why, .port = port, .count = 1};
-        snprintf(r->host, sizeof(r->host), "%s", host);
-        snprintf(r->rule, sizeof(r->rule), "%s", rule);
-        snprintf(r->fix, sizeof(r->fix), "%s", fix);
+        *r = (struct refusal){.why = refused->why,
+                              .port = refused->port,
+                              .count = 1,
+                              .group = refused->group,
+                              .at_ms = now};
+        snprintf(r->host, sizeof(r->host), "%s", refused->host);
+        snprintf(r->rule, sizeof(r->rule), "%s", refused->rule);
+        snprintf(r->fix, sizeof(r->fix), "%s", refused->fix);
     } else {
         box->untold++;
         tell_later(box->egress->news);

@@ -2,6 +2,7 @@
 /* The name server of a sandbox, over UDP and TCP. It asks nobody: what a rule allows has an
  * address, of this sandbox's own, and everything else does not exist. */
 #include <errno.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,26 +33,49 @@ struct asking {
     unsigned char bytes[LENGTH + DNS_MOST];
 };
 
-static void refuse_name(struct box *box, const struct dns_question *q,
+/* Where a question has come from. */
+struct asker {
+    int fd;
+    const struct sockaddr_storage *from; /* NULL: fd is a connection */
+};
+
+static uint64_t group_of(struct box *box, const struct asker *asker)
+{
+    struct sockaddr_storage here = {.ss_family = AF_UNSPEC};
+    socklen_t n = sizeof(here);
+
+    if (!asker->from)
+        return who_connects(box, asker->fd);
+    return getsockname(asker->fd, (struct sockaddr *)&here, &n) == 0
+               ? who_asks(box, IPPROTO_UDP, asker->from, &here)
+               : EGRESS_NOBODY;
+}
+
+static void refuse_name(struct box *box, uint64_t group, const struct dns_question *q,
                         const struct network_rule *rule)
 {
     char fix[EGRESS_TEXT + 1] = "";
     char text[NETWORK_RULE] = "";
+    struct refused refused = {.group = group,
+                              .host = *q->name ? q->name : q->shown,
+                              .rule = rule ? network_rule_text(rule, text) : "",
+                              .fix = fix};
 
     if (!*q->name) {
-        news_refuse(box, q->shown, 0, "", "this is no name of a host", "");
+        refused.why = "this is no name of a host";
     } else if (rule) {
-        news_refuse(box, q->name, 0, network_rule_text(rule, text), "a rule denies it",
-                    "take the rule away");
+        refused.why = "a rule denies it";
+        refused.fix = "take the rule away";
     } else {
+        refused.why = "no rule allows it";
         snprintf(fix, sizeof(fix), "allow \"%s\"", q->name);
-        news_refuse(box, q->name, 0, "", "no rule allows it", fix);
     }
+    news_refuse(box, &refused);
 }
 
 /* 0: there is no answer. */
-static size_t answer(struct box *box, const unsigned char *message, size_t n,
-                     unsigned char ret[DNS_ANSWER])
+static size_t answer(struct box *box, const struct asker *asker, const unsigned char *message,
+                     size_t n, unsigned char ret[DNS_ANSWER])
 {
     struct dns_question q;
     enum dns_code code;
@@ -63,10 +87,14 @@ static size_t answer(struct box *box, const unsigned char *message, size_t n,
         const struct network_rule *rule =
             *q.name ? network_decide(box->rules, box->rule_count, q.name, 0) : NULL;
         if ((!rule || rule->deny) && !weak("net-names")) {
-            refuse_name(box, &q, rule);
+            refuse_name(box, group_of(box, asker), &q, rule);
             code = DNS_NO_SUCH_NAME;
         } else if (q.asks_address && (address = names_give(&box->names, q.name)) == 0) {
-            news_refuse(box, q.name, 0, "", "the sandbox has asked for too many names", "");
+            news_refuse(box, &(struct refused){.group = group_of(box, asker),
+                                               .host = q.name,
+                                               .rule = "",
+                                               .why = "the sandbox has asked for too many names",
+                                               .fix = ""});
             code = DNS_FAILED;
         }
     }
@@ -87,7 +115,8 @@ static void hear_datagrams(struct watch *watch, uint32_t what)
                              (struct sockaddr *)&from, &size);
         if (n < 0 && errno == EAGAIN)
             return;
-        size_t length = n > 0 ? answer(port->box, message, (size_t)n, reply) : 0;
+        const struct asker asker = {port->fd, &from};
+        size_t length = n > 0 ? answer(port->box, &asker, message, (size_t)n, reply) : 0;
         if (length > 0) /* one that is lost is asked for again */
             ignore(sendto(port->fd, reply, length, MSG_DONTWAIT | MSG_NOSIGNAL,
                           (struct sockaddr *)&from, size));
@@ -122,6 +151,7 @@ static void asking_late(struct timer *timer)
 static bool answer_stream(struct asking *a)
 {
     unsigned char reply[LENGTH + DNS_ANSWER];
+    const struct asker asker = {a->fd, NULL};
 
     while (a->n >= LENGTH) {
         size_t n = (size_t)a->bytes[0] << 8 | a->bytes[1];
@@ -129,7 +159,7 @@ static bool answer_stream(struct asking *a)
             return false;
         if (a->n < LENGTH + n)
             return true;
-        size_t length = answer(a->box, a->bytes + LENGTH, n, reply + LENGTH);
+        size_t length = answer(a->box, &asker, a->bytes + LENGTH, n, reply + LENGTH);
         reply[0] = (unsigned char)(length >> 8);
         reply[1] = (unsigned char)length;
         /* Who asks and does not read has what does not fit into the socket for an end. */

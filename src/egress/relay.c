@@ -11,12 +11,15 @@
 #include "egress/egress.h"
 
 enum {
-    FLOW_BYTES = LOOK_HELD, /* read at a time, and kept where they cannot be written */
-    TURN_BYTES = 1 << 20,   /* then others have their turn */
-    LONG_FLOW = 128 << 10,  /* worth a pipe */
+    FLOW_BYTES = LOOK_HELD, /* read at a time, and, while they are looked at, kept */
+    FLOWS_KEPT = 4096,      /* that keep some, at most */
+    FLOWS_KEPT_OF_ONE = FLOWS_KEPT / 4,
+    TURN_BYTES = 1 << 20,  /* then others have their turn */
+    LONG_FLOW = 128 << 10, /* worth a pipe */
     PIPE_BYTES = 1 << 20,
     PIPE_LEAST = 256 << 10, /* a smaller one is no better than copying */
     PIPES_MOST = 48,
+    PIPES_OF_ONE = PIPES_MOST / 2, /* sandbox, which need not read */
 };
 
 struct pipe {
@@ -28,6 +31,8 @@ struct pipes {
     struct pipe *free;
     size_t made;
     size_t most;
+    size_t flows; /* that keep bytes */
+    unsigned char shown[FLOW_BYTES];
 };
 
 int pipes_open(struct egress *e, struct err *err)
@@ -58,19 +63,27 @@ static struct pipe *pipe_make(struct pipes *pool)
     return NULL;
 }
 
-static struct pipe *pipe_take(struct pipes *pool)
+static struct pipe *pipe_take(struct box *box)
 {
+    struct pipes *pool = box->egress->pipes;
     struct pipe *p = pool->free;
 
-    if (!p)
-        return pipe_make(pool);
-    pool->free = p->next;
+    if (box->pipes == PIPES_OF_ONE)
+        return NULL;
+    if (p)
+        pool->free = p->next;
+    else
+        p = pipe_make(pool);
+    box->pipes += p != NULL;
     return p;
 }
 
 /* One with something left in it is of no more use. */
-static void pipe_give(struct pipes *pool, struct pipe *p, bool is_empty)
+static void pipe_give(struct box *box, struct pipe *p, bool is_empty)
 {
+    struct pipes *pool = box->egress->pipes;
+
+    box->pipes--;
     if (is_empty) {
         p->next = pool->free;
         pool->free = p;
@@ -82,14 +95,38 @@ static void pipe_give(struct pipes *pool, struct pipe *p, bool is_empty)
     pool->made--;
 }
 
+static bool bytes_take(const struct connection *c, struct flow *f)
+{
+    struct pipes *pool = c->box->egress->pipes;
+
+    if (f->bytes)
+        return true;
+    if (pool->flows == FLOWS_KEPT || c->box->flows == FLOWS_KEPT_OF_ONE ||
+        !(f->bytes = malloc(FLOW_BYTES)))
+        return false;
+    pool->flows++;
+    c->box->flows++;
+    return true;
+}
+
+static void bytes_free(const struct connection *c, struct flow *f)
+{
+    if (f->bytes) {
+        c->box->egress->pipes->flows--;
+        c->box->flows--;
+    }
+    free(f->bytes);
+    f->bytes = NULL;
+    f->at = f->n = 0;
+}
+
 void flow_clear(struct connection *c, struct flow *f)
 {
     if (f->pipe)
-        pipe_give(c->box->egress->pipes, f->pipe, f->piped == 0);
-    free(f->bytes);
+        pipe_give(c->box, f->pipe, f->piped == 0);
     f->pipe = NULL;
-    f->bytes = NULL;
-    f->at = f->n = f->piped = 0;
+    f->piped = 0;
+    bytes_free(c, f);
 }
 
 static bool is_up(const struct connection *c, const struct flow *f)
@@ -134,7 +171,7 @@ static enum relay drain_pipe(struct connection *c, struct flow *f)
         f->sent += (size_t)n;
     }
     if (f->pipe)
-        pipe_give(c->box->egress->pipes, f->pipe, true);
+        pipe_give(c->box, f->pipe, true);
     f->pipe = NULL;
     return RELAY_FINE;
 }
@@ -158,19 +195,15 @@ static enum relay drain(struct connection *c, struct flow *f)
         f->at += (size_t)n;
         f->sent += (size_t)n;
     }
-    if (f->at == f->n) {
-        free(f->bytes);
-        f->bytes = NULL;
-        f->at = f->n = 0;
-    }
+    if (f->at == f->n)
+        bytes_free(c, f);
     return RELAY_FINE;
 }
 
-/* Whether the bytes need not be seen. */
-static bool may_splice(const struct connection *c, const struct flow *f)
+/* Whether the bytes need not be looked at. */
+static bool is_free(const struct connection *c, const struct flow *f)
 {
-    return f->count >= LONG_FLOW && f->n == 0 &&
-           (is_up(c, f) ? c->look.state == LOOK_FREE : !look_wants_down(&c->look));
+    return f->n == 0 && (is_up(c, f) ? c->look.state == LOOK_FREE : !look_wants_down(&c->look));
 }
 
 /* What a read of either kind means; *ret_n: how many, 0 for none now. */
@@ -194,7 +227,7 @@ static enum relay fill_pipe(struct connection *c, struct flow *f, size_t most, s
 
     f->piped = *ret_n;
     if (f->piped == 0) {
-        pipe_give(c->box->egress->pipes, f->pipe, true);
+        pipe_give(c->box, f->pipe, true);
         f->pipe = NULL;
     }
     return r;
@@ -203,8 +236,8 @@ static enum relay fill_pipe(struct connection *c, struct flow *f, size_t most, s
 static enum relay fill_bytes(struct connection *c, struct flow *f, size_t most, size_t *ret_n)
 {
     *ret_n = 0;
-    if (!f->bytes && !(f->bytes = malloc(FLOW_BYTES)))
-        return failed(c, f->from);
+    if (!bytes_take(c, f))
+        return refused(c, "too many connections wait for what was sent first to be taken");
     if (f->at > 0) {
         memmove(f->bytes, f->bytes + f->at, f->n - f->at);
         f->n -= f->at;
@@ -224,6 +257,27 @@ static enum relay fill_bytes(struct connection *c, struct flow *f, size_t most, 
     return r;
 }
 
+/* What the other side does not take stays where it is: nothing is kept here. */
+static enum relay pass_on(struct connection *c, struct flow *f, size_t most, size_t *ret_n)
+{
+    unsigned char *shown = c->box->egress->pipes->shown;
+    size_t room = most < FLOW_BYTES ? most : FLOW_BYTES;
+    ssize_t n = recv(f->from->fd, shown, room, MSG_PEEK | MSG_DONTWAIT);
+    ssize_t sent = n > 0 ? send(f->to->fd, shown, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT) : 0;
+
+    *ret_n = 0;
+    if (n <= 0)
+        return take(c, f, n, ret_n);
+    if (sent < 0 && errno != EAGAIN && errno != EINTR)
+        return failed(c, f->to);
+    f->blocked = sent < n;
+    if (sent <= 0)
+        return RELAY_FINE;
+    f->sent += (size_t)sent;
+    n = recv(f->from->fd, NULL, (size_t)sent, MSG_TRUNC | MSG_DONTWAIT);
+    return n == sent ? take(c, f, n, ret_n) : failed(c, f->from);
+}
+
 static enum relay fill(struct connection *c, struct flow *f, size_t *ret_n)
 {
     size_t most;
@@ -231,9 +285,11 @@ static enum relay fill(struct connection *c, struct flow *f, size_t *ret_n)
     *ret_n = 0;
     if (!box_has_bytes(c->box, &most))
         return RELAY_SPENT;
-    if (may_splice(c, f))
-        f->pipe = pipe_take(c->box->egress->pipes);
-    return f->pipe ? fill_pipe(c, f, most, ret_n) : fill_bytes(c, f, most, ret_n);
+    if (!is_free(c, f))
+        return fill_bytes(c, f, most, ret_n);
+    if (f->count >= LONG_FLOW)
+        f->pipe = pipe_take(c->box);
+    return f->pipe ? fill_pipe(c, f, most, ret_n) : pass_on(c, f, most, ret_n);
 }
 
 enum relay flow_step(struct connection *c, struct flow *f)

@@ -41,12 +41,11 @@ static int refuse(struct web *w, const char *why)
 
 /* --- a head --- */
 
-/* NAME or NAME:PORT, of the connection. */
-static bool is_host(const struct web *w, const char *text)
+bool web_is_host(const char *host, uint16_t host_port, const char *text)
 {
     char name[NETWORK_NAME];
     size_t n = strcspn(text, ":");
-    unsigned port = w->port;
+    unsigned port = host_port;
 
     if (text[n] == ':') {
         const char *p = text + n + 1;
@@ -56,7 +55,7 @@ static bool is_host(const struct web *w, const char *text)
             return false;
     }
     /* With a dot behind, it would be nobody's there, and answered by whoever is the default. */
-    return port == w->port && network_name(text, n, name) && strcmp(name, w->name) == 0 &&
+    return port == host_port && network_name(text, n, name) && strcmp(name, host) == 0 &&
            n == strlen(name);
 }
 
@@ -94,7 +93,7 @@ static int check_head(struct web *w)
     const char *host = http_header(&r, "host");
     if (!host)
         return refuse(w, "Host is missing");
-    if (!is_host(w, host))
+    if (!web_is_host(w->name, w->port, host))
         return refuse(w, "Host is another than the one connected to");
     int upgrade = check_upgrade(w, &r);
     if (upgrade < 0)

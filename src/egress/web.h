@@ -44,6 +44,8 @@ struct web {
     const char *fix;
 };
 
+/* Whether a Host field is NAME or NAME:PORT of the connection. */
+bool web_is_host(const char *name, uint16_t port, const char *text);
 void web_begin(struct web *web, const char *name, uint16_t port);
 /* 0, or -1: refused, with why. */
 int web_up(struct web *web, const unsigned char *bytes, size_t n);

@@ -243,6 +243,7 @@ static _Noreturn void be_reader(int jobs, pid_t parent)
     (void)close(MAKER);
     int r = enter(&job, fds[0]);
     (void)close(fds[0]);
+    emit_own_id(geteuid());
     if (r == 0)
         (void)files_serve_asleep(fds[1], fds[2]);
     _exit(1);

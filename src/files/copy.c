@@ -230,7 +230,7 @@ static int copy_tree(struct files_call *call, const struct dir_entry *from, int 
     struct copy copy = {.call = call, .dir = openat(at, ".", O_PATH | O_DIRECTORY | O_CLOEXEC)};
     scoped_fd int top =
         path_open_name(from->dir, from->name, O_RDONLY | O_DIRECTORY | O_NONBLOCK, false);
-    struct stat begun;
+    struct stat begun = {0};
     struct stat st;
     int r = copy.dir < 0 ? -errno : top < 0 ? top : fstat(top, &begun) < 0 ? -errno : 0;
 

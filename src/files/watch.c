@@ -46,8 +46,9 @@ struct watch {
     struct buf other;
     int fd;
     bool recursive;
-    bool over;  /* what was watched is gone */
-    bool tells; /* what is found by reading is told */
+    bool is_dir; /* what is watched */
+    bool over;   /* what was watched is gone */
+    bool tells;  /* what is found by reading is told */
     dev_t root_dev;
     struct watched *all; /* by id, which only ever grow */
     size_t n;
@@ -536,7 +537,8 @@ static int begin(struct watch *w)
     w->fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
     if (w->fd < 0)
         return errno == EMFILE ? -ENOSPC : -errno;
-    return S_ISDIR(st.st_mode) ? add_tree(w, path) : add(w, path, 0);
+    w->is_dir = S_ISDIR(st.st_mode);
+    return w->is_dir ? add_tree(w, path) : add(w, path, 0);
 }
 
 static void watch_clear(struct watch *w)
@@ -575,7 +577,7 @@ void files_watch(struct files_call *call)
         answer_errno(call, r, call->m->path);
     } else {
         emit_begin(&w->e, call, true, FILES_TYPE_NDJSON);
-        tell(w, "ready", call->m->path, NULL, true);
+        tell(w, "ready", call->m->path, NULL, w->is_dir);
         send_now(w);
         follow(w, bytes);
         emit_finish(&w->e, 200);

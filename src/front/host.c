@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "front/core/call.h"
 #include "front/routes.h"
+#include "front/stores/mirror.h"
 #include "sys/path.h"
 
 #ifndef CARREL_VERSION
@@ -243,6 +244,21 @@ static void put_plan_counters(struct buf *b, const struct counters *c)
             (double)c->plan_steps);
 }
 
+static void put_mirrors(struct buf *b, const struct front *front)
+{
+    const struct mirror_sums sums = mirror_sums(front);
+
+    put_one(b, "carrel_mirrors", "gauge", "Workspaces that are mirrored to a store.",
+            (double)sums.workspaces);
+    put_one(b, "carrel_mirrors_failing", "gauge", "... whose last try has failed.",
+            (double)sums.failing);
+    put_one(b, "carrel_unsynced_bytes", "gauge", "Bytes that are not in their store yet.",
+            (double)sums.unsynced_bytes);
+    put_one(b, "carrel_unsynced_age_seconds", "gauge",
+            "Age of the oldest change that is not in its store yet.",
+            (double)sums.unsynced_seconds);
+}
+
 void metrics_get(struct call *call)
 {
     struct front *front = call->front;
@@ -262,6 +278,7 @@ void metrics_get(struct call *call)
             (double)front->count.net_bytes);
     put_one(&b, "carrel_net_refused_total", "counter", "Names and connections that were refused.",
             (double)front->count.net_refused);
+    put_mirrors(&b, front);
     put(&b, "carrel_sandboxes", "gauge", "Sandboxes by state.");
     buf_printf(&b, "carrel_sandboxes{state=\"live\"} %zu\n", front->awake_count);
     put_one(&b, "carrel_execs", "gauge", "Commands that run.", (double)front->exec_count);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* carrel-front: started by carrel-serve with the socket to it as descriptor 3 and the listening
- * sockets after it, in the state directory; its arguments are the settings. */
+ * sockets and the door of carrel-tls after it, in the state directory; its arguments are the
+ * settings. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -15,11 +16,15 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/seal.h"
+#include "front/code/routes.h"
 #include "front/core/confine.h"
 #include "front/core/front.h"
 #include "front/core/parser.h"
 #include "front/core/room.h"
 #include "front/core/router.h"
+#include "front/door.h"
+#include "front/e2b/routes.h"
 #include "front/exec/exec.h"
 #include "front/exec/routes.h"
 #include "front/files/routes.h"
@@ -30,21 +35,25 @@
 #include "front/ports/routes.h"
 #include "front/resume.h"
 #include "front/routes.h"
+#include "front/snapshots/routes.h"
+#include "front/stores/mirror.h"
+#include "front/stores/routes.h"
 #include "front/workspaces/routes.h"
 #include "front/workspaces/trash.h"
 
 enum {
     BROKER_SOCKET = 3,
     FIRST_LISTENER = 4,
-    LISTENERS_MAX = 8,
+    LISTENERS_MAX = 8, /* and the door of carrel-tls */
     DRAIN_MS = 8000,
 };
 
 /* All that can be asked over HTTP: the table of each room, on top of its routes.c. No two rows have
  * the same method and path. */
 static const struct route *const all_routes[] = {
-    front_routes, workspace_routes, exec_routes,    file_routes,    port_routes,
-    plan_routes,  mcp_routes,       sandbox_routes, network_routes, NULL,
+    front_routes, workspace_routes, exec_routes, code_routes,    file_routes,
+    port_routes,  plan_routes,      mcp_routes,  sandbox_routes, network_routes,
+    store_routes, snapshot_routes,  NULL,
 };
 
 static volatile sig_atomic_t told_to_stop;
@@ -146,8 +155,11 @@ static int open_network(struct front *front, struct err *err)
     front->exec_mode = &plan_exec_mode;
     front->port_route = &port_route;
     front->is_for_port = port_takes;
+    front->is_foreign = e2b_takes;
+    front->admit_foreign = e2b_admit;
     front->translate = sandbox_translate;
     front->end_exec = exec_end_of;
+    front->tree_changed = mirror_changed;
     count_room(front);
     int r = http_open(&front->http, front->events, &router_calls, front, &front->room);
 
@@ -158,12 +170,15 @@ static int open_network(struct front *front, struct err *err)
     for (int fd = FIRST_LISTENER; fd < FIRST_LISTENER + LISTENERS_MAX; fd++) {
         int listening = 0;
         socklen_t size = sizeof(listening);
-        if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) < 0 || !listening)
+        if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) < 0)
             break;
-        r = http_listen(front->http, fd);
+        if (!listening && !door_is(fd))
+            break;
+        r = listening ? http_listen(front->http, fd) : door_open(front, fd);
         if (r < 0)
             return err_set(err, ERR_LIMIT, -r, "listen");
-        note_address(front, fd);
+        if (listening)
+            note_address(front, fd);
     }
     return 0;
 }
@@ -171,6 +186,8 @@ static int open_network(struct front *front, struct err *err)
 /* The second thread is made where it can have no more than the first, and both give up the rest. */
 static int confine(struct front *front, struct err *err)
 {
+    if (seal_prepare() < 0)
+        return err_set(err, ERR_KERNEL, 0, "this host's OpenSSL cannot seal secrets");
     if (confine_files(front->broker_uid == (int64_t)geteuid(), err) < 0)
         return -1;
     int r = parser_open(&front->parser, front->events);

@@ -15,6 +15,7 @@
 #include "front/plans/make.h"
 #include "front/plans/planned.h"
 #include "front/ports/routes.h"
+#include "front/stores/mirror.h"
 #include "front/workspaces/builds.h"
 #include "front/workspaces/template_routes.h"
 #include "protocol/broker.h"
@@ -87,6 +88,7 @@ static void end_unknown(struct front *front, const struct ended_message *m)
 
 static void settled(struct front *front, struct exec *exec, int unrecorded)
 {
+    front->tree_changed(front, exec->workspace);
     if (front->listeners)
         front_announce(front, "exec.end", exec->workspace, exec->owner,
                        json_pack("{s:s, s:s, s:i}", "exec_id", exec->id, "reason",
@@ -359,12 +361,14 @@ static void heard(void *context, struct answer *answer)
     case ANSWER_RESUMED:
         text_copy(front->admin_hash, sizeof(front->admin_hash), m.texts[0]);
         text_copy(front->state_named, sizeof(front->state_named), m.texts[1]);
+        text_copy(front->secrets_public, sizeof(front->secrets_public), m.texts[2]);
         end_lost(front);
         output_begin(front);
         quieten_outdated(front); /* before anything else is asked for */
         front->resumed = true;
         plans_resume(front);
         builds_begin(front);
+        mirror_begin(front);
         broker_settle(front->channel, tag);
         fprintf(stderr, "level=info event=resumed execs=%zu sandboxes=%zu\n", front->exec_count,
                 front->awake_count);

@@ -111,6 +111,7 @@ static void begin_exchange(struct connection *c, size_t length)
         return;
     }
     x->connection = c;
+    x->request.by_tls = c->by_tls;
     x->left = x->request.length;
     x->decoded = !x->request.has_body;
     x->body_done = x->decoded;
@@ -383,6 +384,7 @@ int connection_start(struct http_server *server, int *fd, const struct arrival *
     c->fd = *fd;
     c->peer_uid = from->uid;
     c->is_inner = from->is_inner;
+    c->by_tls = from->by_tls;
     c->armed = EPOLLIN;
     buf_init(&c->out, SIZE_MAX / 4);
     int r = events_watch(server->events, &c->watch, *fd, c->armed);

@@ -78,6 +78,7 @@ struct connection {
     enum http_limit limit; /* it is going, because of this one */
     bool told;             /* ... and its client knows */
     bool hurries;          /* what is left to say has a second */
+    bool by_tls;           /* it came by http_adopt */
     bool is_inner;         /* its other end is the owner's own: http_join */
     bool is_trusted;       /* its peer is a proxy, or the daemon's own user */
     bool served;           /* it has had an answer */
@@ -205,6 +206,7 @@ struct arrival {
     const char *peer; /* the name of its account until a key says more */
     bool is_trusted;
     bool is_inner;
+    bool by_tls;
 };
 
 int connection_start(struct http_server *server, int *fd, const struct arrival *from);

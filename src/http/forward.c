@@ -119,8 +119,9 @@ void http_forward_request(struct buf *out, const struct http_request *request,
     }
     if (host)
         add(out, "X-Forwarded-Host", host);
-    /* We speak no TLS; who ends it before us says so. */
-    add(out, "X-Forwarded-Proto", proto && strcasecmp(proto, "https") == 0 ? "https" : "http");
+    /* Or who ends TLS before us says so. */
+    bool is_https = request->by_tls || (proto && strcasecmp(proto, "https") == 0);
+    add(out, "X-Forwarded-Proto", is_https ? "https" : "http");
     if (*f->prefix)
         add(out, "X-Forwarded-Prefix", f->prefix);
     if (request->chunked)

@@ -104,6 +104,25 @@ int http_join(struct http_server *server, int *fd, int64_t peer_uid)
     return connection_start(server, fd, &from);
 }
 
+int http_adopt(struct http_server *server, int *fd, const struct sockaddr_storage *from)
+{
+    char peer[NETWORK_PEER + 8] = "@";
+    const struct arrival arrival = {.uid = -1,
+                                    .peer = peer,
+                                    .is_trusted = networks_have(&server->options.trusted, from),
+                                    .by_tls = true};
+
+    if (server->draining)
+        return -ESHUTDOWN;
+    network_peer(from, peer + 1);
+    server->stats.accepted++;
+    int r = connection_start(server, fd, &arrival);
+    if (r < 0)
+        places_evict_any(server);
+    places_trim(server);
+    return r;
+}
+
 static void on_accept(struct watch *watch, uint32_t what)
 {
     struct listener *l = (struct listener *)watch;

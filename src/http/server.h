@@ -59,6 +59,7 @@ struct http_request {
     bool is_1_0; /* of HTTP/1.0: knows no chunks */
     bool has_body;
     bool chunked;
+    bool by_tls;     /* the client's side of it is encrypted */
     uint64_t length; /* of the body, unless chunked */
     bool keep_alive;
     bool expects_continue;
@@ -176,6 +177,9 @@ int http_listen(struct http_server *server, int fd);
  * of the same owner, by the same numbers, and never against the client's own connections. Consumed
  * on success; 0 or -errno. */
 int http_join(struct http_server *server, int *fd, int64_t peer_uid);
+/* Takes a connection whose other end is with a process of ours that ends TLS, and speaks for a
+ * client at that address. Consumed on success; 0 or -errno. */
+int http_adopt(struct http_server *server, int *fd, const struct sockaddr_storage *from);
 /* Accepts no more; live exchanges go on. True when none is left. */
 bool http_drain(struct http_server *server);
 /* Not from within one of the calls. */

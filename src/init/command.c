@@ -75,6 +75,8 @@ static int run_child(void *argument)
         return give_up(start, "close inherited files");
     if (chdir(command->cwd) < 0 || !is_below_root(command))
         return give_up(start, entering_cwd);
+    if (rights_for_command((command->flags & COMMAND_ROOT) != 0) < 0)
+        return give_up(start, "take the rights of its user");
     sigemptyset(&none);
     pthread_sigmask(SIG_SETMASK, &none, NULL);
     execvpe(command->argv[0], (char *const *)(uintptr_t)command->argv,

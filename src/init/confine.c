@@ -4,11 +4,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
-#include <linux/capability.h>
 #include <linux/filter.h>
 #include <linux/keyctl.h>
 #include <linux/seccomp.h>
-#include <linux/securebits.h>
 #include <net/if.h>
 #include <poll.h>
 #include <sched.h>
@@ -165,40 +163,6 @@ int stage_drop_ids(struct sandbox *sandbox, struct err *err)
     }
     if (getuid() != uid || geteuid() != uid || getgid() != gid || getegid() != gid)
         return err_set(err, ERR_KERNEL, 0, "the user inside is not the expected one");
-    return 0;
-}
-
-/* No exec can give back what is not in the bounding set; uid 0 inside means nothing special, and a
- * change of uid takes nothing away by itself: the last stage of the three does. */
-int stage_lock_capabilities(struct sandbox *sandbox, struct err *err)
-{
-    unsigned long bits = SECBIT_NOROOT | SECBIT_NOROOT_LOCKED | SECBIT_NO_SETUID_FIXUP |
-                         SECBIT_NO_SETUID_FIXUP_LOCKED | SECBIT_KEEP_CAPS_LOCKED |
-                         SECBIT_NO_CAP_AMBIENT_RAISE | SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED;
-
-    (void)sandbox;
-    if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) < 0)
-        return err_set(err, ERR_IO, errno, "clear ambient capabilities");
-    unsigned long cap = 0;
-    while (prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) == 0)
-        cap++;
-    /* EINVAL is how the kernel says that there are no more. */
-    if (errno != EINVAL || cap <= CAP_CHECKPOINT_RESTORE)
-        return err_set(err, ERR_IO, errno, "drop capability %lu", cap);
-    if (prctl(PR_SET_SECUREBITS, bits, 0, 0, 0) < 0)
-        return err_set(err, ERR_IO, errno, "lock the secure bits");
-    return 0;
-}
-
-/* Leaving root does not drop capabilities here, so the rest are cleared by hand. */
-int stage_drop_capabilities(struct sandbox *sandbox, struct err *err)
-{
-    struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
-    struct __user_cap_data_struct none[2] = {0};
-
-    (void)sandbox;
-    if (syscall(SYS_capset, &head, none) < 0)
-        return err_set(err, ERR_IO, errno, "drop all capabilities");
     return 0;
 }
 

@@ -53,6 +53,10 @@ int stage_scopes(struct sandbox *sandbox, struct err *err);
 int stage_die_with_parent(struct sandbox *sandbox, struct err *err);
 int stage_filter(struct sandbox *sandbox, struct err *err);
 
+/* In the child that will be the command: gives up what only pid 1 keeps, or becomes root inside. 0,
+ * or -1 with errno set. */
+int rights_for_command(bool as_root);
+
 /* Starts the command; fds are its stdin, stdout and stderr. On success *ret_pid is running; on
  * failure *ret_status is a shell's 126 or 127 where the command itself is at fault. */
 int command_start(const struct command *command, const int fds[3], int *ret_pid, int *ret_status,

@@ -54,7 +54,9 @@ static bool in_frame(const struct sandbox *sandbox, const struct op *op)
 
 static int put(struct sandbox *sandbox, const struct op *op, int tree)
 {
-    if (in_frame(sandbox, op))
+    if (op->flags & OP_SYSTEM) /* parts of it are shown, never the whole */
+        return mount_attach_at(tree, sandbox->prepared, op->target);
+    if (in_frame(sandbox, op) && op->kind != OP_PART)
         return mount_attach_at(tree, sandbox->frame, op->target);
     scoped_fd int where = open_target(sandbox, op);
     return where < 0 ? where : mount_attach(tree, where);
@@ -120,7 +122,7 @@ static int make_overlay(const struct op *op)
                                       .upper = shown ? NULL : "layer/upper",
                                       .work = "layer/work",
                                       .in_userns = true,
-                                      .exclusive = (op->flags & OP_PLAN) != 0,
+                                      .exclusive = (op->flags & (OP_PLAN | OP_STAYS)) == OP_PLAN,
                                       .attrs = op->attrs};
 
     return mount_new_overlay(&options);
@@ -285,6 +287,22 @@ static int do_dir(struct sandbox *sandbox, const struct op *op, struct err *err)
     return 0;
 }
 
+/* What a file of the host's has, which everybody may read. */
+static int copy_from_host(int fd, const char *path)
+{
+    char piece[16384];
+    scoped_fd int from = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n;
+
+    if (from < 0)
+        return -errno;
+    while ((n = read(from, piece, sizeof(piece))) > 0) {
+        if (write(fd, piece, (size_t)n) != n)
+            return -EIO;
+    }
+    return n < 0 ? -errno : 0;
+}
+
 static int do_file(struct sandbox *sandbox, const struct op *op, struct err *err)
 {
     const char *name;
@@ -300,6 +318,11 @@ static int do_file(struct sandbox *sandbox, const struct op *op, struct err *err
     }
     scoped_fd int fd =
         openat(parent, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, op->mode);
+    if (fd >= 0 && op->layer && *op->layer) {
+        int r = copy_from_host(fd, op->layer);
+        if (r < 0)
+            return fail(err, r, op, "copy what the host has to");
+    }
     if (fd < 0 || write(fd, op->source, n) != (ssize_t)n)
         return fail(err, -errno, op, "make file");
     return 0;
@@ -322,6 +345,27 @@ static int do_show(struct sandbox *sandbox, const struct op *op, struct err *err
         return fail(err, -ENAMETOOLONG, op, "prepare");
     int r = mount_bind_with_at(source, op->target, op->attrs, false);
     return r < 0 ? fail(err, r, op, "show") : 0;
+}
+
+/* Root inside may have made a link, or a file, of any directory. */
+static int refuse_part(const struct op *op, int negative_errno, struct err *err)
+{
+    return err_set(
+        err, ERR_CONFLICT, -negative_errno,
+        "'/%s' of the workspace's own system is missing, or a link, and nothing starts on "
+        "it; begin with a new layer (another DIR of --system, or a new workspace)",
+        op->target);
+}
+
+static int do_part(struct sandbox *sandbox, const struct op *op, struct err *err)
+{
+    scoped_fd int source = path_open_beneath(sandbox->prepared, op->source, O_PATH, 0);
+    scoped_fd int tree = source < 0 ? source : mount_clone(source, false);
+    int r = tree < 0 ? tree : mount_set(tree, op->attrs, false, -1);
+
+    if (r == 0)
+        r = put(sandbox, op, tree);
+    return r < 0 ? refuse_part(op, r, err) : 0;
 }
 
 /* Whether only somebody who is nobody inside can read it: the host's root. Nobody inside has the
@@ -382,11 +426,12 @@ static int do_move(struct sandbox *sandbox, const struct op *op, struct err *err
     return r < 0 ? fail(err, r, op, "mount on") : 0;
 }
 
-_Static_assert(OP_KIND_COUNT_ == 12, "every kind has an action here");
+_Static_assert(OP_KIND_COUNT_ == 13, "every kind has an action here");
 static int (*const actions[OP_KIND_COUNT_])(struct sandbox *, const struct op *, struct err *) = {
     [OP_BIND] = do_bind, [OP_TMPFS] = do_tmpfs, [OP_PROC] = do_proc, [OP_DEVPTS] = do_devpts,
     [OP_DIR] = do_dir,   [OP_FILE] = do_file,   [OP_LINK] = do_link, [OP_SHOW] = do_show,
     [OP_MASK] = do_mask, [OP_LOCK] = do_lock,   [OP_MOVE] = do_move, [OP_LAYER] = do_bind,
+    [OP_PART] = do_part,
 };
 
 /* The prepared files live on one small tmpfs, attached somewhere in the old root so that parts of
@@ -454,11 +499,18 @@ int stage_build_frame(struct sandbox *sandbox, struct err *err)
 
     if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
         return err_set(err, ERR_IO, errno, "make mounts private");
-    if (!(sandbox->setup->flags & SETUP_TREES_PASSED) &&
-        open_bind_trees(sandbox, 0, count, err) < 0)
+    bool opens = !(sandbox->setup->flags & SETUP_TREES_PASSED);
+    bool has_layer =
+        (sandbox->setup->flags & SETUP_SYSTEM) != 0; /* made among the prepared files */
+    if (opens && !has_layer && open_bind_trees(sandbox, 0, count, err) < 0)
         return -1;
-    if (make_prepared(sandbox, err) < 0 || make_covers(sandbox, err) < 0 ||
-        carry_out(sandbox, 0, count, err) < 0)
+    if (make_prepared(sandbox, err) < 0 || make_covers(sandbox, err) < 0)
+        return -1;
+    if (opens && has_layer && open_bind_trees(sandbox, 0, count, err) < 0)
+        return -1;
+    if (fchdir(sandbox->frame) < 0)
+        return err_set(err, ERR_IO, errno, "enter the frame");
+    if (carry_out(sandbox, 0, count, err) < 0)
         return -1;
     return chdir("/") < 0 ? err_set(err, ERR_IO, errno, "leave the frame") : 0;
 }

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "policy/network_inner.h"
+
 enum {
     LABEL = 63,
     PORT_HTTP = 80,
@@ -55,7 +57,7 @@ bool network_name(const char *text, size_t n, char ret[NETWORK_NAME])
             if (!is_label(ret + label, i - label))
                 return false;
             label = i + 1;
-        } else if (!(c >= 'a' && c <= 'z') && !is_digit(c) && c != '-') {
+        } else if (!(c >= 'a' && c <= 'z') && !is_digit(c) && c != '-' && c != '_') {
             return false;
         }
         ret[i] = c;
@@ -153,10 +155,11 @@ static int explain_host(const char *host, size_t n, struct err *err)
     if (n > 0 && digits)
         return err_set(err, ERR_INVALID, 0,
                        "an address cannot be allowed, only names can: write the name of the host");
-    return err_set(err, ERR_INVALID, 0,
-                   "'%.*s' is not the name of a host: letters, digits and hyphens, and dots "
-                   "between, at most 253",
-                   (int)(n > 64 ? 64 : n), host);
+    return err_set(
+        err, ERR_INVALID, 0,
+        "'%.*s' is not the name of a host: letters, digits, hyphens and underscores, and dots "
+        "between, at most 253",
+        (int)(n > 64 ? 64 : n), host);
 }
 
 static int parse_wildcard(const char **host, size_t *n, struct network_rule *r, struct err *err)
@@ -228,9 +231,13 @@ static int parse_option(struct words w, struct network_rule *r, struct err *err)
     if (is_word(w, "udp"))
         return err_set(err, ERR_INVALID, 0,
                        "only TCP can be allowed: 'udp' is not there in this version");
+    int inner = flag ? 0 : network_parse_inner(w.at, w.n, r, err);
+    if (inner != 0)
+        return inner < 0 ? -1 : 0;
     if (!flag)
         return err_set(err, ERR_INVALID, 0,
-                       "'%.*s' is no option of a rule: there are tls=opaque and ech=refuse",
+                       "'%.*s' is no option of a rule: there are tls=opaque, tls=inspect, "
+                       "ech=refuse, methods=, paths=, secret=, header= and env=",
                        (int)(w.n > 64 ? 64 : w.n), w.at);
     if (*flag)
         return err_set(err, ERR_INVALID, 0, "'%.*s' is there twice", (int)w.n, w.at);
@@ -241,12 +248,20 @@ static int parse_option(struct words w, struct network_rule *r, struct err *err)
 /* Rules that contradict themselves. */
 static int check_options(const struct network_rule *r, struct err *err)
 {
-    if (r->deny && (r->opaque || r->refuse_ech))
+    if (r->deny && (r->opaque || r->refuse_ech || r->inspect))
         return err_set(err, ERR_INVALID, 0, "a rule that denies has no options");
     if (r->opaque && r->refuse_ech)
         return err_set(err, ERR_INVALID, 0,
                        "tls=opaque looks at no hello, so that ech=refuse cannot be kept: write one "
                        "of the two");
+    if (r->inspect && (r->opaque || r->refuse_ech))
+        return err_set(err, ERR_INVALID, 0,
+                       "tls=opaque and ech=refuse say nothing where requests are looked at: leave "
+                       "them out");
+    if (r->port == PORT_HTTP && r->inspect)
+        return err_set(err, ERR_INVALID, 0,
+                       "port 80 is plain HTTP: methods, paths and secrets are kept over TLS alone, "
+                       "so leave the port out, or write :443");
     if (r->port == PORT_HTTP && (r->opaque || r->refuse_ech))
         return err_set(err, ERR_INVALID, 0,
                        "port 80 is plain HTTP, which an option about TLS does not change");
@@ -277,7 +292,7 @@ int network_parse_rule(const char *text, struct network_rule *ret, struct err *e
         if (parse_option(w, &rule, err) < 0)
             return -1;
     }
-    if (check_options(&rule, err) < 0)
+    if (check_options(&rule, err) < 0 || network_complete_inner(&rule, err) < 0)
         return -1;
     *ret = rule;
     return 0;
@@ -286,12 +301,13 @@ int network_parse_rule(const char *text, struct network_rule *ret, struct err *e
 const char *network_rule_text(const struct network_rule *rule, char *ret)
 {
     char port[8] = "";
+    char inner[NETWORK_RULE];
 
     if (rule->port)
         snprintf(port, sizeof(port), ":%u", (unsigned)rule->port);
-    snprintf(ret, NETWORK_RULE, "%s%s%s%s%s%s", rule->deny ? "!" : "", rule->wildcard ? "*." : "",
+    snprintf(ret, NETWORK_RULE, "%s%s%s%s%s%s%s", rule->deny ? "!" : "", rule->wildcard ? "*." : "",
              rule->name, port, rule->opaque ? " tls=opaque" : "",
-             rule->refuse_ech ? " ech=refuse" : "");
+             rule->refuse_ech ? " ech=refuse" : "", network_inner_text(rule, inner));
     return ret;
 }
 
@@ -301,6 +317,8 @@ static bool covers_port(const struct network_rule *rule, uint16_t port)
 {
     if (rule->port)
         return rule->port == port;
+    if (rule->inspect)
+        return port == PORT_HTTPS;
     return rule->deny || port == PORT_HTTP || port == PORT_HTTPS;
 }
 
@@ -330,9 +348,35 @@ static const struct network_rule *decide_at(const struct network_rule *rules, si
 /* The ports of a rule that allows; how many. */
 static size_t ports_of(const struct network_rule *rule, uint16_t ret[2])
 {
-    ret[0] = rule->port ? rule->port : PORT_HTTP;
+    ret[0] = rule->port ? rule->port : rule->inspect ? PORT_HTTPS : PORT_HTTP;
     ret[1] = PORT_HTTPS;
-    return rule->port ? 1 : 2;
+    return rule->port || rule->inspect ? 1 : 2;
+}
+
+const struct network_rule *network_next(const struct network_rule *rules, size_t count,
+                                        const char *name, uint16_t port, size_t *at)
+{
+    const struct network_rule *best = decide_at(rules, count, name, port);
+
+    while (best && !best->deny && *at < count) {
+        const struct network_rule *rule = &rules[(*at)++];
+        if (covers_port(rule, port) && names(rule, name) && exactness(rule) == exactness(best))
+            return rule;
+    }
+    return NULL;
+}
+
+bool network_inspects(const struct network_rule *rules, size_t count, const char *name,
+                      uint16_t port)
+{
+    const struct network_rule *rule;
+    size_t at = 0;
+
+    while ((rule = network_next(rules, count, name, port, &at))) {
+        if (rule->inspect)
+            return true;
+    }
+    return false;
 }
 
 static const struct network_rule *decide_anywhere(const struct network_rule *rules, size_t count,
@@ -404,7 +448,9 @@ static bool covers_names(const struct network_rule *wider, const struct network_
 /* Whether the one looks at no less than the other. */
 static bool looks_at_as_much(const struct network_rule *rule, const struct network_rule *wider)
 {
-    return (wider->opaque || !rule->opaque) && (rule->refuse_ech || !wider->refuse_ech);
+    return (wider->opaque || !rule->opaque) &&
+           (rule->refuse_ech || rule->inspect || !wider->refuse_ech) &&
+           network_inner_is_within(rule, wider);
 }
 
 /* For each name of the rule it is the most exact one that decides what is looked at: of those that
@@ -413,6 +459,7 @@ static bool is_within_at(const struct network_rule *rule, uint16_t port,
                          const struct network_rule *wider, size_t count)
 {
     const struct network_rule *best = NULL;
+    bool inside = false; /* one as exact as the best */
 
     for (size_t i = 0; i < count; i++) {
         const struct network_rule *w = &wider[i];
@@ -422,10 +469,17 @@ static bool is_within_at(const struct network_rule *rule, uint16_t port,
             continue;
         if (w->deny || (has_some && !looks_at_as_much(rule, w)))
             return false;
-        if (has_all && (!best || exactness(w) > exactness(best)))
+        if (!has_all || (best && exactness(w) < exactness(best)))
+            continue;
+        /* Of several that look at requests, one is enough; else it is the first that decides. */
+        if (!best || exactness(w) > exactness(best))
+            inside = looks_at_as_much(rule, w);
+        else if (rule->inspect && w->inspect)
+            inside = inside || looks_at_as_much(rule, w);
+        if (!best || exactness(w) > exactness(best))
             best = w;
     }
-    return best && looks_at_as_much(rule, best);
+    return best && inside;
 }
 
 bool network_is_within(const struct network_rule *rule, const struct network_rule *wider,

@@ -2,14 +2,18 @@
 /* Rules of the network by name: untrusted texts into checked rules, and which one decides about a
  * name and a port. Pure.
  *
- *     [!]HOST[:PORT] [tls=opaque] [ech=refuse]
+ *     [!]HOST[:PORT] [tls=opaque|inspect] [ech=refuse]
+ *                    [methods=M,...] [paths=/P,...] [secret=NAME] [header=NAME] [env=NAME]
  *
- * HOST is a name of letters, digits and hyphens in labels, in any case, with at most one dot
- * behind; "*.example.org" is every name below example.org, not itself. "*", "*.com", addresses in
- * any spelling, and names that are not ASCII are refused, with what to write instead. Without a
- * port: 80 and 443. "!" denies, without a port at every one, and wins over what allows. tls=opaque:
- * what is sent need not be TLS that names the host (on port 80 it is HTTP all the same).
- * ech=refuse: nor may it have an encrypted hello. No rules allow nothing. */
+ * HOST is a name of letters, digits and hyphens (and underscores, as some hosts have) in labels, in
+ * any case, with at most one dot behind; "*.example.org" is every name below example.org, not
+ * itself. "*", "*.com", addresses in any spelling, and names that are not ASCII are refused, with
+ * what to write instead. Without a port: 80 and 443. "!" denies, without a port at every one, and
+ * wins over what allows. tls=opaque: what is sent need not be TLS that names the host (on port 80
+ * it is HTTP all the same). ech=refuse: nor may it have an encrypted hello. tls=inspect, and
+ * each option behind it, has TLS end in carrel-egress, which looks at every request; without a port
+ * it is about 443 alone. A path may end in "*", and a "*" between two slashes is one name. No rules
+ * allow nothing. */
 #pragma once
 
 #include <stdbool.h>
@@ -31,6 +35,14 @@ struct network_rule {
     uint16_t port; /* 0: 80 and 443; of a denying rule: every port */
     bool opaque;
     bool refuse_ech;
+    bool inspect; /* TLS ends with us; the next four are of such a rule, "" where it says nothing */
+    uint16_t methods; /* where in `inner`, as for the others; 0: "" */
+    uint16_t paths;
+    uint16_t secret;
+    uint16_t header; /* which the secret goes into */
+    uint16_t env;    /* the variable that has its placeholder */
+    uint16_t inner_n;
+    char inner[NETWORK_RULE];
 };
 
 /* One strict parser for every name: of a rule, a question, a ClientHello, a Host field. Copies it
@@ -45,6 +57,15 @@ const char *network_rule_text(const struct network_rule *rule, char *ret);
  * what it is about, of several the first. Port 0: whether the name is allowed at any port. */
 const struct network_rule *network_decide(const struct network_rule *rules, size_t count,
                                           const char *name, uint16_t port);
+/* Whether TLS to it ends with us: one of the rules that decide says so. */
+bool network_inspects(const struct network_rule *rules, size_t count, const char *name,
+                      uint16_t port);
+/* A text of `inner`. */
+const char *network_inner(const struct network_rule *rule, uint16_t at);
+/* The next rule that decides about the name and port as exactly as the one that network_decide
+ * gives; begins with *at 0. NULL: there is no more. */
+const struct network_rule *network_next(const struct network_rule *rules, size_t count,
+                                        const char *name, uint16_t port, size_t *at);
 /* The TCP ports that the rules allow, each once, in order; -1: more than `most`. */
 int network_ports(const struct network_rule *rules, size_t count, uint16_t *ret, size_t most);
 /* Whether everything the rule allows is allowed by `wider`, and as strictly. */

@@ -25,6 +25,11 @@ struct entry {
     uint64_t port;
     const char *tls;
     const char *ech;
+    const char *methods; /* " methods=…", as the others; "" */
+    const char *paths;
+    const char *secret;
+    const char *header;
+    const char *env;
 };
 
 static struct entry *entry_of(struct reader *r)
@@ -47,9 +52,9 @@ static int read_tls(struct reader *r, const json_t *value)
 {
     const char *text = json_string_value(value);
 
-    if (!text || strcmp(text, "opaque") != 0)
+    if (!text || (strcmp(text, "opaque") != 0 && strcmp(text, "inspect") != 0))
         return -EINVAL;
-    entry_of(r)->tls = " tls=opaque";
+    entry_of(r)->tls = strcmp(text, "opaque") == 0 ? " tls=opaque" : " tls=inspect";
     return 0;
 }
 
@@ -73,29 +78,102 @@ static int read_udp(struct reader *r, const json_t *value)
     return -ECANCELED;
 }
 
-static int refuse_inner(struct reader *r, const json_t *value)
+/* A word of a line, or a part of one: nothing that would begin another. */
+static const char *word_of(struct reader *r, const json_t *value)
 {
-    (void)value;
-    err_set(r->err, ERR_INVALID, 0,
-            "policy: \"methods\", \"paths\" and \"secret\" of \"network\" need TLS termination, "
-            "which this version of Carrel lacks; leave them out, and the whole host is allowed");
-    return -ECANCELED;
+    const char *text = reader_text(r, value);
+
+    return text && *text && !strpbrk(text, " ,\t") ? text : NULL;
+}
+
+/* " name=a,b" of a list that is not empty. */
+static int read_list(struct reader *r, const json_t *value, const char *name, const char **ret)
+{
+    const char *line = name;
+    json_t *item;
+    size_t i;
+
+    if (json_array_size(value) == 0)
+        return -EINVAL;
+    json_array_foreach((json_t *)(uintptr_t)value, i, item)
+    {
+        const char *word = word_of(r, item);
+        line = word ? arena_printf(r->arena, "%s%s%s", line, i ? "," : "", word) : NULL;
+        if (!line)
+            return -EINVAL;
+    }
+    *ret = line;
+    return 0;
+}
+
+static int read_methods(struct reader *r, const json_t *value)
+{
+    return read_list(r, value, " methods=", &entry_of(r)->methods);
+}
+
+static int read_paths(struct reader *r, const json_t *value)
+{
+    return read_list(r, value, " paths=", &entry_of(r)->paths);
+}
+
+static int read_word(struct reader *r, const json_t *value, const char *name, const char **ret)
+{
+    const char *word = word_of(r, value);
+
+    *ret = word ? arena_printf(r->arena, " %s=%s", name, word) : NULL;
+    return *ret ? 0 : -EINVAL;
+}
+
+static int read_from(struct reader *r, const json_t *value)
+{
+    return read_word(r, value, "secret", &entry_of(r)->secret);
+}
+
+static int read_header(struct reader *r, const json_t *value)
+{
+    return read_word(r, value, "header", &entry_of(r)->header);
+}
+
+static int read_env(struct reader *r, const json_t *value)
+{
+    return read_word(r, value, "env", &entry_of(r)->env);
+}
+
+static const struct key secret_keys[] = {
+    {"from", "the name of a secret", read_from},
+    {"header", "the name of a header, such as \"Authorization\"", read_header},
+    {"env", "the name of a variable that has the placeholder", read_env},
+};
+
+static int read_secret(struct reader *r, const json_t *value)
+{
+    if (!json_is_object(value) || !json_object_get(value, "from"))
+        return -EINVAL;
+    return reader_object(r, value, secret_keys, LENGTH(secret_keys)) < 0 ? -ECANCELED : 0;
 }
 
 static const struct key entry_keys[] = {
     {"host", "a name such as \"api.example.com\" or \"*.example.org\"", read_host},
     {"port", "a whole number from 1 to 65535", read_port},
-    {"tls", "\"opaque\"", read_tls},
+    {"tls", "\"opaque\" or \"inspect\"", read_tls},
     {"ech", "\"refuse\" or \"allow-grease\"", read_ech},
     {"udp", "true or false", read_udp},
-    {"methods", "left out", refuse_inner},
-    {"paths", "left out", refuse_inner},
-    {"secret", "left out", refuse_inner},
+    {"methods", "a list such as [\"GET\", \"HEAD\"]", read_methods},
+    {"paths", "a list such as [\"/v1/models\", \"/v1/chat/*\"]", read_paths},
+    {"secret", "an object such as {\"from\": \"example-key\", \"header\": \"Authorization\"}",
+     read_secret},
 };
 
 static const char *entry_text(struct reader *r, const json_t *object, int *ret)
 {
-    struct entry entry = {.reader = *r, .tls = "", .ech = ""};
+    struct entry entry = {.reader = *r,
+                          .tls = "",
+                          .ech = "",
+                          .methods = "",
+                          .paths = "",
+                          .secret = "",
+                          .header = "",
+                          .env = ""};
     char port[8] = "";
 
     *ret = -ECANCELED;
@@ -107,7 +185,8 @@ static const char *entry_text(struct reader *r, const json_t *object, int *ret)
     if (entry.port)
         snprintf(port, sizeof(port), ":%u", (unsigned)(uint16_t)entry.port);
     *ret = 0;
-    return arena_printf(r->arena, "%s%s%s%s", entry.host, port, entry.tls, entry.ech);
+    return arena_printf(r->arena, "%s%s%s%s%s%s%s%s%s", entry.host, port, entry.tls, entry.ech,
+                        entry.methods, entry.paths, entry.secret, entry.header, entry.env);
 }
 
 /* --- the lists --- */
@@ -174,7 +253,7 @@ static int read_connections(struct reader *r, const json_t *value)
 
 #define RULES                                                                                      \
     "a list of at most 256 names: \"HOST\", \"*.HOST\", \"HOST:PORT\", \"@set\", or objects with " \
-    "host, port, tls and ech"
+    "host, port, tls, ech, methods, paths and secret"
 
 static const struct key network_keys[] = {
     {"allow", RULES, read_allow},

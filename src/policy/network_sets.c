@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "policy/network.h"
 
 #define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -85,36 +84,36 @@ static const struct mirror {
      {"deb", "URIs"}},
 };
 
-/* "https://user@host:port/path" gives "host:port"; what is no rule (an address, say) is left out.
- */
-static int add_url(struct list *list, const char *before, const char *url, struct err *err)
+bool network_sets_url(const char *url, char ret[NETWORK_RULE])
 {
-    bool tls = strncmp(url, "https", 5) == 0;
-    const char *host = strstr(url, "://") + 3;
-    size_t n = strcspn(host, "/?#\"' \t\n");
+    bool tls = strncmp(url, "https://", 8) == 0;
     struct network_rule rule;
     struct err unused;
 
+    if (!tls && strncmp(url, "http://", 7) != 0)
+        return false;
+    const char *host = strstr(url, "://") + 3;
+    size_t n = strcspn(host, "/?#\"' \t\n");
     for (const char *at = memchr(host, '@', n); at; at = memchr(host, '@', n)) {
         n -= (size_t)(at + 1 - host);
         host = at + 1;
     }
-    const char *text = arena_printf(list->arena, "%.*s%s", (int)n, host,
-                                    memchr(host, ':', n) ? ""
-                                    : tls                ? ":443"
-                                                         : ":80");
-    if (!text || network_parse_rule(text, &rule, &unused) < 0)
-        return 0;
-    return add(list, before, text, err);
+    if (n == 0 || n > NETWORK_NAME || *host == '*')
+        return false;
+    snprintf(ret, NETWORK_RULE, "%.*s%s", (int)n, host,
+             memchr(host, ':', n) ? ""
+             : tls                ? ":443"
+                                  : ":80");
+    return network_parse_rule(ret, &rule, &unused) == 0;
 }
 
 static int add_urls(struct list *list, const char *before, const char *line, struct err *err)
 {
     const char *at = line;
+    char rule[NETWORK_RULE];
 
     while ((at = strstr(at, "http"))) {
-        if ((strncmp(at, "http://", 7) == 0 || strncmp(at, "https://", 8) == 0) &&
-            add_url(list, before, at, err) < 0)
+        if (network_sets_url(at, rule) && add(list, before, rule, err) < 0)
             return -1;
         at += 4;
     }

@@ -9,6 +9,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "policy/network.h"
 
 /* Small letters, digits and hyphens. */
 bool network_set_is_name(const char *name);
@@ -18,6 +19,9 @@ struct network_mirror {
     const char *name; /* NULL ends a list */
     const char *url;  /* "": none */
 };
+
+/* "https://user@host:port/path" gives "host:port"; false: its host can be no rule (an address). */
+bool network_sets_url(const char *url, char ret[NETWORK_RULE]);
 
 /* The list with every "@set" and "!@set" replaced by the lines of the set; ends with NULL. What
  * comes of it is in `arena`; `mirrors` may be NULL. */

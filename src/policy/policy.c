@@ -15,6 +15,7 @@
 #include "policy/network_policy.h"
 #include "policy/network_sets.h"
 #include "policy/reader.h"
+#include "policy/srt.h"
 #include "policy/units.h"
 
 #define POLICY_MAX_BYTES (256UL << 10)
@@ -103,6 +104,46 @@ static int read_user(struct reader *r, const json_t *value)
         return -EINVAL;
     r->policy->user = strcmp(text, "root") == 0 ? CARREL_USER_ROOT : CARREL_USER_USER;
     return 0;
+}
+
+#define DEFAULT_BASE "debian-12"
+
+static int read_base(struct reader *r, const json_t *value)
+{
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyz0123456789-";
+    const char *text = reader_text(r, value);
+    size_t n = text ? strlen(text) : 0;
+
+    if (n == 0 || n > 32 || text[0] == '-' || strspn(text, allowed) != n)
+        return -EINVAL;
+    r->policy->base = text;
+    return 0;
+}
+
+static int read_root(struct reader *r, const json_t *value)
+{
+    r->policy->no_root = json_is_false(value);
+    return json_is_boolean(value) ? 0 : -EINVAL;
+}
+
+static const struct key system_keys[] = {
+    {"base", "the name of a base, such as \"" DEFAULT_BASE "\"", read_base},
+    {"root", "true or false", read_root},
+};
+
+/* true, the name of a base, or both in an object. */
+static int read_system(struct reader *r, const json_t *value)
+{
+    if (json_is_string(value))
+        return read_base(r, value);
+    if (json_is_boolean(value) || json_is_object(value))
+        r->policy->base = json_is_false(value) ? NULL : DEFAULT_BASE;
+    if (json_is_boolean(value))
+        return 0;
+    if (!json_is_object(value))
+        return -EINVAL;
+    int result = reader_object(r, value, system_keys, sizeof(system_keys) / sizeof(system_keys[0]));
+    return result < 0 ? -ECANCELED : 0;
 }
 
 static int read_tmp(struct reader *r, const json_t *value)
@@ -305,6 +346,9 @@ static const struct key policy_keys[] = {
     {"level", "\"ns\" or \"dir\"", read_level},
     {"network", "\"none\", \"host\" or an object such as {\"allow\": [\"HOST\"]}", read_network},
     {"user", "\"user\" or \"root\"", read_user},
+    {"system",
+     "true, false, the name of a base or an object such as {\"base\": \"" DEFAULT_BASE "\"}",
+     read_system},
     {"tmp", "\"sandbox\" or \"exec\"", read_tmp},
     {"mounts", "a list of at most 64 objects with source, target and writable", read_mounts},
     {"env", "an object of at most 256 strings", read_env},
@@ -336,7 +380,21 @@ int policy_parse(struct policy *ret, struct arena *arena, const char *bytes, siz
     return result;
 }
 
-int policy_load(struct policy *ret, struct arena *arena, const char *path, struct err *err)
+/* 1: read as that; 0: it is something else; -1: it cannot be kept. */
+static int parse_srt(struct policy *ret, struct arena *arena, const struct buf *b,
+                     const char *workspace, struct err *err)
+{
+    json_t *root = json_loadb(b->p, b->n, JSON_REJECT_DUPLICATES, NULL);
+    int r = root && srt_is(root) ? 1 : 0;
+
+    if (r > 0 && srt_read(ret, arena, root, workspace, err) < 0)
+        r = err_wrap(err, "srt's settings");
+    json_decref(root);
+    return r;
+}
+
+int policy_load(struct policy *ret, struct arena *arena, const char *path, const char *workspace,
+                struct err *err)
 {
     scoped_fd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     scoped_buf struct buf b;
@@ -357,9 +415,10 @@ int policy_load(struct policy *ret, struct arena *arena, const char *path, struc
     if (buf_done(&b) < 0)
         return err_set(err, ERR_LIMIT, 0, "policy '%s' is larger than %lu KiB", path,
                        POLICY_MAX_BYTES >> 10);
-    if (policy_parse(ret, arena, b.p, b.n, err) < 0)
-        return err_wrap(err, "'%s'", path);
-    return 0;
+    int r = parse_srt(ret, arena, &b, workspace, err);
+    if (r == 0)
+        r = policy_parse(ret, arena, b.p, b.n, err);
+    return r < 0 ? err_wrap(err, "'%s'", path) : 0;
 }
 
 int policy_expand_sets(struct policy *policy, struct arena *arena, const char *dir, struct err *err)

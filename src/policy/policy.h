@@ -38,7 +38,9 @@ struct policy {
     size_t env_count;
     uint64_t timeout_ms; /* 0: not set */
     uint64_t tmp_bytes;
-    bool tmp_exec; /* the daemon keeps /tmp and /.cache no longer than commands run */
+    const char *base; /* the daemon shows a system of the workspace's own on it; NULL: the host's */
+    bool no_root;     /* ... without commands as root */
+    bool tmp_exec;    /* the daemon keeps /tmp and /.cache no longer than commands run */
     uint64_t output_bytes;
     struct carrel_limits limits;
     struct plan_policy plan;
@@ -48,8 +50,10 @@ struct policy {
 /* Strings live in `arena`. */
 int policy_parse(struct policy *ret, struct arena *arena, const char *bytes, size_t n,
                  struct err *err);
-/* Reads the file and parses it. */
-int policy_load(struct policy *ret, struct arena *arena, const char *path, struct err *err);
+/* Reads the file and parses it; or one of srt's settings (srt.h), whose paths are of `workspace`.
+ */
+int policy_load(struct policy *ret, struct arena *arena, const char *path, const char *workspace,
+                struct err *err);
 /* Replaces every "@set" by the rules of the file of that name in `dir`; to be called once before
  * the policy is applied, if it has rules of the network. */
 int policy_expand_sets(struct policy *policy, struct arena *arena, const char *dir,

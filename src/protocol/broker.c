@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/pack.h"
+#include "base/seal.h"
 #include "protocol/egress.h"
 
 enum {
@@ -101,6 +102,8 @@ static void put_spec(struct buf *b, const struct spec_message *m)
     pack_list(b, m->mounts);
     pack_list(b, m->shared);
     pack_string(b, m->template);
+    pack_string(b, m->base);
+    pack_string(b, m->owner);
 }
 
 /* "NAME=value" each. */
@@ -197,6 +200,12 @@ static void get_spec(struct unpack *u, struct arena *arena, struct spec_message 
     ret->template = unpack_bounded(u, PROTOCOL_EXEC_ID);
     if (*ret->template && !protocol_template_id_is_valid(ret->template))
         u->failed = true;
+    ret->base = unpack_bounded(u, PROTOCOL_ID);
+    if (*ret->base && !protocol_id_is_valid(ret->base))
+        u->failed = true;
+    ret->owner = unpack_bounded(u, PROTOCOL_ID);
+    if (*ret->owner && !protocol_id_is_valid(ret->owner))
+        u->failed = true;
 }
 
 void protocol_pack_exec(struct buf *b, uint64_t tag, const struct exec_message *m)
@@ -215,6 +224,7 @@ void protocol_pack_exec(struct buf *b, uint64_t tag, const struct exec_message *
     pack_u64(b, m->timeout_ms);
     pack_u64(b, m->quiet);
     pack_u64(b, m->tty);
+    pack_u64(b, m->root);
     pack_u64(b, m->input);
     pack_u64(b, m->rows);
     pack_u64(b, m->columns);
@@ -242,6 +252,7 @@ bool protocol_unpack_exec(char *bytes, size_t n, struct arena *arena, uint64_t *
     ret->timeout_ms = unpack_upto(&u, LARGEST);
     ret->quiet = get_bool(&u);
     ret->tty = get_bool(&u);
+    ret->root = get_bool(&u);
     ret->input = get_bool(&u);
     ret->rows = unpack_upto(&u, LARGEST_TERMINAL);
     ret->columns = unpack_upto(&u, LARGEST_TERMINAL);
@@ -501,6 +512,27 @@ bool protocol_unpack_plain(char *bytes, size_t n, uint64_t *ret_tag, struct plai
     return unpack_done(&u);
 }
 
+void protocol_pack_secret(struct buf *b, uint64_t tag, const char *owner, const char *name,
+                          const char *value)
+{
+    pack_u64(b, tag);
+    pack_string(b, owner);
+    pack_string(b, name);
+    pack_string(b, value);
+}
+
+bool protocol_unpack_secret(char *bytes, size_t n, uint64_t *ret_tag, const char **ret_owner,
+                            const char **ret_name, const char **ret_value)
+{
+    struct unpack u = {.at = bytes, .end = bytes + n};
+
+    *ret_tag = unpack_u64(&u);
+    *ret_owner = unpack_bounded(&u, PROTOCOL_ID);
+    *ret_name = unpack_bounded(&u, PROTOCOL_ID);
+    *ret_value = unpack_bounded(&u, SEAL_HEX);
+    return unpack_done(&u) && *ret_tag != 0;
+}
+
 static bool is_alphanumeric(char c)
 {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
@@ -540,6 +572,11 @@ bool protocol_exec_id_is_valid(const char *id)
 bool protocol_plan_id_is_valid(const char *id)
 {
     return is_made_id('p', id);
+}
+
+bool protocol_snapshot_id_is_valid(const char *id)
+{
+    return is_made_id('s', id);
 }
 
 bool protocol_template_id_is_valid(const char *id)

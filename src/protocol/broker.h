@@ -79,6 +79,21 @@ enum request_kind {
      * to the same ports. ANSWER_NAMES: those rules, with what the sets stand for; nothing is woken.
      * ANSWER_ERROR: they are no rules, or go beyond what the settings allow. */
     REQUEST_NETWORK,
+    REQUEST_STORE_SET,    /* see protocol/store_job.h: a store of that name is kept */
+    REQUEST_STORE_REMOVE, /* store */
+    /* ANSWER_NAMES: a list, STORE_FACTS texts of each; nothing that is secret. */
+    REQUEST_STORE_LIST,
+    /* struct store_job (protocol/store_job.h): a short-lived process that does one thing with a
+     * store (carrel-mover). ANSWER_STORE when it runs and ANSWER_STORE_ENDED at last; or one
+     * ANSWER_ERROR. It dies with the front. */
+    REQUEST_STORE_JOB,
+    REQUEST_STORE_CANCEL, /* number: the tag of a REQUEST_STORE_JOB that is to end. No answer */
+    /* owner, name, the value as it was sealed (base/seal.h) for "owner/name": it holds for the next
+     * request of a sandbox; "": it is none any more. ANSWER_OK. */
+    REQUEST_SECRET_SET,
+    REQUEST_SECRET_LIST, /* owner. ANSWER_NAMES: pairs of a name and when it was set, in ms */
+    REQUEST_FORK, /* bucket, workspace, whose tree was just made, other, snapshot: it stands on it
+                   */
     REQUEST_COUNT_,
 };
 
@@ -94,7 +109,9 @@ enum answer_kind {
      * what is still in them. Of one that has ended EVENT_ENDED follows: at once, or if nobody was
      * told of its start, when its record is on disk. */
     ANSWER_EXEC,
-    ANSWER_RESUMED, /* SHA-256 of the admin key, in hex; DIR as it was named to the daemon */
+    /* SHA-256 of the admin key, in hex; DIR as it was named to the daemon; what secrets are sealed
+     * for, in hex */
+    ANSWER_RESUMED,
     /* exec; number: flags; + stdin, its backlog, stdout, stderr (4 descriptors); stdout, stderr
      * (2); with EXEC_TERMINAL its master and its backlog (2); none (0) when the command could not
      * be executed, which EVENT_ENDED then tells (126, 127). In ANSWER_EXEC without stdin and
@@ -108,11 +125,13 @@ enum answer_kind {
     ANSWER_FILES,
     ANSWER_PLAN,       /* plan; number 1: its layer's marks are root's; + where to write its job */
     ANSWER_PLAN_STEPS, /* plan; number: so many steps of it are done */
-    /* plan, why ("": by itself, "timeout", "cancelled"); number: how much it has answered, its exit
-     * status from bit 48 on (255: it was killed); + the answer, a file. What is to be on record of
-     * it is on disk. */
+    /* plan, why ("": by itself, "timeout", "cancelled"), for how many ms it had the workspace
+     * frozen; number: how much it has answered, its exit status from bit 48 on (255: it was
+     * killed); + the answer, a file. What is to be on record of it is on disk. */
     ANSWER_PLAN_ENDED,
-    ANSWER_TEMPLATE, /* template, bytes, files: both as numbers */
+    ANSWER_TEMPLATE,    /* template, bytes, files: both as numbers */
+    ANSWER_STORE,       /* + what it tells, to read: lines of JSON (src/mover/mover.h) */
+    ANSWER_STORE_ENDED, /* number: its exit status, or STORE_KILLED */
     /* Without being asked, tag 0. */
     /* struct ended_message; not to be told to anybody before EVENT_SETTLED. That, and EVENT_GONE,
      * are told with it if they have happened, and else on their own. */
@@ -153,17 +172,19 @@ enum tree_look {
     TREE_ENTRY_CLOSED, /* on the way to it is no directory, or one that cannot be entered */
 };
 
-/* What can be done with a plan: the verbs of carrel-plan. */
+/* What the front may have done with a plan: verbs of carrel-plan. */
 enum plan_verb {
     PLAN_DERIVE, /* ends the plan's sandbox first */
     PLAN_SUBMIT,
     PLAN_SHOW,
     PLAN_DIFF,
     PLAN_VERIFY,
-    PLAN_APPLY, /* this one and the next two have the workspace to themselves */
+    PLAN_APPLY, /* this one and the next have the workspace to themselves */
     PLAN_UNDO,
-    PLAN_RECOVER,
-    PLAN_VIEW, /* of a copy of a written plan */
+    PLAN_VIEW,      /* of a copy of a written plan */
+    PLAN_JOURNAL,   /* how many operations are in the tree, once what was half done is taken back */
+    PLAN_SNAPSHOT,  /* of the tree, which nothing writes to meanwhile; `plan` is any id */
+    PLAN_SNAPSHOTS, /* looks at those that there are, or removes one; likewise */
     PLAN_VERB_COUNT_,
 };
 
@@ -199,7 +220,9 @@ struct spec_message {
     /* Likewise of its bucket: "skills/NAME", "ro", which need not be there; and once at most the id
      * of another workspace, whose tree is shown. */
     const char *const *shared;
+    const char *owner;    /* whose secrets its rules name */
     const char *template; /* whose environments it shares; "": none's */
+    const char *base;     /* that a system of its own stands on; "": the host's is shown */
 };
 
 struct exec_message {
@@ -216,6 +239,7 @@ struct exec_message {
     uint64_t timeout_ms;
     bool quiet; /* the broker sends EVENT_ENDED but no ANSWER_STARTED */
     bool tty;
+    bool root; /* as root inside, of a system of its own */
     bool input;
     uint64_t rows;
     uint64_t columns;
@@ -279,6 +303,12 @@ struct plain_message {
     uint64_t number;
 };
 
+/* REQUEST_SECRET_SET; the value is sealed, or "". */
+void protocol_pack_secret(struct buf *b, uint64_t tag, const char *owner, const char *name,
+                          const char *value);
+bool protocol_unpack_secret(char *bytes, size_t n, uint64_t *ret_tag, const char **ret_owner,
+                            const char **ret_name, const char **ret_value);
+
 void protocol_pack_plain(struct buf *b, uint64_t tag, const struct plain_message *m);
 bool protocol_unpack_plain(char *bytes, size_t n, uint64_t *ret_tag, struct plain_message *ret);
 
@@ -290,5 +320,7 @@ bool protocol_id_is_valid(const char *id);
 bool protocol_exec_id_is_valid(const char *id);
 /* 'p' and 26 characters of base 32. */
 bool protocol_plan_id_is_valid(const char *id);
+/* 's' and likewise. */
+bool protocol_snapshot_id_is_valid(const char *id);
 /* 't' and likewise. */
 bool protocol_template_id_is_valid(const char *id);

@@ -22,6 +22,10 @@ void egress_pack_order(struct buf *b, const struct egress_order *order)
     pack_list(b, order->rules);
     pack_u64(b, order->connections);
     pack_u64(b, order->bytes_per_hour);
+    pack_string(b, order->owner);
+    pack_string(b, order->authority);
+    pack_string(b, order->secret);
+    pack_string(b, order->value);
 }
 
 bool egress_unpack_order(char *bytes, size_t n, struct arena *arena, struct egress_order *ret)
@@ -34,7 +38,11 @@ bool egress_unpack_order(char *bytes, size_t n, struct arena *arena, struct egre
     ret->rules = unpack_list(&u, arena, EGRESS_RULES);
     ret->connections = unpack_u64(&u);
     ret->bytes_per_hour = unpack_u64(&u);
-    return ret->id != 0 && ret->rules && unpack_done(&u);
+    ret->owner = unpack_bounded(&u, EGRESS_TEXT);
+    ret->authority = unpack_bounded(&u, EGRESS_VALUE);
+    ret->secret = unpack_bounded(&u, EGRESS_TEXT);
+    ret->value = unpack_bounded(&u, EGRESS_VALUE);
+    return (ret->id != 0) == (ret->kind != EGRESS_SECRET) && ret->rules && unpack_done(&u);
 }
 
 void egress_pack_news(struct buf *b, const struct egress_news *news)
@@ -51,6 +59,7 @@ void egress_pack_news(struct buf *b, const struct egress_news *news)
     pack_u64(b, news->down);
     pack_u64(b, news->ms);
     pack_u64(b, news->count);
+    pack_u64(b, news->group);
 }
 
 bool egress_unpack_news(char *bytes, size_t n, struct egress_news *ret)
@@ -69,5 +78,6 @@ bool egress_unpack_news(char *bytes, size_t n, struct egress_news *ret)
     ret->down = unpack_u64(&u);
     ret->ms = unpack_u64(&u);
     ret->count = unpack_u64(&u);
+    ret->group = unpack_u64(&u);
     return (ret->id != 0 || ret->kind == EGRESS_READY) && unpack_done(&u);
 }

@@ -34,6 +34,13 @@ static const struct key {
     {"state", TEXT, KEY(state), "", "directory that holds everything; /var/lib/carrel for root"},
     {"listen", TEXT, KEY(listen), "127.0.0.1:7070", "address and port for HTTP; empty: none"},
     {"socket", TEXT, KEY(socket), "", "Unix socket for HTTP; default DIR/carrel.sock; empty: none"},
+    {"tls_listen", TEXT, KEY(tls_listen), "", "address and port for HTTPS; empty: none"},
+    {"tls_certificate", TEXT, KEY(tls_certificate), "",
+     "file with the certificate for HTTPS and its chain (PEM)"},
+    {"tls_key", TEXT, KEY(tls_key), "", "file with its private key, that others cannot read"},
+    {"tls_self_signed", YES_NO, KEY(tls_self_signed), "no",
+     "make a certificate for 'domain' and the names below it, in DIR/tls"},
+    {"domain", TEXT, KEY(domain), "carrel.internal", "domain whose names lead to this daemon"},
     {"user", TEXT, KEY(user), "", "as root: the user of the front; empty: uid 1879048190"},
     {"owner_uid", UID, KEY(owner_uid), "", "owner of new workspaces' files on the host"},
     {"bucket", ID, KEY(bucket), "main", "where new workspaces are made, below the state"},
@@ -84,10 +91,14 @@ static const struct key {
      "host directories that policies may mount from: DIR:DIR"},
     {"allow_net_host", YES_NO, KEY(allow_net_host), "no", "policies may say network host"},
     {"allow_net", YES_NO, KEY(allow_net), "yes", "policies may name hosts that are reached"},
+    {"e2b_network", TEXT, KEY(e2b_network), "",
+     "names (with commas between) that sandboxes of E2B clients reach; empty: none"},
     {"network_limit", TEXT, KEY(network_limit), "",
      "names (with commas between) that policies may at most allow; empty: any"},
     {"network_private", TEXT, KEY(network_private), "",
      "HOST or HOST:PORT, with commas: reached also at private addresses"},
+    {"network_trust", TEXT, KEY(network_trust), "",
+     "PEM file of authorities of servers whose requests are looked at, besides the host's"},
     {"nameservers", TEXT, KEY(nameservers), "",
      "ADDRESS:PORT, with commas, that are asked for addresses; empty: the host's"},
     {"networks", TEXT, KEY(networks), "", "directory of the sets of names; empty: Carrel's own"},
@@ -127,6 +138,12 @@ static const struct key {
     {"export_gzip", YES_NO, KEY(export_gzip), "no", "compress what is sent"},
     {"export_user", TEXT, KEY(export_user), "",
      "as root: the user that sends records; empty: uid 1879048188"},
+    {"mirror", TEXT, KEY(mirror), "",
+     "store that new workspaces are mirrored to, if they name none; empty: none"},
+    {"mirror_exclude", TEXT, KEY(mirror_exclude), "node_modules,.venv,__pycache__,.cache",
+     "names, with commas, that are not mirrored, where a workspace does not say which"},
+    {"mirror_delay", DURATION, KEY(mirror_delay_ms), "500ms",
+     "how long a mirror waits after the last change"},
     {"package_index", TEXT, KEY(package_index), "",
      "index of Python packages for uv and pip; empty: their own"},
     {"package_registry", TEXT, KEY(package_registry), "",
@@ -145,7 +162,7 @@ enum {
 #define KEYS       (sizeof(keys) / sizeof(keys[0]))
 #define MOST_COUNT 1000000000ULL
 
-_Static_assert(KEYS <= SETTINGS_MAX_KEYS, "each has a bit");
+_Static_assert(KEYS <= SETTINGS_MAX_KEYS, "each has its place");
 
 static const struct key *find(const char *name)
 {
@@ -156,9 +173,9 @@ static const struct key *find(const char *name)
     return NULL;
 }
 
-static uint64_t bit(const struct key *key)
+static bool *in(struct settings_set *set, const struct key *key)
 {
-    return 1ULL << (key - keys);
+    return &set->has[key - keys];
 }
 
 static void *field(struct settings *s, const struct key *key)
@@ -294,7 +311,7 @@ int settings_set(struct settings *s, const char *key, const char *value, struct 
                        near_hint(hint, key, strlen(key), keys, KEYS, sizeof(keys[0])));
     if (set_one(s, found, value, err) < 0)
         return -1;
-    s->given |= bit(found);
+    *in(&s->given, found) = true;
     return 0;
 }
 
@@ -321,8 +338,8 @@ static char *trim(char *text)
 }
 
 /* `fixed` was given before the file, `seen` by it. */
-static int parse_line(struct settings *s, char *line, uint64_t fixed, uint64_t *seen,
-                      struct err *err)
+static int parse_line(struct settings *s, char *line, struct settings_set *fixed,
+                      struct settings_set *seen, struct err *err)
 {
     struct settings ignored = {0};
 
@@ -336,26 +353,26 @@ static int parse_line(struct settings *s, char *line, uint64_t fixed, uint64_t *
     const char *name = trim(line);
     const char *value = trim(sign + 1);
     const struct key *key = find(name);
-    if (key && (*seen & bit(key)))
+    if (key && *in(seen, key))
         return err_set(err, ERR_INVALID, 0, "'%s' is set twice", name);
     /* What the command line has decided is checked all the same. */
-    int r = settings_set(key && (fixed & bit(key)) ? &ignored : s, name, value, err);
+    int r = settings_set(key && *in(fixed, key) ? &ignored : s, name, value, err);
     if (key)
-        *seen |= bit(key);
+        *in(seen, key) = true;
     return r;
 }
 
 int settings_parse(struct settings *s, char *text, const char *name, struct err *err)
 {
-    uint64_t fixed = s->given;
-    uint64_t seen = 0;
+    struct settings_set fixed = s->given;
+    struct settings_set seen = {0};
     unsigned number = 1;
 
     for (char *line = text; line; number++) {
         char *end = strchr(line, '\n');
         if (end)
             *end = '\0';
-        if (parse_line(s, line, fixed, &seen, err) < 0)
+        if (parse_line(s, line, &fixed, &seen, err) < 0)
             return err_wrap(err, "line %u of '%s'", number, name);
         line = end ? end + 1 : NULL;
     }
@@ -470,6 +487,8 @@ int settings_complete(struct settings *s, struct err *err)
         return err_set(err, ERR_INVALID, 0, "'audit_sync' must be grouped or strict");
     if (s->audit_segment_bytes == 0)
         return err_set(err, ERR_INVALID, 0, "'audit_segment' must not be 0");
+    if (s->tls_self_signed && !settings_is_given(s, "tls_listen"))
+        snprintf(s->tls_listen, sizeof(s->tls_listen), "127.0.0.1:7443");
     if (check_connections(s, err) < 0 || check_targets(s, err) < 0 || check_packages(s, err) < 0)
         return -1;
     if (settings_is_given(s, "socket"))
@@ -487,7 +506,7 @@ bool settings_is_given(const struct settings *s, const char *key)
 {
     const struct key *found = find(key);
 
-    return found && (s->given & bit(found));
+    return found && s->given.has[found - keys];
 }
 
 static char *encode_one(const struct settings *s, const struct key *key, struct arena *arena)

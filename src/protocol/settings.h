@@ -11,19 +11,28 @@
 #include "base/buf.h"
 #include "base/err.h"
 
+enum {
+    SETTINGS_MAX_KEYS = 128,
+};
+
 struct settings {
-    char state[1024];       /* DIR, absolute once the broker has opened it */
-    char listen[128];       /* "127.0.0.1:7070", "[::1]:7070"; "" : no TCP */
-    char socket[108];       /* path of the Unix socket; "" : none */
-    char user[64];          /* as root: whom the front runs as; "" : nobody else's uid */
-    int64_t owner_uid;      /* of new trees; -1: the owner of DIR, or the front's uid */
-    char bucket[65];        /* where workspaces are made */
-    uint64_t idle_ms;       /* after which a sandbox is ended; 0: never */
-    uint64_t files_wait_ms; /* how long a call on files waits for its sandbox */
-    uint64_t trash_ms;      /* after which a deleted workspace is purged; 0: at once */
-    uint64_t retention_ms;  /* of ended commands and their output */
-    uint64_t spool_bytes;   /* most output kept of one command */
-    uint64_t max_sandboxes; /* of the host; 0 in all of these: not counted */
+    char state[1024];           /* DIR, absolute once the broker has opened it */
+    char listen[128];           /* "127.0.0.1:7070", "[::1]:7070"; "" : no TCP */
+    char socket[108];           /* path of the Unix socket; "" : none */
+    char tls_listen[128];       /* as listen, for HTTPS */
+    char tls_certificate[1024]; /* a file: it and its chain */
+    char tls_key[1024];         /* a file */
+    bool tls_self_signed;       /* or both of our own, in DIR/tls */
+    char domain[256];           /* whose names lead here */
+    char user[64];              /* as root: whom the front runs as; "" : nobody else's uid */
+    int64_t owner_uid;          /* of new trees; -1: the owner of DIR, or the front's uid */
+    char bucket[65];            /* where workspaces are made */
+    uint64_t idle_ms;           /* after which a sandbox is ended; 0: never */
+    uint64_t files_wait_ms;     /* how long a call on files waits for its sandbox */
+    uint64_t trash_ms;          /* after which a deleted workspace is purged; 0: at once */
+    uint64_t retention_ms;      /* of ended commands and their output */
+    uint64_t spool_bytes;       /* most output kept of one command */
+    uint64_t max_sandboxes;     /* of the host; 0 in all of these: not counted */
     uint64_t max_execs;
     uint64_t max_memory; /* sums of what the policies of live sandboxes allow */
     uint64_t max_pids;
@@ -47,7 +56,9 @@ struct settings {
     char mount_roots[4096];     /* colon separated; policies mount from below these only */
     bool allow_net_host;
     bool allow_net;             /* policies may name hosts that are reached */
+    char e2b_network[4096];     /* rules of what sandboxes of E2B's clients reach; "": nothing */
     char network_limit[4096];   /* rules that bound theirs, with blanks or commas; "": any */
+    char network_trust[1024];   /* a file of authorities, besides the host's */
     char network_private[1024]; /* hosts whose addresses may be private */
     char nameservers[256];      /* that carrel-egress asks; "": the host's */
     char networks[1024];        /* a directory of sets of names; "": where Carrel was installed */
@@ -71,16 +82,18 @@ struct settings {
     char export_auth[1024]; /* a file */
     char export_ca[1024];
     bool export_gzip;
-    char export_user[64];        /* as root */
+    char export_user[64]; /* as root */
+    char mirror[65];      /* a store; "": none */
+    char mirror_exclude[1024];
+    uint64_t mirror_delay_ms;
     char package_index[1024];    /* of Python packages, for uv and pip inside; "" : theirs */
     char package_registry[1024]; /* of Node packages, for bun and npm */
     char package_ca[1024];       /* a file: the authorities they trust instead of the host's */
     bool package_offline;        /* uv uses what its cache has */
-    uint64_t given;              /* which were set, by their place in the table */
-};
 
-enum {
-    SETTINGS_MAX_KEYS = 64, /* bits of `given` */
+    struct settings_set { /* which were set, by their place in the table */
+        bool has[SETTINGS_MAX_KEYS];
+    } given;
 };
 
 /* The defaults. */

@@ -192,7 +192,9 @@ static void probe_idmap(const struct host *host, struct finding *f)
     scoped_fd int dir = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
     scoped_fd int tree = dir < 0 ? -1 : mount_clone(dir, false);
     id.base = IDENTITY_LEASE_FIRST;
-    int r = tree < 0 ? tree : identity_idmap(&id, 0, 0, &userns, &err) < 0 ? -EPERM : 0;
+    int r = tree < 0                                                           ? tree
+            : identity_idmap(&id, IDENTITY_MAP_OWNER, 0, 0, &userns, &err) < 0 ? -EPERM
+                                                                               : 0;
     if (r == 0)
         r = mount_set(tree, 0, false, userns);
     identity_clear(&id);

@@ -7,6 +7,7 @@
 
 #include "base/fd.h"
 #include "base/weak.h"
+#include "sandbox/authority.h"
 #include "sandbox/run.h"
 #include "sys/path.h"
 
@@ -35,6 +36,14 @@ static const char *const defaults[] = {
     "PIP_CACHE_DIR=%s/.cache/pip",
     "npm_config_cache=%s/.cache/npm",
     "BUN_INSTALL_CACHE_DIR=%s/.cache/bun",
+};
+
+/* What root's commands have beside, or instead, in a system of the workspace's own. Nobody is there
+ * to answer a package's questions. */
+static const char *const of_root[] = {
+    "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "DEBIAN_FRONTEND=noninteractive",
+    NULL,
 };
 
 static char *expand(struct arena *arena, const char *text, const char *root)
@@ -100,15 +109,34 @@ static int set_all(struct command *command, const char *const *variables, struct
     return 0;
 }
 
+/* For test builds: the caller's own, which nobody gets otherwise. */
+static int set_callers(struct command *command, struct err *err)
+{
+    extern char **environ;
+
+    for (size_t i = 0; weak("env") && environ[i]; i++) {
+        if (set(command, environ[i], err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static const char *home_of(const struct environment *ask, const char *root)
+{
+    if (ask->root)
+        return "/root";
+    return *root ? root : "/";
+}
+
 static int write_variables(const struct run *run, const struct environment *ask,
                            struct arena *arena, struct command *command, struct err *err)
 {
-    const char *user = run->spec->user == CARREL_USER_ROOT ? "root" : "user";
+    const char *user = run->spec->user == CARREL_USER_ROOT || ask->root ? "root" : "user";
     bool is_dir = run->level == CARREL_LEVEL_DIR;
     const char *root = is_dir ? run->workspace_path : "";
 
     const char *own[] = {
-        arena_printf(arena, "HOME=%s", *root ? root : "/"),
+        arena_printf(arena, "HOME=%s", home_of(ask, root)),
         is_dir ? NULL : arena_printf(arena, "USER=%s", user),
         is_dir ? NULL : arena_printf(arena, "LOGNAME=%s", user),
         arena_printf(arena, "PWD=%s", command->cwd),
@@ -123,14 +151,11 @@ static int write_variables(const struct run *run, const struct environment *ask,
         if (set(command, expand(arena, defaults[i], root), err) < 0)
             return -1;
     }
-    if (set_all(command, run->spec->env, err) < 0 || set_all(command, ask->env, err) < 0)
+    if ((ask->root && set_all(command, of_root, err) < 0) ||
+        set_all(command, authority_env(run, arena), err) < 0 ||
+        set_all(command, run->spec->env, err) < 0 || set_all(command, ask->env, err) < 0)
         return -1;
-    extern char **environ;
-    for (size_t i = 0; weak("env") && environ[i]; i++) {
-        if (set(command, environ[i], err) < 0)
-            return -1;
-    }
-    return 0;
+    return set_callers(command, err);
 }
 
 static int write_cwd(const struct run *run, const char *cwd, struct arena *arena,
@@ -166,6 +191,8 @@ int environment_command(const struct run *run, const struct environment *ask, st
         return err_set(err, ERR_LIMIT, 0, "out of memory");
     if (ask->tty)
         ret->flags |= COMMAND_TTY;
+    if (ask->root)
+        ret->flags |= COMMAND_ROOT;
     if (write_cwd(run, ask->cwd, arena, ret, err) < 0)
         return -1;
     return write_variables(run, ask, arena, ret, err);
@@ -173,8 +200,10 @@ int environment_command(const struct run *run, const struct environment *ask, st
 
 int environment_write(struct run *run, struct err *err)
 {
-    struct environment ask = {
-        .argv = run->spec->argv, .cwd = run->spec->cwd, .tty = run->spec->tty};
+    struct environment ask = {.argv = run->spec->argv,
+                              .cwd = run->spec->cwd,
+                              .tty = run->spec->tty,
+                              .root = run->spec->base && run->spec->user == CARREL_USER_ROOT};
 
     return environment_command(run, &ask, &run->arena, &run->command, err);
 }

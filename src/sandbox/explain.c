@@ -14,11 +14,12 @@
 #include "sys/mount.h"
 #include "sys/uapi.h"
 
-_Static_assert(OP_KIND_COUNT_ == 12, "every kind has a name here");
+_Static_assert(OP_KIND_COUNT_ == 13, "every kind has a name here");
 static const char *const kind_names[OP_KIND_COUNT_] = {
-    [OP_BIND] = "bind", [OP_TMPFS] = "tmpfs", [OP_PROC] = "proc",    [OP_DEVPTS] = "devpts",
-    [OP_DIR] = "dir",   [OP_FILE] = "file",   [OP_LINK] = "symlink", [OP_SHOW] = "own",
-    [OP_MASK] = "mask", [OP_LOCK] = "lock",   [OP_MOVE] = "move",    [OP_LAYER] = "layer",
+    [OP_BIND] = "bind",   [OP_TMPFS] = "tmpfs", [OP_PROC] = "proc",    [OP_DEVPTS] = "devpts",
+    [OP_DIR] = "dir",     [OP_FILE] = "file",   [OP_LINK] = "symlink", [OP_SHOW] = "own",
+    [OP_MASK] = "mask",   [OP_LOCK] = "lock",   [OP_MOVE] = "move",    [OP_LAYER] = "layer",
+    [OP_PART] = "system",
 };
 
 static const struct {

@@ -6,8 +6,10 @@
 #include <limits.h>
 #include <sched.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/stat.h>
@@ -153,13 +155,6 @@ void identity_settle(struct identity *id)
     }
 }
 
-typedef void map_text_fn(unsigned disk, unsigned shown, char *text, size_t size);
-
-static void single_map(unsigned disk, unsigned shown, char *text, size_t size)
-{
-    snprintf(text, size, "%u %u 1\n", disk, shown);
-}
-
 void identity_layer_map(unsigned disk, unsigned shown, char *text, size_t size)
 {
     /* Ids that do not stand for themselves, as ranges in order; they can lie in each other. */
@@ -179,8 +174,37 @@ void identity_layer_map(unsigned disk, unsigned shown, char *text, size_t size)
     }
 }
 
-static int make_idmap(struct identity *id, uid_t uid, gid_t gid, map_text_fn *map, int *ret_fd,
-                      struct err *err)
+/* The range of systems, and root, whose directory holds a layer; or, where an owner of files is the
+ * inner user, without who that is in the range. */
+static void system_map(const struct identity *id, unsigned disk, bool of_tree, char *text,
+                       size_t size)
+{
+    unsigned inside = id->inside_uid;
+    unsigned first = IDENTITY_SYSTEM_FIRST;
+
+    if (!of_tree)
+        snprintf(text, size, "0 0 1\n%u %u %u\n", first, id->base, IDENTITY_LEASE_SIZE);
+    else if (disk == first + inside)
+        snprintf(text, size, "%u %u %u\n", first, id->base, IDENTITY_LEASE_SIZE);
+    else
+        snprintf(text, size, "%u %u 1\n%u %u %u\n%u %u %u\n", disk, id->base + inside, first,
+                 id->base, inside, first + inside + 1, id->base + inside + 1,
+                 IDENTITY_LEASE_SIZE - inside - 1);
+}
+
+static void write_idmap(const struct identity *id, enum identity_map kind, unsigned disk,
+                        unsigned shown, char *text, size_t size)
+{
+    if (kind == IDENTITY_MAP_OWNER)
+        snprintf(text, size, "%u %u 1\n", disk, shown);
+    else if (kind == IDENTITY_MAP_LAYER)
+        identity_layer_map(disk, shown, text, size);
+    else
+        system_map(id, disk, kind == IDENTITY_MAP_TREE, text, size);
+}
+
+static int make_idmap(struct identity *id, enum identity_map kind, uid_t uid, gid_t gid,
+                      int *ret_fd, struct err *err)
 {
     char path[64];
     char text[160];
@@ -189,10 +213,10 @@ static int make_idmap(struct identity *id, uid_t uid, gid_t gid, map_text_fn *ma
     if (!idle)
         return err_set(err, ERR_KERNEL, errno, "make a user namespace for the workspace's files");
     pid_t pid = idle->pid;
-    map(uid, identity_outside_uid(id), text, sizeof(text));
+    write_idmap(id, kind, uid, identity_outside_uid(id), text, sizeof(text));
     int r = write_map(pid, "uid_map", text, err);
     if (r == 0) {
-        map(gid, identity_outside_gid(id), text, sizeof(text));
+        write_idmap(id, kind, gid, identity_outside_gid(id), text, sizeof(text));
         r = write_map(pid, "gid_map", text, err);
     }
     if (r == 0) {
@@ -205,12 +229,11 @@ static int make_idmap(struct identity *id, uid_t uid, gid_t gid, map_text_fn *ma
     return r;
 }
 
-static int find_idmap(struct identity *id, uid_t uid, gid_t gid, bool of_layer, int *ret_userns,
-                      struct err *err)
+int identity_idmap(struct identity *id, enum identity_map kind, uid_t uid, gid_t gid,
+                   int *ret_userns, struct err *err)
 {
     for (unsigned i = 0; i < id->owner_count; i++) {
-        if (id->owners[i].uid == uid && id->owners[i].gid == gid &&
-            id->owners[i].of_layer == of_layer) {
+        if (id->owners[i].uid == uid && id->owners[i].gid == gid && id->owners[i].kind == kind) {
             *ret_userns = id->owners[i].userns;
             return 0;
         }
@@ -219,26 +242,113 @@ static int find_idmap(struct identity *id, uid_t uid, gid_t gid, bool of_layer, 
         return err_set(err, ERR_LIMIT, 0, "more than %d different owners among the mounts",
                        IDENTITY_MAX_OWNERS);
     int fd = -1;
-    if (make_idmap(id, uid, gid, of_layer ? identity_layer_map : single_map, &fd, err) < 0)
+    if (make_idmap(id, kind, uid, gid, &fd, err) < 0)
         return -1;
     id->owners[id->owner_count].uid = uid;
     id->owners[id->owner_count].gid = gid;
-    id->owners[id->owner_count].of_layer = of_layer;
+    id->owners[id->owner_count].kind = kind;
     id->owners[id->owner_count].userns = fd;
     id->owner_count++;
     *ret_userns = fd;
     return 0;
 }
 
-int identity_idmap(struct identity *id, uid_t uid, gid_t gid, int *ret_userns, struct err *err)
+/* --- ids of an ordinary user's --- */
+
+/* Fields of a line with colons; how many there are. */
+static size_t split(char *line, const char **fields, size_t most)
 {
-    return find_idmap(id, uid, gid, false, ret_userns, err);
+    char *state;
+    size_t n = 0;
+
+    for (char *at = strtok_r(line, ":\n", &state); at && n < most;
+         at = strtok_r(NULL, ":\n", &state))
+        fields[n++] = at;
+    return n;
 }
 
-int identity_layer_idmap(struct identity *id, uid_t uid, gid_t gid, int *ret_userns,
-                         struct err *err)
+/* The user's name, or `number`. (No name service: this program is linked statically.) */
+static const char *find_name(const char *number, char *line, size_t size)
 {
-    return find_idmap(id, uid, gid, true, ret_userns, err);
+    const char *fields[4];
+    FILE *file = fopen("/etc/passwd", "re");
+    const char *found = NULL;
+
+    while (file && !found && fgets(line, (int)size, file)) {
+        if (split(line, fields, 3) == 3 && strcmp(fields[2], number) == 0)
+            found = fields[0];
+    }
+    if (file)
+        (void)fclose(file);
+    return found ? found : number;
+}
+
+/* The first range of a file such as /etc/subuid that is large enough, for the user or his number;
+ * 0: there is none. */
+static unsigned find_subids(const char *path, const char *name, const char *number)
+{
+    char line[256];
+    const char *fields[3];
+    unsigned found = 0;
+    FILE *file = fopen(path, "re");
+
+    while (file && !found && fgets(line, sizeof(line), file)) {
+        if (split(line, fields, 3) == 3 &&
+            (strcmp(fields[0], name) == 0 || strcmp(fields[0], number) == 0) &&
+            strtoul(fields[2], NULL, 10) >= IDENTITY_LEASE_SIZE)
+            found = (unsigned)strtoul(fields[1], NULL, 10);
+    }
+    if (file)
+        (void)fclose(file);
+    return found;
+}
+
+int identity_find_subids(struct identity *id, uid_t caller, struct err *err)
+{
+    char number[16];
+    char line[1024];
+
+    snprintf(number, sizeof(number), "%u", caller);
+    const char *name = find_name(number, line, sizeof(line));
+    id->sub_uid = find_subids("/etc/subuid", name, number);
+    id->sub_gid = find_subids("/etc/subgid", name, number);
+    if (id->sub_uid && id->sub_gid)
+        return 0;
+    return err_set(err, ERR_DENIED, 0,
+                   "a system of its own needs %u user and group ids beside your own: have the "
+                   "administrator run usermod --add-subuids 100000-165535 --add-subgids "
+                   "100000-165535 %s",
+                   IDENTITY_LEASE_SIZE, name);
+}
+
+/* newuidmap(1) is set-user-ID and looks into /etc/subuid itself; the kernel lets nobody else do it.
+ * Of the lines of the map it makes: what is below the inner user, he himself, what is above. */
+static int map_with_helper(const char *helper, pid_t pid, unsigned inside, unsigned own,
+                           unsigned first, struct err *err)
+{
+    static char *const no_environment[] = {NULL};
+    char words[10][16];
+    char *argv[12] = {(char *)(uintptr_t)helper};
+    const unsigned numbers[10] = {
+        (unsigned)pid, 0, first,      inside,         inside,
+        own,           1, inside + 1, first + inside, IDENTITY_LEASE_SIZE - inside - 1};
+    pid_t child;
+    int status = -1;
+
+    for (size_t i = 0; i < 10; i++) {
+        snprintf(words[i], sizeof(words[i]), "%u", numbers[i]);
+        argv[i + 1] = words[i];
+    }
+    int r = posix_spawn(&child, helper, NULL, NULL, argv, no_environment);
+    if (r != 0)
+        return err_set(err, r == ENOENT ? ERR_NOT_FOUND : ERR_IO, r,
+                       "start '%s' (apt-get install uidmap)", helper);
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR)
+        ;
+    return status == 0
+               ? 0
+               : err_set(err, ERR_DENIED, 0,
+                         "%s does not map the ids that /etc/subuid and /etc/subgid give", helper);
 }
 
 /* The whole range, except that the user inside may stand for the owner of the files directly. */
@@ -261,6 +371,13 @@ int identity_write_maps(const struct identity *id, pid_t pid, struct err *err)
     char uids[128];
     char gids[128];
 
+    if (id->sub_uid) {
+        return map_with_helper("/usr/bin/newgidmap", pid, id->inside_gid, getegid(), id->sub_gid,
+                               err) < 0
+                   ? -1
+                   : map_with_helper("/usr/bin/newuidmap", pid, id->inside_uid, geteuid(),
+                                     id->sub_uid, err);
+    }
     if (id->range) {
         range_map(id, id->inside_uid, id->direct_uid, uids, sizeof(uids));
         range_map(id, id->inside_gid, id->direct_gid, gids, sizeof(gids));
@@ -275,4 +392,27 @@ int identity_write_maps(const struct identity *id, pid_t pid, struct err *err)
     if (write_map(pid, "uid_map", uids, err) < 0 || write_map(pid, "gid_map", gids, err) < 0)
         return -1;
     return 0;
+}
+
+int identity_enter_subids(struct err *err)
+{
+    struct identity id;
+    char path[64];
+    int r;
+
+    identity_init(&id);
+    id.inside_uid = id.inside_gid = 1000;
+    if (identity_find_subids(&id, geteuid(), err) < 0)
+        return -1;
+    struct idle *idle = start_idle();
+    if (!idle)
+        return err_set(err, ERR_KERNEL, errno, "make a user namespace");
+    r = identity_write_maps(&id, idle->pid, err);
+    snprintf(path, sizeof(path), "/proc/%d/ns/user", (int)idle->pid);
+    scoped_fd int userns = r < 0 ? -1 : open(path, O_RDONLY | O_CLOEXEC);
+    if (r == 0 && (userns < 0 || setns(userns, CLONE_NEWUSER) < 0))
+        r = err_set(err, ERR_KERNEL, errno, "enter a user namespace");
+    end_idle(&id, idle);
+    identity_settle(&id);
+    return r;
 }

@@ -18,8 +18,19 @@
 #define IDENTITY_LEASE_COUNT 4095U
 #define IDENTITY_LEASE_END   (IDENTITY_LEASE_FIRST + IDENTITY_LEASE_SIZE * IDENTITY_LEASE_COUNT)
 
+/* Whose files systems of workspaces are, on disk (system.h): the range above all leases. */
+#define IDENTITY_SYSTEM_FIRST IDENTITY_LEASE_END
+
 enum {
     IDENTITY_MAX_OWNERS = 16
+};
+
+/* What an id map is for. */
+enum identity_map {
+    IDENTITY_MAP_OWNER,  /* one owner's files are the inner user's */
+    IDENTITY_MAP_LAYER,  /* ... of layers of an overlay */
+    IDENTITY_MAP_SYSTEM, /* the range of systems is that of the sandbox, id by id */
+    IDENTITY_MAP_TREE,   /* ... but for the inner user, who is the owner of the files */
 };
 
 struct idle;
@@ -33,11 +44,13 @@ struct identity {
     uid_t direct_uid; /* without idmapped mounts: the user inside is this one outside */
     gid_t direct_gid;
     bool direct;
+    uid_t sub_uid; /* without a lease, for a system: the first of 65536 ids of the caller's; or 0 */
+    gid_t sub_gid;
 
     struct {
         uid_t uid;
         gid_t gid;
-        bool of_layer;
+        enum identity_map kind;
         int userns;
     } owners[IDENTITY_MAX_OWNERS];
 
@@ -52,12 +65,13 @@ void identity_forget_owners(struct identity *id);
 /* Waits for the processes that making maps has taken: when nobody waits for what comes next. */
 void identity_settle(struct identity *id);
 int identity_lease(struct identity *id, struct err *err);
-/* A user namespace that makes files of `uid`:`gid` on disk the inner user's; borrowed. */
-int identity_idmap(struct identity *id, uid_t uid, gid_t gid, int *ret_userns, struct err *err);
-/* The same for layers of an overlay, whose kernel part also asks for the owners of what it copies:
- * all other ids but leased ones stand for themselves. */
-int identity_layer_idmap(struct identity *id, uid_t uid, gid_t gid, int *ret_userns,
-                         struct err *err);
+/* The ids that /etc/subuid and /etc/subgid give to the caller. */
+int identity_find_subids(struct identity *id, uid_t caller, struct err *err);
+/* A user namespace that makes files of `uid`:`gid` on disk the inner user's; borrowed. That for
+ * layers also has to map the owners of what the kernel copies: all other ids but leased ones stand
+ * for themselves. */
+int identity_idmap(struct identity *id, enum identity_map kind, uid_t uid, gid_t gid,
+                   int *ret_userns, struct err *err);
 /* One such map, as text: `disk` is shown as `shown`. */
 void identity_layer_map(unsigned disk, unsigned shown, char *text, size_t size);
 
@@ -72,5 +86,8 @@ static inline gid_t identity_outside_gid(const struct identity *id)
     return id->direct ? id->direct_gid : id->base + id->inside_gid;
 }
 
+/* This process, which has one thread, goes on in a user namespace with its subordinate ids: it then
+ * reaches what systems of workspaces have made. 0, or -1 with *err set. */
+int identity_enter_subids(struct err *err);
 /* Writes the maps of the new process. */
 int identity_write_maps(const struct identity *id, pid_t pid, struct err *err);

@@ -15,8 +15,9 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
-#include "policy/network.h"
+#include "policy/network_inner.h"
 #include "protocol/egress.h"
+#include "sandbox/authority.h"
 #include "sandbox/denial/denial.h"
 #include "sandbox/denial/denied.h"
 #include "sys/packet.h"
@@ -29,7 +30,6 @@
 enum {
     NAME_PORT = 53,
     MOST_ARGS = 64,
-    FIRST_FREE_FD = 10,
     LAST_WORD_MS = 1000,
     NEWS_BYTES = 8192,
     HEAR_TURN = 512, /* more than its socket holds */
@@ -90,10 +90,88 @@ int netnames_check(struct run *run, struct err *err)
     int r = check_rules(spec->net_rules, rules, &count, err);
     if (r == 0)
         r = write_ports(run, rules, count, err);
+    if (r == 0)
+        r = authority_get(run, rules, count, err);
     free(rules);
     if (run->setup.port_count == 0)
         run->net = CARREL_NET_NONE; /* no rules allow nothing */
     return r;
+}
+
+/* --- secrets --- */
+
+/* The file of that one; NULL: none was given. */
+static const char *secret_file(const struct carrel_spec *spec, const char *name)
+{
+    size_t n = strlen(name);
+
+    for (size_t i = 0; spec->net_secrets && spec->net_secrets[i]; i++) {
+        if (strncmp(spec->net_secrets[i], name, n) == 0 && spec->net_secrets[i][n] == '=')
+            return spec->net_secrets[i] + n + 1;
+    }
+    return NULL;
+}
+
+static int secrets_check(const struct run *run, struct err *err)
+{
+    struct network_rule rule;
+
+    for (size_t i = 0; run->spec->net_rules && run->spec->net_rules[i]; i++) {
+        if (network_parse_rule(run->spec->net_rules[i], &rule, err) < 0)
+            return -1;
+        const char *name = network_inner(&rule, rule.secret);
+        if (rule.secret && !secret_file(run->spec, name))
+            return err_set(err, ERR_NOT_FOUND, 0,
+                           "a rule of the network names the secret '%s': give it with --secret "
+                           "%s=FILE",
+                           name, name);
+    }
+    return 0;
+}
+
+/* What a line may hold: no end of a line but one at the end, which is not the value's. */
+static int read_secret(const char *path, char *value, size_t size, struct err *err)
+{
+    scoped_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, value, size) : -1;
+
+    if (n < 0)
+        return err_set(err, ERR_NOT_FOUND, errno, "read the secret in '%s'", path);
+    if (n > 0 && value[n - 1] == '\n')
+        n--;
+    if (n > 0 && value[n - 1] == '\r')
+        n--;
+    if ((size_t)n == size || !network_is_value(value, (size_t)n))
+        return err_set(err, ERR_INVALID, 0,
+                       "what '%s' holds can be no secret: write %d to %d visible ASCII characters, "
+                       "in one line",
+                       path, NETWORK_VALUE_LEAST, NETWORK_VALUE_MOST);
+    value[n] = '\0';
+    return 0;
+}
+
+static int send_secret(struct netnames *netnames, const char *asked, struct err *err)
+{
+    const char *sign = strchr(asked, '=');
+    char value[NETWORK_VALUE_MOST + 3];
+    char name[NETWORK_SECRET] = "";
+    scoped_buf struct buf b;
+
+    buf_init(&b, EGRESS_MESSAGE);
+    if (!sign || (size_t)(sign - asked) >= sizeof(name))
+        return err_set(err, ERR_INVALID, 0, "a secret is NAME=FILE");
+    memcpy(name, asked, (size_t)(sign - asked));
+    if (read_secret(sign + 1, value, sizeof(value), err) < 0)
+        return -1;
+    static const char *const nothing[] = {NULL};
+    const struct egress_order order = {
+        .kind = EGRESS_SECRET, .name = "", .rules = nothing, .secret = name, .value = value};
+    egress_pack_order(&b, &order);
+    int r = buf_done(&b) < 0 ? -ENOMEM : packet_send(netnames->socket, b.p, b.n, NULL, 0);
+    explicit_bzero(value, sizeof(value));
+    if (b.p)
+        explicit_bzero(b.p, b.n);
+    return r < 0 && r != -EPIPE ? err_set(err, ERR_IO, -r, "talk to carrel-egress") : 0;
 }
 
 /* --- the process --- */
@@ -108,6 +186,7 @@ struct birth {
     int program;
     int socket;
     int null;
+    int trust; /* -1: none */
     bool own_uid;
     uid_t uid;
     pid_t parent;
@@ -128,7 +207,8 @@ static _Noreturn void become_egress(const struct birth *b)
     (void)sigemptyset(&none);
     (void)pthread_sigmask(SIG_SETMASK, &none, NULL);
     if (dup2(b->null, 0) < 0 || dup2(b->null, 1) < 0 || dup2(b->socket, EGRESS_SOCKET) < 0 ||
-        process_close_from(EGRESS_SOCKET + 1, CLOSE_AT_EXEC) < 0)
+        (b->trust >= 0 && dup2(b->trust, EGRESS_SOCKET + 1) < 0) ||
+        process_close_from(EGRESS_SOCKET + 1 + (b->trust >= 0), CLOSE_AT_EXEC) < 0)
         _exit(120);
     if (b->own_uid && (syscall(SYS_setgroups, 0, NULL) < 0 ||
                        syscall(SYS_setresgid, b->uid, b->uid, b->uid) < 0 ||
@@ -140,14 +220,23 @@ static _Noreturn void become_egress(const struct birth *b)
     _exit(123);
 }
 
-static const char **make_argv(const struct carrel_spec *spec, struct arena *arena)
+static const char **make_argv(const struct run *run, struct arena *arena)
 {
+    const struct carrel_spec *spec = run->spec;
     const char **argv = arena_alloc(arena, (MOST_ARGS + 1) * sizeof(*argv));
     size_t n = 0;
 
     if (!argv)
         return NULL;
     argv[n++] = "carrel-egress";
+    if (run->authority_key) {
+        argv[n++] = "--inspect";
+        argv[n++] = "yes";
+    }
+    if (run->authority_key && spec->net_trust) {
+        argv[n++] = "--trust-fd";
+        argv[n++] = "4";
+    }
     if (spec->nameservers) {
         argv[n++] = "--nameservers";
         argv[n++] = spec->nameservers;
@@ -165,16 +254,6 @@ static const char **make_argv(const struct carrel_spec *spec, struct arena *aren
     return argv;
 }
 
-/* Descriptors that dup2 in the child will not overwrite. */
-static int keep_high(int fd)
-{
-    int high = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, FIRST_FREE_FD);
-
-    if (fd >= 0)
-        (void)close(fd);
-    return high;
-}
-
 static int fork_egress(struct netnames *netnames, const struct run *run, struct birth *birth,
                        struct err *err)
 {
@@ -182,8 +261,8 @@ static int fork_egress(struct netnames *netnames, const struct run *run, struct 
 
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
         return err_set(err, ERR_LIMIT, errno, "make a socket pair");
-    netnames->socket = keep_high(pair[0]);
-    scoped_fd int theirs = keep_high(pair[1]);
+    netnames->socket = process_high_fd(pair[0]);
+    scoped_fd int theirs = process_high_fd(pair[1]);
     birth->socket = theirs;
     if (run->host.can_lease) {
         if (identity_lease(&netnames->identity, err) < 0)
@@ -204,23 +283,35 @@ static int fork_egress(struct netnames *netnames, const struct run *run, struct 
     return netnames->pidfd < 0 ? err_set(err, ERR_LIMIT, errno, "watch carrel-egress") : 0;
 }
 
+const char *netnames_program(const struct carrel_spec *spec)
+{
+    return spec->egress_path ? spec->egress_path : CARREL_EGRESS_PATH;
+}
+
 int netnames_start(struct netnames *netnames, const struct run *run, struct err *err)
 {
-    const char *path = run->spec->egress_path ? run->spec->egress_path : CARREL_EGRESS_PATH;
+    const char *path = netnames_program(run->spec);
     struct arena arena;
 
     if (run->setup.port_count == 0)
         return 0;
-    scoped_fd int program = keep_high(open(path, O_PATH | O_CLOEXEC));
+    scoped_fd int program = process_high_fd(open(path, O_PATH | O_CLOEXEC));
     if (program < 0)
         return err_set(err, ERR_NOT_FOUND, errno,
                        "open '%s', the part of Carrel that makes connections; reinstall Carrel",
                        path);
-    scoped_fd int null = keep_high(open("/dev/null", O_RDWR | O_CLOEXEC));
+    scoped_fd int null = process_high_fd(open("/dev/null", O_RDWR | O_CLOEXEC));
     if (null < 0)
         return err_set(err, ERR_IO, errno, "open '/dev/null'");
+    const char *trusted = run->authority_key ? run->spec->net_trust : NULL;
+    scoped_fd int trust = trusted ? process_high_fd(open(trusted, O_RDONLY | O_CLOEXEC)) : -1;
+    if (trusted && trust < 0)
+        return err_set(err, ERR_NOT_FOUND, errno, "open '%s', the authorities to trust", trusted);
+    if (secrets_check(run, err) < 0)
+        return -1;
     arena_init(&arena, 1 << 16);
-    struct birth birth = {.program = program, .null = null, .argv = make_argv(run->spec, &arena)};
+    struct birth birth = {
+        .program = program, .null = null, .trust = trust, .argv = make_argv(run, &arena)};
     int r = birth.argv ? fork_egress(netnames, run, &birth, err)
                        : err_set(err, ERR_LIMIT, 0, "too many private hosts are allowed");
     arena_clear(&arena);
@@ -238,11 +329,12 @@ int netnames_serve(struct netnames *netnames, const struct run *run, const int *
         .rules = run->spec->net_rules ? run->spec->net_rules : nothing,
         .connections = run->spec->net_connections,
         .bytes_per_hour = run->spec->net_bytes_per_hour,
+        .authority = run->authority_key,
     };
     scoped_buf struct buf b;
 
     buf_init(&b, EGRESS_MESSAGE);
-    if (count != run->setup.port_count + 2 || netnames->served)
+    if (count != run->setup.port_count + EGRESS_SOCKETS || netnames->served)
         return err_set(err, ERR_IO, 0, "the sandbox's first process sent other sockets than asked");
     if (strlen(order.name) >= EGRESS_TEXT)
         order.name = "";
@@ -250,6 +342,10 @@ int netnames_serve(struct netnames *netnames, const struct run *run, const int *
     if (buf_done(&b) < 0)
         return err_set(err, ERR_LIMIT, 0, "the rules of the network are too long");
     netnames->served = true;
+    for (size_t i = 0; run->spec->net_secrets && run->spec->net_secrets[i]; i++) {
+        if (send_secret(netnames, run->spec->net_secrets[i], err) < 0)
+            return -1;
+    }
     int r = packet_send(netnames->socket, b.p, b.n, fds, count);
     return r < 0 && r != -EPIPE ? err_set(err, ERR_IO, -r, "talk to carrel-egress") : 0;
 }

@@ -24,10 +24,12 @@ struct netnames {
 };
 
 /* Checks the rules and writes into the setup which ports lead to names; without any the sandbox has
- * no network. */
+ * no network. Where TLS is to end in carrel-egress the run gets its authority. */
 int netnames_check(struct run *run, struct err *err);
 
 void netnames_init(struct netnames *netnames);
+/* Where carrel-egress is. */
+const char *netnames_program(const struct carrel_spec *spec);
 /* Starts it, where the run is to reach names. */
 int netnames_start(struct netnames *netnames, const struct run *run, struct err *err);
 /* Hands it the sockets of REPLY_NETWORK. */

@@ -177,8 +177,10 @@ static int make_part(const struct run *run, const struct layer *layer, const cha
     scoped_fd int fd = path_open_beneath(layer->dir, unready, O_RDONLY | O_DIRECTORY, 1);
     if (fd < 0)
         return err_set(err, ERR_IO, -fd, "open '%s/%s'", layer->name, unready);
-    if ((run->host.can_lease && fchown(fd, run->owner_uid, run->owner_gid) < 0) ||
-        fchmod(fd, mode & 07777) < 0)
+    bool of_system = (layer->flags & OP_SYSTEM) != 0;
+    uid_t uid = of_system ? IDENTITY_SYSTEM_FIRST : run->owner_uid;
+    gid_t gid = of_system ? IDENTITY_SYSTEM_FIRST : run->owner_gid;
+    if ((run->host.can_lease && fchown(fd, uid, gid) < 0) || fchmod(fd, mode & 07777) < 0)
         return err_set(err, ERR_IO, errno, "give '%s/%s' to the workspace's owner", layer->name,
                        name);
     if (join_quota(run, layer, fd, err) < 0)
@@ -486,10 +488,12 @@ static int mount_piece(const struct piece *piece, size_t i)
     snprintf(upper, sizeof(upper), "layer%zu/upper", i);
     snprintf(work, sizeof(work), "layer%zu/work", i);
     snprintf(lower, sizeof(lower), "%s%stree%zu", shown ? upper : "", shown ? ":" : "", i);
+    bool stays = (piece->flags & OP_STAYS) != 0;
     struct overlay_options options = {.lower = lower,
                                       .upper = shown ? NULL : upper,
                                       .work = work,
-                                      .exclusive = is_plan(piece->flags),
+                                      .exclusive = is_plan(piece->flags) && !stays,
+                                      .moves = is_plan(piece->flags),
                                       .attrs = piece->attrs};
     return mount_new_overlay(&options);
 }
@@ -537,9 +541,11 @@ static int fill_piece(struct run *run, const struct layer *layer, bool mapped, s
 
     piece->flags = op->flags;
     piece->attrs = op->attrs;
+    bool of_system = (op->flags & OP_SYSTEM) != 0;
+    enum identity_map kind = of_system ? IDENTITY_MAP_SYSTEM : IDENTITY_MAP_LAYER;
     if (mapped &&
-        (identity_layer_idmap(&run->identity, op->uid, op->gid, &of_lower, err) < 0 ||
-         identity_layer_idmap(&run->identity, run->owner_uid, run->owner_gid, &of_layer, err) < 0))
+        (identity_idmap(&run->identity, kind, op->uid, op->gid, &of_lower, err) < 0 ||
+         identity_idmap(&run->identity, kind, run->owner_uid, run->owner_gid, &of_layer, err) < 0))
         return -ECANCELED;
     int r = copy_for_overlay(layer->lower, fixed | MOUNT_RDONLY, of_lower, &piece->lower);
     if (r < 0)
@@ -597,6 +603,10 @@ static int check_unmapped(const struct run *run, int error, struct err *err)
         const struct op *op = &run->setup.ops[run->layers[i].op];
         bool of_root = run->owner_uid == 0 || run->owner_gid == 0;
         bool of_other = op->uid != run->owner_uid || op->gid != run->owner_gid;
+        if (op->flags & OP_SYSTEM)
+            return err_set(err, ERR_KERNEL, error,
+                           "a system of its own needs an overlay over idmapped mounts (Linux 5.19, "
+                           "on ext4, xfs, btrfs or tmpfs)");
         if (of_root)
             return err_set(err, ERR_KERNEL, error,
                            "a %s for a tree of root's needs an overlay over idmapped mounts "
@@ -617,6 +627,8 @@ static int refuse_mount(const struct op *op, int r, struct err *err)
 {
     enum err_code code = r == -EBUSY ? ERR_CONFLICT : ERR_KERNEL;
 
+    if (op->flags & OP_SYSTEM)
+        return err_set(err, code, -r, "the system's layer: %s", mount_overlay_fault(r));
     if (is_plan(op->flags))
         return err_set(err, code, -r, "the plan's layer: %s", mount_overlay_fault(r));
     return err_set(err, code, -r, "the layer of '/%s': %s", op->target, mount_overlay_fault(r));

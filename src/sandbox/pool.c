@@ -122,7 +122,9 @@ static int map_owner(struct run *run, uid_t uid, gid_t gid, struct err *err)
 {
     int unused;
 
-    return run->identity.range ? identity_idmap(&run->identity, uid, gid, &unused, err) : 0;
+    return run->identity.range
+               ? identity_idmap(&run->identity, IDENTITY_MAP_OWNER, uid, gid, &unused, err)
+               : 0;
 }
 
 static struct prepared *prepare(const struct carrel_spec *like, uid_t uid, gid_t gid,
@@ -321,7 +323,7 @@ void pool_take(struct carrel_pool *pool, struct run *run)
     pool->last_use_ms = now_ms();
     pool->owner_uid = run->owner_uid;
     pool->owner_gid = run->owner_gid;
-    if (suits(&pool->like, run->spec))
+    if (suits(&pool->like, run->spec) && !run->authority_cert)
         p = take_living(pool);
     if (p)
         pool->stats.taken++;

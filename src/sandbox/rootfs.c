@@ -14,11 +14,14 @@
 #include "base/names.h"
 #include "base/weak.h"
 #include "protocol/egress.h"
+#include "sandbox/authority.h"
 #include "sandbox/etc_linked.h"
 #include "sandbox/limits/limits.h"
 #include "sandbox/overlay.h"
 #include "sandbox/procfiles.h"
+#include "sandbox/rootfs.h"
 #include "sandbox/run.h"
+#include "sandbox/system.h"
 #include "sys/mount.h"
 #include "sys/path.h"
 
@@ -30,13 +33,13 @@ static uint64_t system_attrs(void)
            (weak("nodev") ? 0 : MOUNT_NODEV);
 }
 
-static uint64_t data_attrs(void)
+uint64_t rootfs_data_attrs(void)
 {
     return system_attrs() & ~(uint64_t)MOUNT_RDONLY;
 }
 
 /* NULL when the setup is full; callers that add many look once, at the end. */
-static struct op *add(struct run *run, enum op_kind kind, const char *source, const char *target)
+struct op *rootfs_add(struct run *run, enum op_kind kind, const char *source, const char *target)
 {
     struct setup *setup = &run->setup;
 
@@ -48,7 +51,7 @@ static struct op *add(struct run *run, enum op_kind kind, const char *source, co
     return op;
 }
 
-static int full(struct err *err)
+int rootfs_full(struct err *err)
 {
     return err_set(err, ERR_LIMIT, 0, "too many mounts (at most %d operations)", SETUP_MAX_OPS);
 }
@@ -70,9 +73,10 @@ static int add_bind_of(struct run *run, int *fd, const char *name, const struct 
             return err_set(err, ERR_IO, -r, "find the path of '%s'", name);
         name = canonical;
     }
-    struct op *op = add(run, OP_BIND, arena_copy(&run->arena, name, strlen(name)), as->target);
+    struct op *op =
+        rootfs_add(run, OP_BIND, arena_copy(&run->arena, name, strlen(name)), as->target);
     if (!op)
-        return full(err);
+        return rootfs_full(err);
     op->attrs = as->attrs;
     op->flags = as->flags;
     op->device = st.st_dev;
@@ -92,9 +96,9 @@ static int add_bind_of_host(struct run *run, const char *path, const char *targe
 {
     if (access(path, F_OK) < 0)
         return errno == ENOENT ? 1 : err_set(err, ERR_NOT_FOUND, errno, "open '%s'", path);
-    struct op *op = add(run, OP_BIND, arena_copy(&run->arena, path, strlen(path)), target);
+    struct op *op = rootfs_add(run, OP_BIND, arena_copy(&run->arena, path, strlen(path)), target);
     if (!op)
-        return full(err);
+        return rootfs_full(err);
     op->attrs = attrs;
     op->flags = flags | OP_OF_HOST;
     return 0;
@@ -122,8 +126,8 @@ static int add_bind_if_there(struct run *run, const char *path, const char *targ
 
 /* Binds a tree somebody else may be writing to: exactly the one that `fd` is open on, whatever its
  * name leads to by now. `fd` is borrowed. `layer`: is put over it; or NULL. */
-static int add_bind_opened(struct run *run, int fd, const char *name, const struct op *as,
-                           struct layer *layer, struct err *err)
+int rootfs_add_opened(struct run *run, int fd, const char *name, const struct op *as,
+                      struct layer *layer, struct err *err)
 {
     bool is_tree = run->in_image && fd == run->workspace; /* such cannot be copied before 6.15 */
     scoped_fd int own = run->host.can_lease && !run->dry && !is_tree && !layer
@@ -146,18 +150,18 @@ static int add_bind(struct run *run, const char *path, const char *target, uint6
     return r == 1 ? err_set(err, ERR_NOT_FOUND, ENOENT, "open '%s'", path) : r;
 }
 
-static struct op *add_file(struct run *run, const char *target, const char *content)
+struct op *rootfs_add_file(struct run *run, const char *target, const char *content)
 {
-    struct op *op = add(run, OP_FILE, content, target);
+    struct op *op = rootfs_add(run, OP_FILE, content, target);
 
     if (op)
         op->mode = 0444;
     return op;
 }
 
-static struct op *add_dir(struct run *run, const char *target, uint32_t flags)
+struct op *rootfs_add_dir(struct run *run, const char *target, uint32_t flags)
 {
-    struct op *op = add(run, OP_DIR, "", target);
+    struct op *op = rootfs_add(run, OP_DIR, "", target);
 
     if (op) {
         op->mode = 0755;
@@ -168,22 +172,22 @@ static struct op *add_dir(struct run *run, const char *target, uint32_t flags)
 
 static struct op *add_show(struct run *run, const char *source, const char *target, uint64_t attrs)
 {
-    struct op *op = add(run, OP_SHOW, source, target);
+    struct op *op = rootfs_add(run, OP_SHOW, source, target);
 
     if (op)
         op->attrs = attrs;
     return op;
 }
 
-static struct op *add_tmpfs(struct run *run, const char *target, uint64_t bytes, uint32_t mode)
+struct op *rootfs_add_tmpfs(struct run *run, const char *target, uint64_t bytes, uint32_t mode)
 {
-    struct op *op = add(run, OP_TMPFS, "", target);
+    struct op *op = rootfs_add(run, OP_TMPFS, "", target);
 
     if (op) {
         op->bytes = bytes;
         op->inodes = bytes / 4096 < 1024 ? 1024 : bytes / 4096;
         op->mode = mode;
-        op->attrs = data_attrs();
+        op->attrs = rootfs_data_attrs();
         op->uid = run->setup.uid;
         op->gid = run->setup.gid;
     }
@@ -210,12 +214,12 @@ static bool host_has(const char *name)
 
 static int add_root(struct run *run, struct err *err)
 {
-    struct op as = {.target = "", .attrs = data_attrs(), .flags = OP_RECURSIVE | OP_OWNED};
+    struct op as = {.target = "", .attrs = rootfs_data_attrs(), .flags = OP_RECURSIVE | OP_OWNED};
 
     if (run->spec->workspace)
-        return add_bind_opened(run, run->workspace, run->workspace_path, &as, run->plan, err);
-    if (!add_tmpfs(run, "", ROOT_TMP_BYTES, 0755))
-        return full(err);
+        return rootfs_add_opened(run, run->workspace, run->workspace_path, &as, run->plan, err);
+    if (!rootfs_add_tmpfs(run, "", ROOT_TMP_BYTES, 0755))
+        return rootfs_full(err);
     return 0;
 }
 
@@ -223,9 +227,9 @@ static int add_root(struct run *run, struct err *err)
  * own root pid 1 does. */
 static int add_move(struct run *run, const char *name)
 {
-    if (!run->spec->workspace && !add_dir(run, name, OP_IN_ROOT))
+    if (!run->spec->workspace && !rootfs_add_dir(run, name, OP_IN_ROOT))
         return -1;
-    struct op *op = add(run, OP_MOVE, name, name);
+    struct op *op = rootfs_add(run, OP_MOVE, name, name);
     if (op && run->spec->workspace)
         op->flags = OP_TOP;
     return op ? 0 : -1;
@@ -233,13 +237,15 @@ static int add_move(struct run *run, const char *name)
 
 static int add_moves(struct run *run, struct err *err)
 {
-    for (size_t i = 0; i < SYSTEM_NAMES; i++) {
+    if (run->spec->base && system_each_name(run, add_move) < 0)
+        return rootfs_full(err);
+    for (size_t i = 0; !run->spec->base && i < SYSTEM_NAMES; i++) {
         if (host_has(system_names[i]) && add_move(run, system_names[i]) < 0)
-            return full(err);
+            return rootfs_full(err);
     }
     for (size_t i = 0; i < OWN_NAMES; i++) {
         if (add_move(run, own_names[i]) < 0)
-            return full(err);
+            return rootfs_full(err);
     }
     return 0;
 }
@@ -252,13 +258,11 @@ static int add_system(struct run *run, struct err *err)
         snprintf(path, sizeof(path), "/%s", system_names[i]);
         if (!host_has(system_names[i]))
             continue;
-        if (!add_dir(run, system_names[i], OP_IN_ROOT))
-            return full(err);
+        if (!rootfs_add_dir(run, system_names[i], OP_IN_ROOT))
+            return rootfs_full(err);
         if (add_bind(run, path, system_names[i], system_attrs(), OP_RECURSIVE, err) < 0)
             return -1;
     }
-    for (size_t i = 0; i < OWN_NAMES; i++)
-        (void)add_dir(run, own_names[i], OP_IN_ROOT);
     return 0;
 }
 
@@ -288,8 +292,9 @@ static int copy_localtime(struct run *run, struct err *err)
         return 0;
     target[n] = '\0';
     const char *zone = strstr(target, "/usr/share/zoneinfo/");
-    if (zone && !add(run, OP_LINK, arena_copy(&run->arena, zone, strlen(zone)), "etc/localtime"))
-        return full(err);
+    if (zone &&
+        !rootfs_add(run, OP_LINK, arena_copy(&run->arena, zone, strlen(zone)), "etc/localtime"))
+        return rootfs_full(err);
     return 0;
 }
 
@@ -330,8 +335,8 @@ static int add_etc_files(struct run *run, struct err *err)
         {"etc/machine-id", arena_copy(&run->arena, compact, n)},
     };
     for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
-        if (!add_file(run, files[i][0], files[i][1]))
-            return full(err);
+        if (!rootfs_add_file(run, files[i][0], files[i][1]))
+            return rootfs_full(err);
     }
     return copy_localtime(run, err);
 }
@@ -345,18 +350,46 @@ static int add_python(struct run *run, struct err *err)
     for (size_t i = 0; i < sizeof(found_at) / sizeof(found_at[0]); i++) {
         if (access(found_at[i], X_OK) < 0)
             continue;
-        if (!add_dir(run, "etc/carrel", 0) || !add_dir(run, "etc/carrel/bin", 0) ||
-            !add(run, OP_LINK, found_at[i], "etc/carrel/bin/python"))
-            return full(err);
+        if (!rootfs_add_dir(run, "etc/carrel", 0) || !rootfs_add_dir(run, "etc/carrel/bin", 0) ||
+            !rootfs_add(run, OP_LINK, found_at[i], "etc/carrel/bin/python"))
+            return rootfs_full(err);
         return 0;
     }
     return 0;
 }
 
+/* What is trusted besides, and all of it in one file, which is also in the place of the host's. */
+static int add_authority(struct run *run, struct err *err)
+{
+    struct op *bundle;
+
+    if (!run->authority_cert)
+        return 0;
+    if (!rootfs_add_dir(run, "etc/carrel", 0) ||
+        !rootfs_add_file(run, AUTHORITY_FILE, run->authority_cert) ||
+        !(bundle = rootfs_add_file(run, AUTHORITY_BUNDLE, run->authority_cert)))
+        return rootfs_full(err);
+    bundle->layer = authority_of_host();
+    return 0;
+}
+
+static int show_authority(struct run *run, uint64_t attrs, struct err *err)
+{
+    char path[4096];
+    const char *host = run->authority_cert ? authority_of_host() : NULL;
+
+    if (!host || !realpath(host, path) || strncmp(path, "/etc/", 5) != 0)
+        return 0;
+    return add_show(run, AUTHORITY_BUNDLE, arena_copy(&run->arena, path + 1, strlen(path + 1)),
+                    attrs)
+               ? 0
+               : rootfs_full(err);
+}
+
 static int add_etc_cover(void *context, const char *path, const struct stat *st)
 {
     struct run *run = context;
-    struct op *op = add(run, OP_MASK, "", arena_copy(&run->arena, path, strlen(path)));
+    struct op *op = rootfs_add(run, OP_MASK, "", arena_copy(&run->arena, path, strlen(path)));
 
     if (!op)
         return -ENOMEM;
@@ -383,7 +416,7 @@ static int add_etc_linked(struct run *run, const char *name, struct err *err)
         run->setup.op_count = before + 1;
         r = add_etc_cover(run, target, &(struct stat){.st_mode = S_IFDIR});
     }
-    return r < 0 ? full(err) : 0;
+    return r < 0 ? rootfs_full(err) : 0;
 }
 
 static int add_etc(struct run *run, struct err *err)
@@ -395,8 +428,8 @@ static int add_etc(struct run *run, struct err *err)
     if (weak("own-etc"))
         return add_bind(run, "/etc", "etc", attrs, OP_RECURSIVE, err);
     for (size_t i = 0; i < sizeof(etc_dirs) / sizeof(etc_dirs[0]); i++)
-        (void)add_dir(run, etc_dirs[i], 0);
-    if (add_etc_files(run, err) < 0 || add_python(run, err) < 0)
+        (void)rootfs_add_dir(run, etc_dirs[i], 0);
+    if (add_etc_files(run, err) < 0 || add_python(run, err) < 0 || add_authority(run, err) < 0)
         return -1;
     size_t count = sizeof(etc_from_host) / sizeof(etc_from_host[0]);
     for (size_t i = 0; i < count; i++) {
@@ -404,17 +437,18 @@ static int add_etc(struct run *run, struct err *err)
         if (access(path, F_OK) < 0)
             continue;
         const char *target = arena_copy(&run->arena, path + 1, strlen(path + 1));
-        if (etc_from_host[i].directory ? !add_dir(run, target, 0) : !add_file(run, target, ""))
-            return full(err);
+        if (etc_from_host[i].directory ? !rootfs_add_dir(run, target, 0)
+                                       : !rootfs_add_file(run, target, ""))
+            return rootfs_full(err);
     }
     size_t linked_count = etc_linked_find(&run->arena, linked);
     for (size_t i = 0; i < linked_count; i++) {
         snprintf(path, sizeof(path), "etc/%s", linked[i]);
-        if (!add_dir(run, arena_copy(&run->arena, path, strlen(path)), 0))
-            return full(err);
+        if (!rootfs_add_dir(run, arena_copy(&run->arena, path, strlen(path)), 0))
+            return rootfs_full(err);
     }
     if (!add_show(run, "etc", "etc", attrs))
-        return full(err);
+        return rootfs_full(err);
     for (size_t i = 0; i < linked_count; i++) {
         if (add_etc_linked(run, linked[i], err) < 0)
             return -1;
@@ -425,7 +459,7 @@ static int add_etc(struct run *run, struct err *err)
         if (add_bind_if_there(run, path, target, attrs, OP_RECURSIVE, err) < 0)
             return -1;
     }
-    return 0;
+    return show_authority(run, attrs, err);
 }
 
 /* Kernel files and directories that tell of the host, or act on it. What a kernel does not have
@@ -452,7 +486,7 @@ static int add_covers(struct run *run, enum op_kind kind, const char *const *nam
                       uint32_t mode)
 {
     for (size_t i = 0; i < count; i++) {
-        struct op *op = add(run, kind, "", names[i]);
+        struct op *op = rootfs_add(run, kind, "", names[i]);
         if (!op)
             return -1;
         op->attrs = MOUNT_RDONLY | MOUNT_NOSUID | MOUNT_NODEV | MOUNT_NOEXEC;
@@ -470,7 +504,7 @@ static int add_proc_covers(struct run *run, struct err *err)
     if (add_covers(run, OP_MASK, masked_files, files, S_IFREG) < 0 ||
         add_covers(run, OP_MASK, masked_dirs, dirs, S_IFDIR) < 0 ||
         add_covers(run, OP_LOCK, proc_read_only, locks, 0) < 0)
-        return full(err);
+        return rootfs_full(err);
     return 0;
 }
 
@@ -489,9 +523,9 @@ static int add_proc_files(struct run *run, struct err *err)
     };
 
     for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
-        if (!add_file(run, files[i].name, files[i].content) ||
+        if (!rootfs_add_file(run, files[i].name, files[i].content) ||
             !add_show(run, files[i].name, files[i].target, system_attrs() | MOUNT_NOEXEC))
-            return full(err);
+            return rootfs_full(err);
     }
     return 0;
 }
@@ -500,9 +534,9 @@ static int add_proc(struct run *run, struct err *err)
 {
     if (weak("ns-pid"))
         return add_bind(run, "/proc", "proc", 0, OP_RECURSIVE, err);
-    struct op *op = add(run, OP_PROC, "", "proc");
+    struct op *op = rootfs_add(run, OP_PROC, "", "proc");
     if (!op)
-        return full(err);
+        return rootfs_full(err);
     op->attrs = MOUNT_NOSUID | MOUNT_NODEV | MOUNT_NOEXEC;
     if (!weak("proc-masks") && add_proc_covers(run, err) < 0)
         return -1;
@@ -536,21 +570,21 @@ static int add_dev(struct run *run, struct err *err)
 
     if (weak("own-dev"))
         return add_bind(run, "/dev", "dev", 0, OP_RECURSIVE, err);
-    (void)add_dir(run, "dev", 0);
-    (void)add_dir(run, "dev/pts", 0);
-    (void)add_dir(run, "dev/shm", 0);
+    (void)rootfs_add_dir(run, "dev", 0);
+    (void)rootfs_add_dir(run, "dev/pts", 0);
+    (void)rootfs_add_dir(run, "dev/shm", 0);
     for (size_t i = 0; i < sizeof(dev_nodes) / sizeof(dev_nodes[0]); i++)
-        (void)add_file(run, dev_nodes[i], "");
+        (void)rootfs_add_file(run, dev_nodes[i], "");
     for (size_t i = 0; i < sizeof(links) / sizeof(links[0]); i++)
-        (void)add(run, OP_LINK, links[i][1], links[i][0]);
+        (void)rootfs_add(run, OP_LINK, links[i][1], links[i][0]);
     if (!add_show(run, "dev", "dev", MOUNT_RDONLY | MOUNT_NOSUID | MOUNT_NOEXEC))
-        return full(err);
+        return rootfs_full(err);
     if (add_dev_nodes(run, err) < 0)
         return -1;
-    struct op *pts = add(run, OP_DEVPTS, "", "dev/pts");
-    struct op *shm = add_tmpfs(run, "dev/shm", limits_tmp_bytes(run->spec), 01777);
+    struct op *pts = rootfs_add(run, OP_DEVPTS, "", "dev/pts");
+    struct op *shm = rootfs_add_tmpfs(run, "dev/shm", limits_tmp_bytes(run->spec), 01777);
     if (!pts || !shm)
-        return full(err);
+        return rootfs_full(err);
     pts->attrs = MOUNT_NOSUID | MOUNT_NOEXEC;
     pts->gid = run->setup.gid; /* the only group sure to be mapped */
     shm->attrs |= MOUNT_NOEXEC;
@@ -559,9 +593,9 @@ static int add_dev(struct run *run, struct err *err)
 
 static int add_temporary(struct run *run, struct err *err)
 {
-    if (!add_tmpfs(run, "tmp", limits_tmp_bytes(run->spec), 01777) ||
-        !add_tmpfs(run, ".cache", limits_tmp_bytes(run->spec), 0700))
-        return full(err);
+    if (!rootfs_add_tmpfs(run, "tmp", limits_tmp_bytes(run->spec), 01777) ||
+        !rootfs_add_tmpfs(run, ".cache", limits_tmp_bytes(run->spec), 0700))
+        return rootfs_full(err);
     return 0;
 }
 
@@ -588,12 +622,15 @@ static bool is_within(const char *path, const char *above)
     return strncmp(path, above, n) == 0 && (path[n] == '/' || path[n] == '\0');
 }
 
-static int refuse_reserved(const char *target, struct err *err)
+static int refuse_reserved(const struct run *run, const char *target, struct err *err)
 {
-    static const char *const reserved[] = {"usr",   "bin",    "sbin", "lib",  "lib32",
-                                           "lib64", "libx32", "etc",  "proc", "dev"};
+    static const char *const reserved[] = {
+        "usr",    "bin", "sbin", "lib", "lib32",           "lib64",
+        "libx32", "etc", "proc", "dev", CARREL_LAYER_NAMES};
+    size_t own =
+        run->spec->base ? 0 : sizeof((const char *[]){CARREL_LAYER_NAMES}) / sizeof(char *);
 
-    for (size_t i = 0; i < sizeof(reserved) / sizeof(reserved[0]); i++) {
+    for (size_t i = 0; i < sizeof(reserved) / sizeof(reserved[0]) - own; i++) {
         if (is_within(target, reserved[i]))
             return err_set(err, ERR_INVALID, 0,
                            "mount target '/%s' lies in '/%s', which Carrel provides itself; choose "
@@ -608,12 +645,13 @@ static int add_target_dirs(struct run *run, const char *target, bool is_director
 {
     for (const char *slash = strchr(target, '/'); slash; slash = strchr(slash + 1, '/')) {
         const char *parent = arena_copy(&run->arena, target, (size_t)(slash - target));
-        if (!add_dir(run, parent, OP_IN_ROOT))
-            return full(err);
+        if (!rootfs_add_dir(run, parent, OP_IN_ROOT))
+            return rootfs_full(err);
     }
-    struct op *last = is_directory ? add_dir(run, target, OP_IN_ROOT) : add_file(run, target, "");
+    struct op *last =
+        is_directory ? rootfs_add_dir(run, target, OP_IN_ROOT) : rootfs_add_file(run, target, "");
     if (!last)
-        return full(err);
+        return rootfs_full(err);
     last->flags = OP_IN_ROOT;
     return 0;
 }
@@ -688,17 +726,17 @@ static int add_user_bind(struct run *run, int fd, const struct carrel_mount *mou
     bool nested;
     bool ours = !run->spec->workspace || is_within(target, "tmp") || is_within(target, ".cache");
 
-    if (check_source(run, fd, mount, &mode, err) < 0 || refuse_reserved(target, err) < 0 ||
+    if (check_source(run, fd, mount, &mode, err) < 0 || refuse_reserved(run, target, err) < 0 ||
         compare_with_earlier(run, target, &nested, err) < 0)
         return -1;
     if (ours && !nested && add_target_dirs(run, target, S_ISDIR(mode), err) < 0)
         return -1;
     struct op as = {.target = target,
-                    .attrs = mount->writable ? data_attrs() : system_attrs(),
+                    .attrs = mount->writable ? rootfs_data_attrs() : system_attrs(),
                     .flags = OP_RECURSIVE | OP_OWNED | (ours || nested ? 0 : OP_TOP)};
     if (open_layer(run, fd, mount, &layer, err) < 0)
         return -1;
-    return add_bind_opened(run, fd, mount->source, &as, layer, err);
+    return rootfs_add_opened(run, fd, mount->source, &as, layer, err);
 }
 
 /* A target as the caller wrote it, with single slashes and none at its end. */
@@ -744,18 +782,28 @@ static int add_extra(struct run *run, struct err *err)
     return 0;
 }
 
+/* The host's system, or a base's with what this workspace has changed of it. */
+static int add_whose_system(struct run *run, struct err *err)
+{
+    for (size_t i = 0; i < OWN_NAMES; i++)
+        (void)rootfs_add_dir(run, own_names[i], OP_IN_ROOT);
+    if (run->spec->base)
+        return system_write_frame(run, resolver(run), err);
+    return add_system(run, err) < 0 ? -1 : add_etc(run, err);
+}
+
 int rootfs_write_frame(struct run *run, struct err *err)
 {
-    if (add_system(run, err) < 0 || add_etc(run, err) < 0 || add_proc(run, err) < 0 ||
-        add_dev(run, err) < 0 || add_temporary(run, err) < 0)
+    if (add_whose_system(run, err) < 0 || add_proc(run, err) < 0 || add_dev(run, err) < 0 ||
+        add_temporary(run, err) < 0)
         return -1;
     run->setup.frame_count = run->setup.op_count;
-    return run->setup.op_count == SETUP_MAX_OPS ? full(err) : 0;
+    return run->setup.op_count == SETUP_MAX_OPS ? rootfs_full(err) : 0;
 }
 
 int rootfs_write_root(struct run *run, struct err *err)
 {
     if (add_root(run, err) < 0 || add_moves(run, err) < 0 || add_extra(run, err) < 0)
         return -1;
-    return run->setup.op_count == SETUP_MAX_OPS ? full(err) : 0;
+    return run->setup.op_count == SETUP_MAX_OPS ? rootfs_full(err) : 0;
 }

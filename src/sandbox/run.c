@@ -12,6 +12,7 @@
 #include "sandbox/overlay.h"
 #include "sandbox/pool.h"
 #include "sandbox/start.h"
+#include "sandbox/system.h"
 
 #define ARENA_BYTES (16UL << 20)
 
@@ -29,6 +30,7 @@ static int check_dir_level(const struct carrel_spec *spec, struct err *err)
         {spec->tmp_bytes != 0, "--tmp-size"},
         {spec->at != NULL, "--at"},
         {spec->plan != NULL, "--plan"},
+        {spec->base != NULL, "--system"},
     };
 
     for (size_t i = 0; i < sizeof(cannot) / sizeof(cannot[0]); i++) {
@@ -55,13 +57,16 @@ static int decide(struct run *run, struct err *err)
             err, ERR_INVALID, 0,
             "a workspace in an image cannot be planned for: what a plan holds has to lie "
             "on the workspace's own file system; give --disk a size without 'image:'");
+    if (spec->base && system_check(run, err) < 0)
+        return -1;
     return netnames_check(run, err) < 0 ? -1 : limits_check(spec, run->level, err);
 }
 
 /* As root the inner user has a uid of a leased range outside; otherwise it is the caller. */
 static int choose_identity(struct run *run, struct err *err)
 {
-    run->setup.uid = run->setup.gid = run->spec->user == CARREL_USER_ROOT ? 0 : 1000;
+    bool is_root = run->spec->user == CARREL_USER_ROOT && !run->spec->base; /* there commands are */
+    run->setup.uid = run->setup.gid = is_root ? 0 : 1000;
     run->identity.inside_uid = run->setup.uid;
     run->identity.inside_gid = run->setup.gid;
     if (!run->host.can_lease) {
@@ -118,9 +123,10 @@ int run_prepare(struct run *run, const struct carrel_spec *spec, bool dry, struc
     }
     if (workspace_enter_image(run, err) < 0 || choose_identity(run, err) < 0)
         return -1;
-    if (spec->plan && overlay_open(run, spec->plan, run->workspace, OP_PLAN, &run->plan, err) < 0)
+    uint32_t flags = OP_PLAN | (spec->plan_stays ? OP_STAYS : 0);
+    if (spec->plan && overlay_open(run, spec->plan, run->workspace, flags, &run->plan, err) < 0)
         return -1;
-    if (spec->pool && !dry)
+    if (spec->pool && !dry && !spec->base)
         pool_take(spec->pool, run);
     if (!run->taken)
         confinement_begin(run);

@@ -34,15 +34,17 @@ struct run {
     gid_t owner_gid;
     struct identity identity;
     struct cgroup cgroup;
-    bool pids_by_rlimit;    /* no cgroup can hold the limit on processes: RLIMIT_NPROC does */
-    struct prepared *taken; /* a sandbox of the pool's whose frame stands already; or NULL */
-    bool misfit;            /* ... and cannot be used for this tree after all */
-    bool in_image;          /* the tree is a detached mount of its own */
-    ino_t image_made;       /* ... in an image that this run has made; else 0 */
-    bool stays;             /* for many commands, and calls on its files */
-    bool dry;               /* only explained: nothing is made on disk */
-    bool imagined;          /* dry, and the workspace does not exist yet */
-    bool created;           /* the workspace was made by this run */
+    const char *authority_key;  /* in hex digits; NULL: no TLS ends in carrel-egress */
+    const char *authority_cert; /* what is trusted inside then */
+    bool pids_by_rlimit;        /* no cgroup can hold the limit on processes: RLIMIT_NPROC does */
+    struct prepared *taken;     /* a sandbox of the pool's whose frame stands already; or NULL */
+    bool misfit;                /* ... and cannot be used for this tree after all */
+    bool in_image;              /* the tree is a detached mount of its own */
+    ino_t image_made;           /* ... in an image that this run has made; else 0 */
+    bool stays;                 /* for many commands, and calls on its files */
+    bool dry;                   /* only explained: nothing is made on disk */
+    bool imagined;              /* dry, and the workspace does not exist yet */
+    bool created;               /* the workspace was made by this run */
     const char *made[RUN_MAX_MADE]; /* what this run made in the workspace, in that order */
     size_t made_count;
     struct layer layers[CARREL_MAX_LAYERS + 1];
@@ -82,6 +84,7 @@ struct environment {
     const char *const *env; /* over the spec's; or NULL */
     const char *cwd;        /* inside; NULL: the home */
     bool tty;
+    bool root; /* of a system of its own (system.h) */
 };
 
 /* What it becomes; the strings are the arena's or the asker's. `ret` is zeroed before. */

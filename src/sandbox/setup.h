@@ -18,13 +18,15 @@ enum op_kind {
     OP_PROC,   /* this pid namespace's /proc */
     OP_DEVPTS, /* terminals of its own */
     OP_DIR,    /* directory `target` */
-    OP_FILE,   /* file `target` holding `source` */
+    OP_FILE,   /* file `target` holding `source`; before it what the host's file `layer` has */
     OP_LINK,   /* symlink `target` holding `source` */
     OP_SHOW,   /* what was prepared as `source` appears at `target` */
     OP_MASK,   /* nothing to see at `target` */
     OP_LOCK,   /* `target` bound over itself, read-only */
     OP_MOVE,   /* what the frame has at `source` goes to `target` */
     OP_LAYER,  /* as OP_BIND, but what is changed there goes to `layer` */
+    OP_PART,   /* `source` of the prepared files, such as a part of the system, appears at `target`:
+                  its owner may have put links anywhere, so nothing is followed */
     OP_KIND_COUNT_,
 };
 
@@ -38,7 +40,9 @@ enum op_flags {
     OP_PLAN = 1 << 6,      /* OP_LAYER: a plan's; nobody else may have it mounted */
     OP_OF_HOST =
         1 << 7, /* OP_BIND: a path of the host's own, that no tenant writes; no tree comes */
-    OP_FLAGS_ALL_ = (1 << 8) - 1,
+    OP_SYSTEM = 1 << 8, /* OP_LAYER: the whole system, put among the prepared files */
+    OP_STAYS = 1 << 9,  /* OP_PLAN: a fork's, which the next run has at once */
+    OP_FLAGS_ALL_ = (1 << 10) - 1,
 };
 
 struct op {
@@ -82,7 +86,9 @@ enum setup_flags {
     SETUP_SAY_READY = 1 << 6,     /* say so when the frame stands: it was made ahead, for a pool */
     SETUP_GUARD = 1 << 7,         /* connections are made by the engine: not without a listener, and
                                      with SCOPE_SOCKETS Landlock refuses those of TCP inside */
-    SETUP_FLAGS_ALL_ = (1 << 8) - 1,
+    SETUP_SYSTEM = 1 << 8, /* a system of the workspace's own: commands may be root's, and pid 1
+                              keeps what it takes to start them */
+    SETUP_FLAGS_ALL_ = (1 << 9) - 1,
 };
 
 struct setup {
@@ -117,7 +123,8 @@ struct setup {
 enum command_flags {
     COMMAND_TTY = 1 << 0,       /* make a terminal inside and send its master back */
     COMMAND_CHECK_CWD = 1 << 1, /* its directory must be one below the root */
-    COMMAND_FLAGS_ALL_ = (1 << 2) - 1,
+    COMMAND_ROOT = 1 << 2,      /* as root inside, with the capabilities of SETUP_SYSTEM */
+    COMMAND_FLAGS_ALL_ = (1 << 3) - 1,
 };
 
 /* One command to start in a sandbox. argv and env end with NULL. */

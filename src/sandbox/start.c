@@ -313,11 +313,20 @@ static int finish_tree(struct run *run, const struct op *op, int tree, struct er
     bool recursive = (op->flags & OP_RECURSIVE) != 0;
     int userns = -1;
 
-    if ((op->flags & OP_OWNED) &&
-        identity_idmap(&run->identity, op->uid, op->gid, &userns, err) < 0)
+    bool of_system = run->spec->base && is_main_tree(run, op);
+    enum identity_map kind = of_system ? IDENTITY_MAP_TREE : IDENTITY_MAP_OWNER;
+    if (op->flags & OP_SYSTEM)
+        kind = IDENTITY_MAP_SYSTEM;
+    if ((op->flags & (OP_OWNED | OP_SYSTEM)) &&
+        identity_idmap(&run->identity, kind, op->uid, op->gid, &userns, err) < 0)
         return -1;
     int r = mount_set(tree, op->attrs, recursive, userns);
     if (userns >= 0 && no_idmap_here(r)) {
+        if (run->spec->base)
+            return err_set(err, ERR_KERNEL, -r,
+                           "a system of its own needs idmapped mounts, which the filesystem of "
+                           "'%s' does not have; keep it on ext4, xfs, btrfs or tmpfs",
+                           op->source);
         if (is_main_tree(run, op)) {
             if (live_use_owner_directly(run, err) < 0)
                 return -1;

@@ -59,35 +59,72 @@ static void take(struct received *r, const struct cmsghdr *c)
     r->count += n;
 }
 
-ssize_t fds_receive(int socket, void *bytes, size_t n, int *fds, size_t *count, int flags)
+static void close_all(const struct received *r)
+{
+    for (size_t i = 0; i < r->count; i++)
+        (void)close(r->fds[i]);
+}
+
+/* Fills `who`, where that is not NULL, with what the kernel says of the sender. Nothing stays open
+ * after an error. */
+static ssize_t receive(int socket, struct iovec part, int flags, struct received *r,
+                       struct ucred *who)
 {
     union {
         struct cmsghdr align;
-        char room[CMSG_SPACE(FDS_MOST * sizeof(int))];
+        char room[CMSG_SPACE(FDS_MOST * sizeof(int)) + CMSG_SPACE(sizeof(struct ucred))];
     } control;
-    struct iovec part = {bytes, n};
     struct msghdr msg = {.msg_iov = &part,
                          .msg_iovlen = 1,
                          .msg_control = &control,
                          .msg_controllen = sizeof(control)};
-    struct received r = {.count = 0};
-    size_t most = *count;
     ssize_t got;
 
-    *count = 0;
     do {
         got = recvmsg(socket, &msg, flags | MSG_CMSG_CLOEXEC);
     } while (got < 0 && errno == EINTR);
     if (got < 0)
         return -errno;
-    for (struct cmsghdr *c = CMSG_FIRSTHDR(&msg); c; c = CMSG_NXTHDR(&msg, c))
-        take(&r, c);
-    if (r.is_wrong || r.count > most || (msg.msg_flags & MSG_CTRUNC)) {
-        for (size_t i = 0; i < r.count; i++)
-            (void)close(r.fds[i]);
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(&msg); c; c = CMSG_NXTHDR(&msg, c)) {
+        if (who && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_CREDENTIALS &&
+            c->cmsg_len == CMSG_LEN(sizeof(*who)))
+            memcpy(who, CMSG_DATA(c), sizeof(*who));
+        else
+            take(r, c);
+    }
+    if (!r->is_wrong && !(msg.msg_flags & MSG_CTRUNC))
+        return got;
+    close_all(r);
+    return -EPROTO;
+}
+
+ssize_t fds_receive(int socket, void *bytes, size_t n, int *fds, size_t *count, int flags)
+{
+    struct received r = {.count = 0};
+    size_t most = *count;
+    ssize_t got = receive(socket, (struct iovec){bytes, n}, flags, &r, NULL);
+
+    *count = 0;
+    if (got < 0)
+        return got;
+    if (r.count > most) {
+        close_all(&r);
         return -EPROTO;
     }
     memcpy(fds, r.fds, r.count * sizeof(int));
     *count = r.count;
     return got;
+}
+
+ssize_t fds_receive_pid(int socket, void *bytes, size_t n, pid_t *ret)
+{
+    struct received r = {.count = 0};
+    struct ucred who = {.pid = -1};
+    ssize_t got = receive(socket, (struct iovec){bytes, n}, 0, &r, &who);
+
+    *ret = who.pid;
+    if (got <= 0)
+        return got;
+    close_all(&r);
+    return who.pid <= 0 || r.count > 0 ? -EPROTO : got;
 }

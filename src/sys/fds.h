@@ -21,3 +21,6 @@ ssize_t fds_send(int socket, const struct iovec *parts, size_t n, const int *fds
  * recvmsg(2). How many bytes, 0 at the end, -errno. -EPROTO: more descriptors than there is room
  * for, or something else beside the bytes; all are closed then, and the bytes are lost. */
 ssize_t fds_receive(int socket, void *bytes, size_t n, int *fds, size_t *count, int flags);
+/* What has come of a stream with SO_PASSCRED, and which process sent it, as the kernel says. How
+ * many bytes, 0 at the end, -errno. -EPROTO: without that, or with anything beside it. */
+ssize_t fds_receive_pid(int socket, void *bytes, size_t n, pid_t *ret);

@@ -15,6 +15,9 @@
 #define WRITES                                                                                     \
     (READS | LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_MAKE_REG |                         \
      LANDLOCK_ACCESS_FS_REMOVE_FILE | ACCESS_TRUNCATE)
+#define MAKES                                                                                      \
+    (LANDLOCK_ACCESS_FS_MAKE_DIR | LANDLOCK_ACCESS_FS_MAKE_SYM | LANDLOCK_ACCESS_FS_REMOVE_DIR |   \
+     ACCESS_REFER)
 #define OF_FILES                                                                                   \
     (LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_WRITE_FILE | ACCESS_TRUNCATE | RUNS)
 #define ACCESS_TRUNCATE (1ULL << 14) /* ABI 3 */
@@ -29,7 +32,9 @@ enum {
 
 static int allow_place(int rules, const struct landlock_place *place, uint64_t handled)
 {
-    uint64_t access = ((place->writes ? WRITES : READS) | (place->runs ? RUNS : 0)) & handled;
+    uint64_t access =
+        ((place->writes ? WRITES : READS) | (place->makes ? MAKES : 0) | (place->runs ? RUNS : 0)) &
+        handled;
     scoped_fd int fd = open(place->path, O_PATH | O_CLOEXEC);
     struct stat st;
 

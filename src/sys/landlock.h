@@ -13,6 +13,7 @@ enum {
 struct landlock_place {
     const char *path;
     bool writes;   /* else to be read only */
+    bool makes;    /* with writes: directories and symlinks, too, and files are moved and linked */
     bool may_lack; /* it need not exist */
     bool runs;     /* programs there may be started */
 };

@@ -162,7 +162,7 @@ int mount_new_ext4(const char *device, uint64_t attrs)
  * also where they are off: a host may have them on by default. */
 int mount_new_overlay(const struct overlay_options *o)
 {
-    bool moves = o->exclusive && !o->in_userns;
+    bool moves = (o->exclusive || o->moves) && !o->in_userns;
     const char *const options[][2] = {
         {"lowerdir", o->lower},
         {"upperdir", o->upper},

@@ -48,6 +48,7 @@ struct overlay_options {
     const char *upper; /* on one mount with work; NULL: nothing can be changed */
     const char *work;
     bool in_userns; /* the marks are user.overlay.* */
+    bool moves;     /* moves cost no data, unless in_userns; as with `exclusive` */
     bool exclusive; /* -EBUSY while another one has upper or work; and moves cost no data, unless
                        in_userns */
     uint64_t attrs;

@@ -2,6 +2,7 @@
 /* Processes by descriptor, and closing many descriptors: calls not every C library has. */
 #pragma once
 
+#include <fcntl.h>
 #include <linux/capability.h>
 #include <signal.h>
 #include <stddef.h>
@@ -47,6 +48,16 @@ static inline int process_raise_capabilities(void)
     sets[0].effective = sets[0].permitted;
     sets[1].effective = sets[1].permitted;
     return (int)syscall(SYS_capset, &head, sets);
+}
+
+/* The same file at a descriptor that dup2 in a child will not overwrite; `fd` is consumed. */
+static inline int process_high_fd(int fd)
+{
+    int high = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 10);
+
+    if (fd >= 0)
+        (void)close(fd);
+    return high;
 }
 
 enum {

@@ -5,8 +5,10 @@
 """A tree that is half changed is nobody's until it is taken back, whatever fails meanwhile; and there is a way out.
 
 INV-13: what was half done is taken back before anything starts in the tree."""
+import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -14,7 +16,7 @@ import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.environ["SRC"], "tests", "integration"))
-from carreltest import PATIENCE, read, write  # noqa: E402
+from carreltest import CARREL, PATIENCE, read, write  # noqa: E402
 from daemonplantest import PlanTest  # noqa: E402
 from daemontest import Daemon  # noqa: E402
 
@@ -110,6 +112,36 @@ class Found(RecoveryTest):
         thread.join(PATIENCE)
         self.assertEqual(["ran\n"], answers)
 
+    def test_to_settle_a_queued_plan_uses_up_none_of_its_tries(self):
+        _, made, _ = self.interrupted()
+        self.daemon.start()
+        self.assertEqual(204, self.daemon.request("DELETE", f"/v1/workspaces/{self.ws}").status)  # in the trash nothing is settled
+        self.daemon.stop()
+        details = json.dumps({"apply": {"async": True, "by": "admin", "keep_going": False}})
+        with sqlite3.connect(f"{self.daemon.state}/db/carrel.db") as database:
+            database.execute("UPDATE plans SET state = 'applying', attempts = 1, details = ? WHERE id = ?", (details, made))
+        database.close()
+        begun = len(self.daemon.said())
+        self.daemon.start()
+        self.until(lambda: self.daemon.said()[begun:].count("event=plan_waits") >= 3, "it cannot be settled")
+        self.assertEqual(200, self.daemon.post(f"/v1/workspaces/{self.ws}/undelete").status)
+        self.assertEqual(2, self.wait_state(made, "applied")["attempts"])
+
+    def test_of_a_plan_that_is_given_up_nobody_says_that_nothing_was_changed(self):
+        _, made, plans = self.interrupted()
+        self.daemon.start()
+        self.daemon.stop()
+        with sqlite3.connect(f"{self.daemon.state}/db/carrel.db") as database:
+            database.execute("UPDATE plans SET state = 'applying' WHERE id = ?", (made,))
+        database.close()
+        os.rename(f"{plans}/{made}", self.path("away"))
+        self.daemon.start()
+        self.wait_state(made, "failed")
+        env = {**os.environ, "CARREL_SOCKET": self.daemon.socket}
+        shown = subprocess.run([CARREL, "plan", "show", self.ws, made], env=env, capture_output=True, text=True, check=False)
+        self.assertEqual(0, shown.returncode, shown.stderr)
+        self.assertRegex(shown.stdout, "failed, .*some of its changes may be in the files")
+
     def test_a_start_that_cannot_look_for_them_is_none(self):
         carrel, _, _ = self.interrupted()
         os.rename(f"{carrel}/applying", f"{carrel}/away")
@@ -170,6 +202,32 @@ class Calls(RecoveryTest):
         self.wait_state(made, "closed")
         self.assertEqual(before, self.tree())
         self.assertEqual([], self.marked(carrel))
+
+    def test_what_became_of_a_plan_is_known_while_commands_run(self):
+        """They may, once what was half done is taken back; the front asks after that."""
+        self.make()
+        self.put("keep", b"1")
+        self.sleep()
+        before, root = self.tree(), self.root()
+        made = self.submit([{"op": "create", "path": f"d{i % 50}/f{i}", "content": str(i)} for i in range(20000)])["id"]
+        connection = self.daemon.stream("POST", f"/v1/workspaces/{self.ws}/plans/{made}/apply", {}, wait=False)
+        self.until(lambda: len(os.listdir(root)) > len(before), "it is being applied")
+        pid, = (int(p) for p in os.listdir("/proc") if p.isdigit() and is_apply_of(p, self.daemon.process.pid))
+        os.kill(pid, signal.SIGSTOP)
+        answers = []
+        body = {"command": "echo ran; sleep 1000", "background": True}
+        thread = threading.Thread(target=lambda: answers.append(self.daemon.post(f"/v1/workspaces/{self.ws}/exec", body)))
+        thread.start()
+        time.sleep(0.5)
+        self.assertEqual([], answers)
+        os.kill(pid, signal.SIGKILL)
+        thread.join(PATIENCE)
+        self.assertEqual(202, answers[0].status, answers[0].bytes)
+        self.wait_state(made, "closed")
+        running = self.daemon.get(f"/v1/workspaces/{self.ws}/exec/{answers[0].json['exec_id']}").json["state"]
+        self.assertEqual("running", running)
+        self.assertEqual(before, self.tree())
+        connection.close()
 
     def test_directories_are_on_disk_before_what_is_in_them(self):
         self.make()

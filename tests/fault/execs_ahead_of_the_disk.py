@@ -239,6 +239,24 @@ class AheadOfTheDisk(CarrelTest):
         self.wait_for_disk()
         self.verified()
 
+    def test_a_front_is_started_while_the_disk_does_not_answer(self):
+        self.begin()
+        for _ in range(3):
+            self.fault("hold")
+            thread = threading.Thread(target=self.ask_for_key)
+            thread.start()
+            time.sleep(MOMENT_S)  # its record is on its way to the disk, and no command is under way
+            self.daemon.kill_front()
+            self.mend("hold")
+            thread.join(PATIENCE)
+            self.wait_for_disk()
+
+    def ask_for_key(self):
+        try:
+            self.daemon.post("/v1/keys", {"owner": "alice", "scopes": ["user"]})
+        except (OSError, http.client.HTTPException):  # its front was killed
+            pass
+
     def tell(self, told, stop):
         while not stop.is_set():
             try:

@@ -7,8 +7,7 @@ import os
 import sys
 
 EGRESS = os.path.join(os.path.dirname(os.environ["CARREL_ASAN"]), "carrel-egress")
-# What looks for leaks at the end would trace the process, which the confined one does not allow.
-OPTIONS = {"EGRESS": EGRESS, "ASAN_OPTIONS": "exitcode=86:detect_leaks=0", "UBSAN_OPTIONS": "halt_on_error=1:exitcode=86:print_stacktrace=1"}
+OPTIONS = {"EGRESS": EGRESS, "ASAN_OPTIONS": "exitcode=86:detect_leaks=1", "UBSAN_OPTIONS": "halt_on_error=1:exitcode=86:print_stacktrace=1"}
 
 # The sanitized build must be one: without the run-time linked in, all below would prove nothing.
 with open(EGRESS, "rb") as program:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 INTEGRATION = os.path.join(os.environ["SRC"], "tests", "integration")
-TESTS = ("bad_input.py", "policy_file.py", "command_line.py", "explain_runs_nothing.py", "json_result.py")
+TESTS = ("bad_input.py", "policy_file.py", "command_line.py", "explain_runs_nothing.py", "json_result.py", "network_names.py")
 
 
 def main():

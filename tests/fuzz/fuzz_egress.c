@@ -26,7 +26,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     arena_init(&arena, 1 << 20);
     buf_init(&b, 1 << 20);
     if (data[0] % 2 == 0 && egress_unpack_order(exact, size - 1, &arena, &order)) {
-        MUST(order.kind > 0 && order.kind < EGRESS_ORDER_COUNT_ && order.id != 0 && order.rules);
+        MUST(order.kind > 0 && order.kind < EGRESS_ORDER_COUNT_ && order.rules);
+        MUST((order.id != 0) == (order.kind != EGRESS_SECRET));
         MUST(strlen(order.name) <= EGRESS_TEXT);
         egress_pack_order(&b, &order);
         must_be(&b, exact, size - 1);

@@ -63,6 +63,19 @@ static void try_record(char *bytes, size_t n, struct buf *b)
     must_be(b, bytes, n);
 }
 
+static void try_secret(char *bytes, size_t n, struct buf *b)
+{
+    const char *owner;
+    const char *name;
+    const char *value;
+    uint64_t tag;
+
+    if (!protocol_unpack_secret(bytes, n, &tag, &owner, &name, &value))
+        return;
+    protocol_pack_secret(b, tag, owner, name, value);
+    must_be(b, bytes, n);
+}
+
 static void try_rest(char *bytes, size_t n, bool error, struct buf *b)
 {
     struct plain_message m;
@@ -89,14 +102,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memcpy(exact, data + 1, size - 1);
     arena_init(&arena, MOST);
     buf_init(&b, MOST);
-    if (data[0] % 5 == 0)
+    if (data[0] % 6 == 0)
         try_exec(exact, size - 1, &arena, &b);
-    else if (data[0] % 5 == 1)
+    else if (data[0] % 6 == 1)
         try_ended(exact, size - 1, &arena, &b);
-    else if (data[0] % 5 == 2)
+    else if (data[0] % 6 == 2)
         try_record(exact, size - 1, &b);
+    else if (data[0] % 6 == 5)
+        try_secret(exact, size - 1, &b);
     else
-        try_rest(exact, size - 1, data[0] % 5 == 3, &b);
+        try_rest(exact, size - 1, data[0] % 6 == 3, &b);
     buf_clear(&b);
     arena_clear(&arena);
     free(exact);

@@ -10,7 +10,7 @@ import subprocess
 import unittest
 
 SRC, TMP = os.environ["SRC"], os.environ["TMP"]
-PARTS = ["starts", "storm", "live", "mounts", "files", "calls", "neighbours", "daemon", "filesapi", "plans", "environments", "clients"]
+PARTS = ["starts", "storm", "live", "mounts", "files", "calls", "neighbours", "daemon", "filesapi", "plans", "environments", "clients", "network"]
 # What needs no other tool and no privilege: a reason instead of a figure would be a defect.
 MUST_BE_THERE = {("starts", "bare"), ("starts", "engine"), ("starts", "pool"), ("starts", "pool-cold"),
                  ("starts", "carrel"), ("storm", "bare"), ("storm", "engine"), ("storm", "carrel"), ("live", "1"),

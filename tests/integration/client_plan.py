@@ -309,6 +309,22 @@ class WithoutADaemon(Common, PlanTest):
         os.close(held)
         self.assertRegex(self.plan("undo", plan["id"]), r"\Aundone")
 
+    def test_a_run_begins_on_a_tree_that_is_whole(self):
+        plan = self.one_plan("echo 1 > one")
+        self.state(plan, "applying")
+        run = [CARREL, "run", "--plan", "--workspace", self.tree, "--", "true"]
+        held = os.open(self.place(plan), os.O_RDONLY | os.O_DIRECTORY)
+        fcntl.flock(held, fcntl.LOCK_EX)  # as a carrel-plan does that changes the tree now
+        there = os.listdir(os.path.dirname(self.place(plan)))
+        done = subprocess.run(run, capture_output=True, text=True, check=False)
+        self.assertEqual(125, done.returncode, done.stderr)
+        self.assertIn("in use", done.stderr)
+        self.assertEqual(there, os.listdir(os.path.dirname(self.place(plan))), "a plan was begun")
+        os.close(held)
+        done = subprocess.run(run, capture_output=True, text=True, check=False)
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertEqual("closed", self.state(plan))
+
     def test_names_sort_by_time_however_the_plan_was_made(self):
         path = self.path("plan.json")
         with open(path, "w", encoding="utf-8") as file:

@@ -269,7 +269,6 @@ class Plain(Templates):
 
 class Pretended(Templates):
     """With tools that only pretend, so that each failure can be had."""
-    options = ("--set", "allow_net_host=yes")
 
     def test_the_first_build_writes_a_lock_and_the_second_uses_it(self):
         self.fake_tools()
@@ -407,13 +406,14 @@ class Pretended(Templates):
 
 
 class Closed(Templates):
-    """A daemon that gives no workspace the network, as it does unless told otherwise."""
+    """A daemon that gives no workspace the network."""
+    options = ("--set", "allow_net=no")
 
     def test_the_setting_is_named(self):
         self.fake_tools()
         done = self.build()
         self.assertEqual(125, done.returncode)
-        self.assertIn("allow_net_host=yes", done.stderr)
+        self.assertIn("--set allow_net=yes", done.stderr)
         self.assertIn("--offline", done.stderr)
         self.left_nothing()
         done = self.build("--offline")

@@ -38,7 +38,6 @@ def installed(top):
 
 
 class Registry(DaemonTest):
-    options = ("--set", "allow_net_host=yes")
 
     def setUp(self):
         super().setUp()

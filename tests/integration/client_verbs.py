@@ -141,7 +141,7 @@ class Verbs(DaemonTest):
         made = self.says("ws", "create").strip()
         self.assertRegex(made, r"^w[a-z2-7]{26}$")
         listed = self.says("ws", "ls")
-        self.assertRegex(listed, r"^ID +OWNER +STATE +EXECS +CREATED +LABELS\n")
+        self.assertRegex(listed, r"^ID +OWNER +STATE +EXECS +CREATED +MIRROR +LABELS\n")
         self.assertRegex(listed, r"\ndesk +admin +asleep +0 .*team=blue\n")
         self.assertIn(made, listed)
         self.assertEqual({"desk", made}, {w["id"] for w in self.object(self.says("ws", "ls", "--json"))["workspaces"]})

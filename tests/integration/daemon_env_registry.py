@@ -20,7 +20,8 @@ REAL_TOOLS = os.path.join(TMP, "env-tools")
 
 class RealTools(EnvTest):
     """One set of tools for all of these tests; each has a daemon of its own."""
-    options = ("--set", "allow_net_host=yes", "--set", f"package_ca={CA}")
+    options = ("--set", f"package_ca={CA}")
+    network = {"allow": ["@python", "@node"]}
 
     @classmethod
     def setUpClass(cls):
@@ -35,7 +36,7 @@ class RealTools(EnvTest):
         super().setUp()
         os.makedirs(f"{self.daemon.state}/.carrel", mode=0o700, exist_ok=True)
         subprocess.run(["cp", "-al", f"{REAL_TOOLS}/.carrel/tools", f"{self.daemon.state}/.carrel/tools"], check=True)
-        self.workspace(id="net", policy={"network": "host"})
+        self.workspace(id="net", policy={"network": self.network})
 
     def inside(self, line, ws="net", **more):
         return self.run_inside(line, ws, timeout_ms=120000, **more)
@@ -55,6 +56,8 @@ def thing(version, *files, needs=()):
 @unittest.skipIf(WHY_NOT, WHY_NOT or "")
 class BadInstalls(RealTools):
     """With the real uv and bun, and an index of our own: a clear error, and the environment stays as it was."""
+    options = (*RealTools.options, "--set", "allow_net_host=yes")
+    network = "host"
 
     def setUp(self):
         super().setUp()
@@ -83,7 +86,7 @@ class BadInstalls(RealTools):
 
     def test_a_full_disk_in_mid_install(self):
         """In an image, so that the kernel says it."""
-        self.workspace(id="small", policy={"network": "host", "limits": {"disk": "image:72M"}})
+        self.workspace(id="small", policy={"network": self.network, "limits": {"disk": "image:72M"}})
         before = self.prepare("small")
         self.fails("small", "uv pip install thing==2.0", "No space left", "as it was")
         self.assertEqual(before, self.all("small"))
@@ -186,7 +189,7 @@ class FromTheRegistries(RealTools):
                 self.run_inside(f"python -c 'import {name}'", "net", code=1)
 
     def test_two_workspaces_two_versions(self):
-        self.workspace(id="other", policy={"network": "host"})
+        self.workspace(id="other", policy={"network": self.network})
         wanted = (("net", "1.5.3", "2.0.0"), ("other", "2.2.3", "3.0.1"))
         for ws, pandas, odd in wanted:
             self.make("python", 201, ws=ws)

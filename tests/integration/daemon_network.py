@@ -95,6 +95,45 @@ class Reached(NetworkTest):
         self.assertEqual(("other.example.net", "denied"), (rows["net.refuse"]["details"]["host"], rows["net.refuse"]["result"]))
         self.assertEqual([ws], list({row["workspace"] for row in rows.values()}))
 
+    def test_the_record_says_which_command_it_was(self):
+        """Of one alone always; of several at once where each has a control group, and nothing false otherwise."""
+        ws = self.workspace(policy=self.rules("api.example.org"))
+        result = self.daemon.execute(ws, f"python3 -c \"$FETCH\" {self.url('api.example.org')} {self.url('alone.example.net')}", env={"FETCH": FETCH})
+        self.until(lambda: len(self.ledger(ws)) >= 3, "three records")
+        self.assertEqual({result["exec_id"]}, {row["details"].get("exec") for row in self.ledger(ws)})
+        begun = {}  # with a limit each has a group, where there are any
+        more = {"limits": {"pids": 60}}
+        grouped = self.daemon.post(f"/v1/workspaces/{ws}/exec", {"command": "true", **more}).status == 200
+        more = more if grouped else {}
+        for at in range(3):
+            self.names.table[f"h{at}.example.net"] = ["127.0.0.1"]
+            answer = self.daemon.post(f"/v1/workspaces/{ws}/exec", {
+                **more, "command": f"while [ ! -e /go ]; do sleep 0.05; done; python3 -c \"$FETCH\" {self.url('api.example.org', f'/{at}')} {self.url(f'h{at}.example.net')}; sleep 1000",
+                "env": {"FETCH": FETCH}, "background": True})
+            begun[f"h{at}.example.net"] = answer.json["exec_id"]
+        self.daemon.request("PUT", f"/v1/workspaces/{ws}/files/go", b"")
+        self.until(lambda: {row["details"]["host"] for row in self.ledger(ws)} >= set(begun), "their records")
+        self.until(lambda: len([row for row in self.ledger(ws) if row["operation"] == "net.close"]) >= 4, "their ends")
+        rows = self.ledger(ws)
+        refused = {row["details"]["host"]: row["details"].get("exec") for row in rows if row["details"]["host"] in begun}
+        opened = {row["details"]["connection"]: row["details"].get("exec") for row in rows if row["operation"] == "net.open"}
+        closed = {row["details"]["connection"]: row["details"].get("exec") for row in rows if row["operation"] == "net.close"}
+        self.assertEqual(opened, closed)
+        for host, exec_id in begun.items():
+            self.assertIn(refused[host], (exec_id, None))
+        if grouped and self.has_groups():
+            self.assertEqual(begun, refused)
+            self.assertEqual({result["exec_id"], *begun.values()}, set(opened.values()))
+        shown = carrel("net", "log", ws, env=dict(os.environ, CARREL_SOCKET=self.daemon.socket)).stdout
+        self.assertIn(result["exec_id"], shown)
+
+    def has_groups(self):
+        """Whether this host gives each command a control group of v2."""
+        daemon = self.daemon.process.pid
+        with open("/proc/self/mountinfo", encoding="utf-8") as file:
+            tops = [line.split()[4] for line in file if " - cgroup2 " in line]
+        return any(name.startswith(f"carrel-{daemon}-k") for top in tops for _, names, _ in os.walk(top) for name in names)
+
     def test_a_denial_is_told_while_the_command_runs(self):
         ws = self.workspace(policy=self.rules("api.example.org"))
         response = self.daemon.stream("POST", f"/v1/workspaces/{ws}/exec", {
@@ -160,6 +199,26 @@ class Reached(NetworkTest):
         self.assertEqual(["api.example.org"], self.reached(ws, *HOSTS))
         starts = [row for row in self.daemon.audit() if row["operation"] == "sandbox.start"]
         self.assertEqual(1, len(starts), "the sandbox stays")
+
+    def test_bytes_of_an_hour_are_the_workspaces(self):
+        """Not its sandbox's, and not carrel-egress's."""
+        ws = self.workspace(policy=self.rules("api.example.org", bytes_per_hour="2K"))
+        done = 0
+        for round_ in range(30):
+            if not self.reached(ws, "api.example.org"):
+                break
+            done += 1
+            if round_ % 2:
+                self.assertLess(self.daemon.post(f"/v1/workspaces/{ws}/sleep").status, 300)
+            else:
+                before = self.egress()
+                self.until(lambda: len([row for row in self.ledger(ws) if row["operation"] == "net.close"]) >= done, "it is told")
+                os.kill(before, signal.SIGKILL)
+                self.until(lambda: self.egress() not in (None, before), "another one")
+        self.assertTrue(3 <= done <= 10, done)  # about 270 bytes each
+        self.assertIn("bytes of this hour", json.dumps([row for row in self.ledger(ws) if row["operation"] == "net.refuse"]))
+        other = self.workspace(policy=self.rules("api.example.org", bytes_per_hour="2K"))
+        self.assertEqual(["api.example.org"], self.reached(other, "api.example.org"))
 
     def test_many_at_once_before_and_after(self):
         count = 12
@@ -312,6 +371,7 @@ class Forbidden(NetworkTest):
         answer = self.daemon.post(f"/v1/workspaces/{ws}/exec", {"command": "true"})
         self.assertEqual(403, answer.status, answer.bytes)
         self.assertIn("allow_net", answer.json["error"]["message"])
+        self.assertEqual("allow_net", answer.json["error"]["details"]["reason"])
 
 
 class Sets(NetworkTest):
@@ -332,8 +392,20 @@ class Sets(NetworkTest):
         self.assertEqual(404, answer.status, answer.bytes)
         self.assertIn("@other", answer.json["error"]["message"])
 
+    def test_an_index_of_the_intranet_that_the_settings_name_is_in_the_set_and_reached(self):
+        self.daemon.stop()
+        write(self.path("sets/python"), "mirrors pip\n")
+        options = ("--set", f"nameservers={self.names.address}", "--set", "networks=" + self.path("sets"))
+        ws = None
+        for more, want in (((), []), (("--set", f"package_index=http://user:word@api.example.org:{self.web.port}/simple/"), ["api.example.org"])):
+            self.daemon = Daemon(self.path("s"), *options, *more)
+            ws = ws or self.workspace(policy={"network": {"allow": ["@python"], "deny": ["other.example.org"]}})
+            self.assertEqual(want, self.reached(ws, *HOSTS))
+            if not more:
+                self.daemon.stop()
+
     def test_what_is_no_rule_is_refused_where_the_policy_is_set(self):
-        for entry in ("*", "10.0.0.1", "@../x", {"host": "a.example.org", "methods": ["GET"]}, {"host": "a.example.org", "udp": True}, 7):
+        for entry in ("*", "10.0.0.1", "@../x", {"host": "a.example.org", "methods": ["TRACE"]}, {"host": "a.example.org", "udp": True}, 7):
             answer = self.daemon.post("/v1/workspaces", {"policy": {"network": {"allow": [entry]}}})
             self.assertEqual(400, answer.status, entry)
 

@@ -7,15 +7,17 @@ every kind of stream, upload, download and waiting call that there is, over TCP 
 import io
 import json
 import os
+import signal
 import socket
 import subprocess
 import tarfile
 import time
 import unittest
 
-from carreltest import CARREL, PATIENCE
+from carreltest import CARREL, PATIENCE, read
+from daemonplantest import PlanTest
 from daemontest import DaemonTest
-from mcptest import META, MODERN
+from mcptest import META, MODERN, Mcp
 from websockettest import CLOSE, TEXT, UPGRADE, frames
 
 SECOND = 1.0 * int(os.environ.get("SLOWER", "1"))
@@ -300,6 +302,63 @@ class Revoked(DaemonTest):
             stream.finish(began + SECOND)
             self.assertIn(b'"type":"exit"', stream.heard, stream)
         self.none_is_left()
+
+
+def is_apply(pid):
+    try:
+        return read(f"/proc/{pid}/cmdline").startswith("carrel-plan\0apply")
+    except OSError:
+        return False
+
+
+class BeforeTheStart(PlanTest):
+    """A command that the broker has been asked for and has not begun: the tree is a plan's at that time."""
+
+    def test_who_hears_that_the_key_is_revoked_has_started_nothing(self):
+        made = self.daemon.post("/v1/keys", {"owner": "alice", "scopes": ["user"]}).json
+        self.make(owner="alice")
+        root, before = self.root(), len(os.listdir(self.root()))
+        plan = self.submit([{"op": "create", "path": f"d{i % 50}/f{i}", "content": str(i)} for i in range(10000)])["id"]
+        applying = self.daemon.stream("POST", f"/v1/workspaces/{self.ws}/plans/{plan}/apply", {}, wait=False)
+        deadline = time.monotonic() + PATIENCE
+        while len(os.listdir(root)) == before:
+            self.assertLess(time.monotonic(), deadline, "it is not applied")
+            time.sleep(0.01)
+        pid, = (p for p in self.children() if is_apply(p))
+        os.kill(pid, signal.SIGSTOP)
+        client = Mcp(self.daemon, key=made["key"])
+        message = client.message("tools/call", {"name": "execute", "arguments": {"command": "sleep 1000", "workspace": self.ws}})
+        asked = [client.post(message, wait=False)]
+        for more in ({}, {"stream": True}, {"background": True}):
+            asked.append(self.daemon.connect())
+            asked[-1].request("POST", f"/v1/workspaces/{self.ws}/exec", json.dumps({"command": "sleep 1000", **more}),
+                              {"Authorization": f"Bearer {made['key']}"})
+        time.sleep(0.5)
+        self.assertEqual(204, self.daemon.request("DELETE", f"/v1/keys/{made['id']}").status)
+        said = [connection.getresponse() for connection in asked]
+        self.assertEqual([200, 401, 401, 401], [answer.status for answer in said])  # the first one's is a stream already
+        self.assertIn(b"no longer valid", said[0].read())
+        os.kill(pid, signal.SIGCONT)
+        self.assertEqual(200, applying.getresponse().status)
+        self.until_ended(4)
+        for connection in asked:
+            connection.close()
+        applying.close()
+
+    def children(self):
+        with open(f"/proc/{self.daemon.process.pid}/task/{self.daemon.process.pid}/children", encoding="ascii") as file:
+            return [int(pid) for pid in file.read().split()]
+
+    def until_ended(self, count):
+        """So many commands were begun, and none is left."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            started = [r for r in self.operations("exec.start") if r["workspace"] == self.ws]
+            ended = [r for r in self.operations("exec.end") if r["workspace"] == self.ws]
+            if len(started) == len(ended) == count:
+                return
+            self.assertLess(time.monotonic(), deadline, (len(started), len(ended)))
+            time.sleep(0.05)
 
 
 if __name__ == "__main__":

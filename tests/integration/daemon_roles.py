@@ -29,10 +29,12 @@ DECIDED = {
     "GET /v1/version": ANYBODY,
     "GET /metrics": ADMIN, "GET /v1/host": ADMIN, "POST /v1/adopt": ADMIN, "POST /v1/templates": ADMIN,
     "DELETE /v1/templates/{name}": ADMIN, "GET /v1/audit/raw": ADMIN, "GET /v1/audit/heads": ADMIN, "GET /v1/audit/keys": ADMIN,
+    "POST /v1/stores": ADMIN, "GET /v1/stores": ADMIN, "DELETE /v1/stores/{name}": ADMIN, "POST /v1/stores/{name}/check": ADMIN,
+    "GET /v1/secrets": OWNERS, "PUT /v1/secrets/{name}": OWNERS, "DELETE /v1/secrets/{name}": OWNERS,
     "POST /v1/keys": MAKERS, "GET /v1/keys": OWNERS, "DELETE /v1/keys/{key}": OWNERS,
     "POST /v1/workspaces": WORKERS, "GET /v1/workspaces": READERS, "GET /v1/workspaces/{ws}": READERS,
     "PATCH /v1/workspaces/{ws}": OWNERS, "DELETE /v1/workspaces/{ws}": OWNERS, "POST /v1/workspaces/{ws}/undelete": OWNERS,
-    "GET /v1/workspaces/{ws}/backup": OWNERS, "POST /v1/workspaces/{ws}/restore": OWNERS, "POST /v1/workspaces/{ws}/sleep": WORKERS,
+    "GET /v1/workspaces/{ws}/backup": OWNERS, "POST /v1/workspaces/{ws}/restore": OWNERS, "POST /v1/workspaces/{ws}/sleep": WORKERS, "POST /v1/workspaces/{ws}/sync": WORKERS,
     "GET /v1/templates": READERS, "GET /v1/templates/{name}": READERS,
     "POST /v1/workspaces/{ws}/exec": WORKERS, "GET /v1/workspaces/{ws}/exec": READERS, f"GET {EXEC}": READERS,
     f"GET {EXEC}/output": READERS, f"POST {EXEC}/stdin": WORKERS, f"POST {EXEC}/signal": WORKERS, f"POST {EXEC}/resize": WORKERS,
@@ -41,6 +43,8 @@ DECIDED = {
     **{f"POST {FILES}-{what}": WORKERS for what in "edit move copy mkdir chmod symlink write repair upload unpack".split()},
     **{f"POST {FILES}-{what}": READERS for what in "glob grep inventory read".split()}, f"GET {FILES}-watch": READERS,
     "GET /v1/workspaces/{ws}/env": READERS, "POST /v1/workspaces/{ws}/env/python": WORKERS, "POST /v1/workspaces/{ws}/env/node": WORKERS,
+    "POST /v1/workspaces/{ws}/code": WORKERS, "GET /v1/workspaces/{ws}/code/contexts": READERS, "POST /v1/workspaces/{ws}/code/contexts": WORKERS,
+    "POST /v1/workspaces/{ws}/code/contexts/{context}/restart": WORKERS, "DELETE /v1/workspaces/{ws}/code/contexts/{context}": WORKERS,
     "GET /v1/workspaces/{ws}/net": READERS, "GET /v1/workspaces/{ws}/net/try": READERS,
     "GET /v1/workspaces/{ws}/ports": READERS, "POST /v1/workspaces/{ws}/ports/{port}": WORKERS,
     "DELETE /v1/workspaces/{ws}/ports/{port}": WORKERS,
@@ -49,6 +53,8 @@ DECIDED = {
     f"POST {PLAN}/approve": VIEWERS, f"POST {PLAN}/reject": VIEWERS,
     "POST /v1/workspaces/{ws}/plans": WORKERS, f"DELETE {PLAN}": WORKERS,
     **{f"POST {PLAN}/{what}": WORKERS for what in "close verify apply undo cancel".split()},
+    "POST /v1/workspaces/{ws}/snapshots": WORKERS, "GET /v1/workspaces/{ws}/snapshots": READERS,
+    "GET /v1/workspaces/{ws}/snapshots/{name}": READERS, "DELETE /v1/workspaces/{ws}/snapshots/{name}": OWNERS,
     "GET /v1/audit": READERS, "GET /v1/events": READERS,
     "POST /v1/sandbox": WORKERS, "DELETE /v1/sandbox/{ws}": OWNERS, "GET /v1/sandbox/{ws}/running": READERS,
     "POST /v1/sandbox/{ws}/exec": WORKERS, "GET /v1/sandbox/{ws}/pty": WORKERS, "GET /v1/sandbox/{ws}/file/{path}": READERS,
@@ -58,7 +64,7 @@ DECIDED = {
     "POST /mcp": VIEWERS, "DELETE /mcp": VIEWERS,
 }
 SCOPES = ("admin", "owner", "user", "agent", "approve", "read")
-ABSENT = {"ws": "thread-none", "exec": "x" + "a" * 26, "plan": "p" + "a" * 26, "key": "k" + "a" * 26, "name": "none", "port": "8000",
+ABSENT = {"ws": "thread-none", "context": "c" + "a" * 26, "exec": "x" + "a" * 26, "plan": "p" + "a" * 26, "key": "k" + "a" * 26, "name": "none", "port": "8000",
           "path": "a"}
 
 

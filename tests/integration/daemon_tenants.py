@@ -20,9 +20,13 @@ ROUTES = [
     ("DELETE", "/v1/workspaces/{ws}", None),
     ("DELETE", "/v1/workspaces/{ws}?purge=1", None),
     ("POST", "/v1/workspaces/{ws}/undelete", {}),
-    ("POST", "/v1/workspaces/{ws}/sleep", {}),
+    ("POST", "/v1/workspaces/{ws}/sleep", {}), ("POST", "/v1/workspaces/{ws}/sync", {}),
     ("GET", "/v1/workspaces/{ws}/backup", None),
     ("POST", "/v1/workspaces/{ws}/restore", {}),
+    ("POST", "/v1/workspaces/{ws}/snapshots", {}),
+    ("GET", "/v1/workspaces/{ws}/snapshots", None),
+    ("GET", "/v1/workspaces/{ws}/snapshots/first", None),
+    ("DELETE", "/v1/workspaces/{ws}/snapshots/first", None),
     ("POST", "/v1/workspaces/{ws}/exec", {"command": "id"}),
     ("GET", "/v1/workspaces/{ws}/exec", None),
     ("GET", "/v1/workspaces/{ws}/exec/{exec}", None),
@@ -32,6 +36,11 @@ ROUTES = [
     ("POST", "/v1/workspaces/{ws}/exec/{exec}/resize", {"cols": 80, "rows": 24}),
     ("POST", "/v1/workspaces/{ws}/exec/{exec}/kill", {}),
     ("GET", "/v1/workspaces/{ws}/exec/{exec}/attach", None),
+    ("POST", "/v1/workspaces/{ws}/code", {"code": "1"}),
+    ("GET", "/v1/workspaces/{ws}/code/contexts", None),
+    ("POST", "/v1/workspaces/{ws}/code/contexts", {}),
+    ("POST", "/v1/workspaces/{ws}/code/contexts/c" + "a" * 26 + "/restart", {}),
+    ("DELETE", "/v1/workspaces/{ws}/code/contexts/c" + "a" * 26, None),
     ("GET", "/v1/workspaces/{ws}/files/secret", None),
     ("GET", "/v1/workspaces/{ws}/files/?list=1", None),
     ("PUT", "/v1/workspaces/{ws}/files/secret", b"changed"),
@@ -149,7 +158,7 @@ class Tenants(DaemonTest):
     def test_every_route_that_names_an_id_is_in_the_list(self):
         tried = {(method, path.partition("?")[0]) for method, path, _ in ROUTES}
         for path, methods in self.daemon.get("/openapi.json").json["paths"].items():
-            like = re.compile(re.sub(r"\\{(port|path)\\}", ".+", re.escape(path)))
+            like = re.compile(re.sub(r"\\{(port|path|name|context)\\}", ".+", re.escape(path)))
             for method in set(methods) & {"get", "put", "post", "patch", "delete"} if "{ws}" in path else ():
                 self.assertTrue(any(m == method.upper() and like.fullmatch(p) for m, p in tried), f"{method} {path}")
 

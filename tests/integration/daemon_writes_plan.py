@@ -467,14 +467,27 @@ REFUSED = [
     ("POST", W + "/sleep", [{}]),
     ("GET", W + "/backup", [None]),
     ("POST", W + "/restore", [b"\0" * 1024]),
+    ("POST", W + "/code", [{"code": "open('/notes.txt', 'w')"}, {"code": "rm /notes.txt", "language": "bash"}]),
+    ("POST", W + "/code/contexts", [{}]),
+    ("POST", W + "/code/contexts/{context}/restart", [None]),
+    ("DELETE", W + "/code/contexts/{context}", [None]),
     ("GET", W + "/env", [None]),
     ("POST", W + "/env/python", [{}, {"clear": True}]),
     ("POST", W + "/env/node", [{}]),
+    ("POST", W + "/snapshots", [{}]),
+    ("DELETE", W + "/snapshots/{name}", [None]),
     ("POST", W + "/plans/{plan}/approve", [{"hash": "0" * 64}]),
     ("POST", W + "/plans/{plan}/reject", [{}]),
     ("POST", "/v1/adopt", [{}]),
     ("POST", "/v1/templates", [{"name": "mine", "workspace": "desk"}]),
     ("DELETE", "/v1/templates/{name}", [None]),
+    ("POST", "/v1/stores", [{"name": "mine", "path": "b", "config": {"type": "s3"}}]),
+    ("GET", "/v1/stores", [None]),
+    ("DELETE", "/v1/stores/{name}", [None]),
+    ("POST", "/v1/stores/{name}/check", [{}]),
+    ("GET", "/v1/secrets", [None]),
+    ("PUT", "/v1/secrets/{name}", [{"value": "another-value"}]),
+    ("DELETE", "/v1/secrets/{name}", [None]),
     ("POST", "/v1/keys", [{"owner": "alice", "scopes": ["owner"]}, {"owner": "alice", "scopes": ["approve"]}]),
     ("GET", "/v1/keys", [None]),
     ("DELETE", "/v1/keys/{key}", [None]),
@@ -537,6 +550,8 @@ OF_OTHERS = [  # a command of the owner's, which runs in the tree
 ]
 ONLY_LOOKS = [
     ("GET", "/healthz", [None]), ("GET", "/readyz", [None]), ("GET", "/openapi.json", [None]), ("GET", "/v1/version", [None]),
+    ("GET", W + "/code/contexts", [None]),
+    ("POST", W + "/sync", [{}]),
     ("GET", "/v1/workspaces", [None]), ("GET", W, [None]), ("GET", "/v1/templates", [None]),
     ("GET", "/v1/templates/{name}", [None]), ("GET", W + "/exec", [None]), ("GET", W + "/exec/{exec}", [None]),
     ("GET", W + "/exec/{exec}/output", [None]), ("GET", W + "/files/{path}", [None]),
@@ -544,6 +559,7 @@ ONLY_LOOKS = [
     ("POST", W + "/files-inventory", [{}]), ("POST", W + "/files-read", [{"paths": ["/notes.txt"]}]),
     ("GET", W + "/files-watch", [None]), ("GET", W + "/ports", [None]), ("GET", W + "/net", [None]),
     ("GET", W + "/net/try", [None]), ("GET", "/v1/plans", [None]), ("GET", W + "/plans", [None]),
+    ("GET", W + "/snapshots", [None]), ("GET", W + "/snapshots/{name}", [None]),
     ("GET", W + "/plans/{plan}", [None]), ("GET", W + "/plans/{plan}/diff", [None]), ("GET", "/v1/audit", [None]),
     ("GET", "/v1/events", [None]), ("DELETE", "/mcp", [None]), ("GET", S + "/running", [None]), ("GET", S + "/file/{path}", [None]), ("POST", S + "/persist", [b""]),
     ("POST", "/v1/workspaces", [{"id": "desk"}, {"id": "desk", "policy": {}}, {"id": "desk2", "links": {"ticket": "desk", "ticket_mode": "rw"}}]),
@@ -566,7 +582,7 @@ class EveryRoute(WritesPlanTest):
 
     def attempt(self, method, path, body):
         names = {"ws": self.ws, "exec": self.exec, "plan": self.current, "port": "8000", "path": "notes.txt", "name": "office",
-                 "key": "k" + "a" * 26}
+                 "key": "k" + "a" * 26, "context": "c" + "a" * 26}
         real = path.format(**names)
         headers = FORM_TYPE if body == FORM else None
         if (method, path) == ("POST", "/mcp"):

@@ -21,7 +21,7 @@ def call(*args):
     result = libc.syscall(*args)
     return result if result >= 0 else -ctypes.get_errno()
 """
-NETWORK_FIX = "--net host"
+NETWORK_FIX = "--allow HOST"
 DIR_FIX = "--level dir"
 
 

@@ -23,6 +23,7 @@ from carreltest import PATIENCE, ROOT, TMP, check, libc
 EGRESS = os.environ.get("EGRESS") or os.path.join(os.path.dirname(os.environ["CARREL"]), "carrel-egress")
 CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWNET, MS_BIND, MS_REC, MS_PRIVATE = 0x20000, 0x10000000, 0x40000000, 0x1000, 0x4000, 0x40000
 SIOCGIFFLAGS, SIOCSIFFLAGS, SIOCSIFADDR, SIOCSIFNETMASK, IFF_UP = 0x8913, 0x8914, 0x8916, 0x891C, 1
+SOCK_DIAG = 4  # NETLINK_SOCK_DIAG
 NAMESERVER = "198.18.0.1"
 NOBODY = 65534
 
@@ -91,8 +92,9 @@ class Inside:
             order = asked.recv(64).decode().split()
             if not order:
                 return
-            kind = socket.SOCK_DGRAM if order[0] == "udp" else socket.SOCK_STREAM
-            with socket.socket(socket.AF_INET, kind) as made:
+            kind = socket.SOCK_STREAM if order[0] == "tcp" else socket.SOCK_DGRAM
+            family, protocol = (socket.AF_NETLINK, SOCK_DIAG) if order[0] == "diag" else (socket.AF_INET, 0)
+            with socket.socket(family, kind, protocol) as made:
                 if len(order) > 1:
                     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                     made.bind((order[1], int(order[2])))
@@ -107,7 +109,8 @@ class Inside:
 
     def sockets(self, ports):
         """What pid 1 makes for carrel-egress."""
-        return [self.make(f"udp {NAMESERVER} 53"), self.make(f"tcp {NAMESERVER} 53"), *(self.make(f"tcp 0.0.0.0 {port}") for port in ports)]
+        return [self.make(f"udp {NAMESERVER} 53"), self.make(f"tcp {NAMESERVER} 53"), self.make("diag"),
+                *(self.make(f"tcp 0.0.0.0 {port}") for port in ports)]
 
     def connect(self, address, port, timeout=PATIENCE):
         made = self.make("tcp")
@@ -280,9 +283,9 @@ class Server(socketserver.ThreadingTCPServer):
 
 # --- messages: protocol/egress.h ---
 
-ADD, CHANGE, DROP = 1, 2, 3
-READY, OPENED, CLOSED, REFUSED, DROPPED = 1, 2, 3, 4, 5
-News = collections.namedtuple("News", "kind id connection host port rule why fix up down ms count")
+ADD, CHANGE, SPEND, DROP, SECRET = 1, 2, 3, 4, 5
+READY, OPENED, CLOSED, REFUSED, SPENT, DROPPED, REQUEST = 1, 2, 3, 4, 5, 6, 7
+News = collections.namedtuple("News", "kind id connection host port rule why fix up down ms count group")
 
 
 def pack_text(text):
@@ -290,9 +293,9 @@ def pack_text(text):
     return struct.pack("=I", len(data)) + data + b"\0"
 
 
-def pack_order(kind, ident, name="box", rules=(), connections=0, bytes_per_hour=0):
+def pack_order(kind, ident, name="box", rules=(), connections=0, bytes_per_hour=0, owner="", authority="", secret="", value=""):
     return (struct.pack("=QQ", kind, ident) + pack_text(name) + struct.pack("=I", len(rules)) + b"".join(map(pack_text, rules))
-            + struct.pack("=QQ", connections, bytes_per_hour))
+            + struct.pack("=QQ", connections, bytes_per_hour) + b"".join(map(pack_text, (owner, authority, secret, value))))
 
 
 def read_news(message):
@@ -340,7 +343,9 @@ class Egress:
         return self.last_id
 
     def hear(self, timeout):
-        if not select.select([self.ours], [], [], timeout)[0]:
+        poll = select.poll()  # there may be more descriptors than select knows
+        poll.register(self.ours, select.POLLIN)
+        if not poll.poll(timeout * 1000):
             return False
         message = self.ours.recv(1 << 16)
         if not message:

@@ -149,7 +149,7 @@ static void pack(uint64_t kind, uint64_t id)
 {
     n = 0;
     number(kind); number(id); number(1); text("a.test"); number(443); text(words); text(words); text(words);
-    number(0); number(0); number(0); number(1);
+    number(0); number(0); number(0); number(1); number(0);
 }
 int main(void)
 {

@@ -103,6 +103,23 @@ class Reached(NamesTest):
         self.assertEqual(1, len(self.web.seen))
 
 
+class Ports(NamesTest):
+    LISTEN = "import socket, sys; socket.create_server((sys.argv[1], int(sys.argv[2]))); print('listens')"
+
+    def test_a_port_that_leads_to_names_is_carrels_and_that_is_told(self):
+        options = self.allow(f"api.example.org:{self.web.port}")
+        for address in ("0.0.0.0", "127.0.0.1"):
+            result, _ = self.json(*options, "--", PYTHON, "-c", self.LISTEN, address, str(self.web.port))
+            self.assertEqual(("", 1), (result["stdout"], result["exit_code"]))
+            told = {one["what"]: one for one in result["denials"]}["listen on a port that leads to names"]
+            self.assertIn(f"at port {self.web.port}", told["fix"])
+        result, _ = self.json(*options, "--", PYTHON, "-c", self.LISTEN, "0.0.0.0", str(self.web.port % 60000 + 1024))
+        self.assertEqual(("listens\n", []), (result["stdout"], result["denials"]))
+        # A rule of 80 and 443 takes no port from programs.
+        result, _ = self.json("--allow", "api.example.org", "--", PYTHON, "-c", self.LISTEN, "0.0.0.0", str(self.web.port))
+        self.assertEqual(("listens\n", []), (result["stdout"], result["denials"]))
+
+
 class Addresses(NamesTest):
     def test_private_addresses_are_refused_unless_the_host_says_otherwise(self):
         options = ["--nameserver", self.names.address, "--allow", f"api.example.org:{self.web.port}"]

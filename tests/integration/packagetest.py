@@ -14,7 +14,7 @@ from envtest import registries
 
 DOWNLOAD = 10 * PATIENCE  # what comes over the network
 FULL = bool(os.environ.get("LONG"))
-OPEN = {"network": "host"}
+OPEN = {"network": {"allow": ["@python", "@node"]}}
 
 
 def carrel(daemon, *args, timeout=DOWNLOAD):
@@ -28,6 +28,7 @@ def carrel(daemon, *args, timeout=DOWNLOAD):
 
 class PackagesTest(unittest.TestCase):
     maxDiff = 4000
+    options = ()
 
     @classmethod
     def setUpClass(cls):
@@ -35,7 +36,7 @@ class PackagesTest(unittest.TestCase):
         for above in (TMP, cls.dir):
             os.chmod(above, 0o711)  # as root the front is somebody else
         cls.addClassCleanup(cls.clean)
-        cls.daemon = Daemon(os.path.join(cls.dir, "s"), "--set", "allow_net_host=yes")
+        cls.daemon = Daemon(os.path.join(cls.dir, "s"), *cls.options)
         cls.addClassCleanup(cls.daemon.stop)
         carrel(cls.daemon, "env", "setup", "--state", cls.daemon.state)
 
@@ -56,7 +57,7 @@ class PackagesTest(unittest.TestCase):
 
     @classmethod
     def workspace(cls, name, **more):
-        """A new one; with the network where `policy` is OPEN."""
+        """A new one; with the names that have packages where `policy` is OPEN."""
         answer = cls.post("/v1/workspaces", {"id": name, **more})
         assert answer.status == 201, answer.bytes
         return name

@@ -103,6 +103,7 @@ class Whole(PlanApplied):
 
     def test_nothing_to_recover(self):
         self.assertEqual({"taken_back": False}, self.ok("recover"))
+        self.assertEqual({"in_force": 0}, self.ok("journal"))
 
 
 class Refused(PlanApplied):
@@ -396,7 +397,9 @@ class Interrupted(PlanApplied):
         before = content(self.tree, times=True)
         self.assertEqual("clean", self.ok("verify")["verdict"])
         self.apply_and_kill()
+        self.refused("plan_conflict", "half done", verb="journal")
         self.assertTrue(self.ok("recover")["taken_back"])
+        self.assertEqual({"in_force": 0}, self.ok("journal"))
         self.assertEqual("", difference(before, content(self.tree, times=True)))
         answer = self.ok("verify")
         self.assertEqual(("clean", 0), (answer["verdict"], answer["changed"]), answer["findings"][:3])

@@ -71,7 +71,7 @@ class Judged(CarrelTest):
             os.dup2(high[0], 3)
             os.dup2(high[1], 4)
         layer = {1 << number for number in (1, 2, 3, 21)}  # DAC_OVERRIDE, DAC_READ_SEARCH, FOWNER, SYS_ADMIN
-        for verb in ("derive", "submit", "show", "diff", "view", "verify", "apply", "undo", "recover", "drop"):
+        for verb in ("derive", "submit", "show", "diff", "view", "verify", "apply", "undo", "recover", "journal", "drop"):
             with subprocess.Popen([PROGRAM, verb], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, preexec_fn=place, close_fds=False) as process:
                 deadline = time.monotonic() + PATIENCE
                 status = {}

@@ -26,10 +26,11 @@ def frames(data):
 
 
 class WebSocket:
-    def __init__(self, daemon, path, key=None):
-        self.socket = socket.socket(socket.AF_UNIX)
+    def __init__(self, daemon, path, key=None, connected=None):
+        self.socket = connected or socket.socket(socket.AF_UNIX)
         self.socket.settimeout(PATIENCE)
-        self.socket.connect(daemon.socket)
+        if not connected:
+            self.socket.connect(daemon.socket)
         auth = f"Authorization: Bearer {key}\r\n" if key else ""
         self.socket.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n{auth}{UPGRADE}\r\n".encode())
         head = b""

@@ -20,7 +20,8 @@ static const char *const shared[] = {"skills/system",
                                      "rw",
                                      NULL};
 
-static const struct spec_message plain = {.shared = shared, .template = "", .mounts = mounts};
+static const struct spec_message plain = {
+    .shared = shared, .template = "", .base = "", .mounts = mounts};
 
 static bool may(enum files_op op, const char *path, const struct spec_message *spec)
 {
@@ -74,6 +75,18 @@ TEST(only_what_reads_one_thing_may_be_answered)
         bool reads = op == FILES_READ || op == FILES_TEXT || op == FILES_STAT || op == FILES_LIST;
         CHECK(may((enum files_op)op, "/a/b", &plain) == reads);
     }
+    return 0;
+}
+
+TEST(a_system_of_its_own_is_not_in_the_tree)
+{
+    static const char *const parts[] = {"/var/x", "/home/a", "/root", "/opt/a/b", "/run"};
+    struct spec_message other = plain;
+
+    other.base = "debian-12";
+    CHECK(may(FILES_READ, "/a", &other));
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
+        CHECK(!may(FILES_READ, parts[i], &other));
     return 0;
 }
 

@@ -35,7 +35,8 @@ TEST(orders_and_news_come_as_they_went)
                                .up = 1,
                                .down = 2,
                                .ms = 3,
-                               .count = 4};
+                               .count = 4,
+                               .group = 5};
     struct egress_order order_again;
     struct egress_news news_again;
     struct arena arena;
@@ -57,7 +58,7 @@ TEST(orders_and_news_come_as_they_went)
     egress_pack_news(&b, &news);
     CHECK(buf_done(&b) == 0 && egress_unpack_news(b.p, b.n, &news_again));
     CHECK(news_again.port == 443 && strcmp(news_again.host, "a.test") == 0 && !*news_again.fix &&
-          news_again.count == 4);
+          news_again.count == 4 && news_again.group == 5);
     CHECK(!egress_unpack_news(b.p, b.n - 8, &news_again));
     buf_clear(&b);
     arena_clear(&arena);

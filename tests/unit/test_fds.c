@@ -181,3 +181,31 @@ TEST(descriptors_go_with_the_bytes_and_stay_the_senders)
     }
     return 0;
 }
+
+TEST(who_sent_it_is_the_kernels_word)
+{
+    const int on = 1;
+    size_t before = open_now();
+
+    for (int passes = 0; passes < 2; passes++) {
+        for (size_t n = 0; n < 2; n++) {
+            int ends[2];
+            char byte = 0;
+            pid_t pid = -1;
+            CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+            scoped_fd int ours = ends[0];
+            scoped_fd int theirs = ends[1];
+            CHECK(!passes || setsockopt(ours, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) == 0);
+            CHECK(send_fds(theirs, n, false) == 0);
+            ssize_t got = fds_receive_pid(ours, &byte, 1, &pid);
+            if (passes && n == 0)
+                CHECK(got == 1 && byte == 'x' && pid == getpid());
+            else
+                CHECK(got == -EPROTO);
+            scope_close(&theirs);
+            CHECK(fds_receive_pid(ours, &byte, 1, &pid) == 0);
+        }
+        CHECK(open_now() == before);
+    }
+    return 0;
+}

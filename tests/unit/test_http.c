@@ -480,6 +480,11 @@ TEST(a_request_goes_on_without_what_is_ours_or_one_connections)
                         "X-Forwarded-Host: daemon:1\r\nX-Forwarded-Proto: http\r\n"
                         "X-Forwarded-Prefix: /p/t\r\nTransfer-Encoding: chunked\r\n"
                         "Connection: close\r\n\r\n") == 0);
+    buf_clear(&out);
+    buf_init(&out, 4096);
+    r.by_tls = true;
+    http_forward_request(&out, &r, &f);
+    CHECK(buf_done(&out) == 0 && strstr(out.p, "\r\nX-Forwarded-Proto: https\r\n"));
     CHECK(!http_wants_websocket(&r));
     CHECK(parse_text("GET / HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, Upgrade\r\n"
                      "Upgrade: WebSocket\r\n\r\n") > 0 &&

@@ -453,10 +453,10 @@ TEST(a_policy_file_is_read_up_to_its_bound)
     char path[4096];
 
     CHECK(write_temporary(path, sizeof(path), 256 << 10) == 0);
-    int fits = policy_load(&d.policy, &d.arena, path, &d.err);
+    int fits = policy_load(&d.policy, &d.arena, path, NULL, &d.err);
     (void)unlink(path);
     CHECK(write_temporary(path, sizeof(path), (256 << 10) + 1) == 0);
-    int too_large = policy_load(&d.policy, &d.arena, path, &d.err);
+    int too_large = policy_load(&d.policy, &d.arena, path, NULL, &d.err);
     (void)unlink(path);
     CHECK(fits == 0);
     CHECK(too_large < 0);
@@ -471,7 +471,7 @@ TEST(a_policy_that_is_not_there_not_a_file_or_endless_is_refused)
 
     for (size_t i = 0; i < LENGTH(paths); i++) {
         scoped_desk;
-        CHECK_FOR(paths[i], policy_load(&d.policy, &d.arena, paths[i], &d.err) < 0);
+        CHECK_FOR(paths[i], policy_load(&d.policy, &d.arena, paths[i], NULL, &d.err) < 0);
     }
     return 0;
 }
@@ -494,7 +494,7 @@ TEST(a_policy_from_a_pipe_that_never_ends_is_refused)
     }
     (void)close(ends[1]);
     snprintf(path, sizeof(path), "/proc/self/fd/%d", ends[0]);
-    int r = policy_load(&d.policy, &d.arena, path, &d.err);
+    int r = policy_load(&d.policy, &d.arena, path, NULL, &d.err);
     (void)close(ends[0]);
     CHECK(waitpid(pid, NULL, 0) == pid);
     CHECK(r < 0 && d.err.code == ERR_LIMIT);
@@ -582,15 +582,22 @@ TEST(reach_is_narrowed_never_widened)
 TEST(names_of_the_network_become_rules)
 {
     scoped_desk;
-    static const char *const rules[] = {"api.example.com", "*.example.org:8443", "@python",
-                                        "db.example.net:5432 tls=opaque", "!upload.example.org"};
+    static const char *const rules[] = {"api.example.com",
+                                        "*.example.org:8443",
+                                        "@python",
+                                        "db.example.net:5432 tls=opaque",
+                                        "in.example.com methods=GET paths=/v1/* secret=key "
+                                        "header=X-Key",
+                                        "!upload.example.org"};
 
     CHECK(parse(&d, "{\"network\":{\"allow\":[\"api.example.com\",\"*.example.org:8443\","
                     "\"@python\",{\"host\":\"db.example.net\",\"port\":5432,"
-                    "\"tls\":\"opaque\"}],\"deny\":[\"upload.example.org\"],"
+                    "\"tls\":\"opaque\"},{\"host\":\"in.example.com\",\"methods\":"
+                    "[\"GET\"],\"paths\":[\"/v1/*\"],\"secret\":{\"from\":\"key\","
+                    "\"header\":\"X-Key\"}}],\"deny\":[\"upload.example.org\"],"
                     "\"connections\":64,\"bytes_per_hour\":\"1G\"}}") == 0);
-    CHECK(d.policy.net == CARREL_NET_ALLOW && d.policy.net_rule_count == 5);
-    for (size_t i = 0; i < 5; i++)
+    CHECK(d.policy.net == CARREL_NET_ALLOW && d.policy.net_rule_count == 6);
+    for (size_t i = 0; i < 6; i++)
         CHECK(strcmp(d.policy.net_rules[i], rules[i]) == 0);
     CHECK(d.policy.net_connections == 64 && d.policy.net_bytes_per_hour == 1UL << 30);
     return 0;
@@ -613,8 +620,9 @@ TEST(what_is_no_name_or_cannot_be_kept_is_refused)
                                         "\"@\"",
                                         "7",
                                         "{\"port\":80}",
-                                        "{\"host\":\"example.org\",\"methods\":[\"GET\"]}",
-                                        "{\"host\":\"example.org\",\"paths\":[\"/v1\"]}",
+                                        "{\"host\":\"example.org\",\"methods\":[]}",
+                                        "{\"host\":\"example.org\",\"methods\":[\"GET x\"]}",
+                                        "{\"host\":\"example.org\",\"paths\":[\"v1\"]}",
                                         "{\"host\":\"example.org\",\"secret\":{}}",
                                         "{\"host\":\"example.org\",\"udp\":true}",
                                         "{\"host\":\"example.org\",\"tls\":\"none\"}",

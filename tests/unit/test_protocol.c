@@ -37,12 +37,15 @@ static struct exec_message example(void)
                  .env = env,
                  .mounts = mounts,
                  .shared = shared,
-                 .template = TEMPLATE_ID},
+                 .template = TEMPLATE_ID,
+                 .base = "debian-12",
+                 .owner = "alice"},
         .argv = argv,
         .env = env,
         .cwd = "/x",
         .timeout_ms = 5,
         .tty = true,
+        .root = true,
         .input = true,
         .rows = 24,
         .columns = 80,
@@ -106,6 +109,8 @@ TEST(an_exec_arrives_as_it_was)
     CHECK(strcmp(ret.spec.net_rules[1], "!b.example.org") == 0 && !ret.spec.net_rules[2]);
     CHECK(ret.spec.net_bytes_per_hour == 1 << 20);
     CHECK(strcmp(ret.spec.template, TEMPLATE_ID) == 0);
+    CHECK(strcmp(ret.spec.base, "debian-12") == 0 && ret.root);
+    CHECK(strcmp(ret.spec.owner, "alice") == 0);
     CHECK(ret.tty && ret.input && ret.rows == 24 && ret.columns == 80);
     CHECK(ret.limits.pids == 3 && ret.timeout_ms == 5 && strcmp(ret.cwd, "/x") == 0);
     free(bytes);
@@ -192,6 +197,8 @@ TEST(an_exec_that_is_not_sane_is_refused)
     REFUSED(spec.mounts = mode);
     REFUSED(spec.template = "../tools");
     REFUSED(spec.template = PLAN_ID);
+    REFUSED(spec.base = "../bases");
+    REFUSED(spec.owner = "../alice");
     REFUSED(spec.limits.memory_bytes = UINT64_MAX);
     REFUSED(timeout_ms = UINT64_MAX);
     REFUSED(rows = 70000);
@@ -383,6 +390,25 @@ TEST(errors_and_plain_messages_arrive_as_they_were)
     CHECK(*ret.texts[1] == '\0' && strcmp(ret.texts[2], "c") == 0 && *ret.texts[3] == '\0');
     for (size_t n = 0; n < b.n; n++)
         CHECK(!protocol_unpack_plain(b.p, n, &tag, &ret));
+    buf_clear(&b);
+    return 0;
+}
+
+TEST(secrets_arrive_as_they_were)
+{
+    const char *owner;
+    const char *name;
+    const char *value;
+    struct buf b;
+    uint64_t tag;
+
+    buf_init(&b, 4096);
+    protocol_pack_secret(&b, 5, "alice", "example-key", "00ff");
+    CHECK(buf_done(&b) == 0 && protocol_unpack_secret(b.p, b.n, &tag, &owner, &name, &value));
+    CHECK(tag == 5 && strcmp(owner, "alice") == 0 && strcmp(name, "example-key") == 0);
+    CHECK(strcmp(value, "00ff") == 0);
+    for (size_t n = 0; n < b.n; n++)
+        CHECK(!protocol_unpack_secret(b.p, n, &tag, &owner, &name, &value));
     buf_clear(&b);
     return 0;
 }

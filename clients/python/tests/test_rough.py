@@ -522,6 +522,7 @@ class Daemon(unittest.TestCase):
     def test_the_front_dies_in_the_middle_of_calls_on_files(self):
         self.ws.files.write("/f", b"x" * (8 << 20))
         stop, failures = threading.Event(), []
+        written = [threading.Event() for _ in range(4)]
 
         def work(n):
             with carrel.Carrel(self.local.socket) as c:
@@ -530,6 +531,7 @@ class Daemon(unittest.TestCase):
                     try:
                         assert len(files.read_bytes("/f")) == 8 << 20
                         assert files.write(f"/w{n}", b"y" * 100000).size == 100000
+                        written[n].set()
                     except (carrel.ConnectionFailed, carrel.Unavailable):
                         pass
                     except BaseException as error:
@@ -541,7 +543,8 @@ class Daemon(unittest.TestCase):
         for _ in range(3):
             threading.Event().wait(0.7)
             os.kill(front_of(self.local), signal.SIGKILL)
-        threading.Event().wait(0.7)
+        for event in written:  # on a busy machine it takes a while until each has got through
+            event.wait(60)
         stop.set()
         for thread in threads:
             thread.join(60)

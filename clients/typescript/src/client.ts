@@ -20,6 +20,8 @@ export interface CarrelOptions {
 }
 
 export interface WorkspaceOptions extends Stoppable {
+    /** What it stands on: Workspace.fork. */
+    fork?: { workspace: string; snapshot: string };
     /** false: one that is missing is an error. */
     create?: boolean;
     /** What one that is made gets. */

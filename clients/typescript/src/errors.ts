@@ -74,18 +74,19 @@ type Kind = new (message: string, facts?: ErrorFacts) => CarrelError;
 
 const CODES: [Kind, string][] = [
     [InvalidRequest, "invalid_request invalid_path invalid_range invalid_pattern pattern_too_broad plan_invalid incomplete_body invalid_archive "
-        + "method_not_allowed"],
+        + "method_not_allowed snapshot_refused"],
     [Unauthorized, "unauthorized"],
     [Forbidden, "forbidden permission_denied read_only reserved"],
-    [NotFound, "not_found gone plan_not_found version_missing"],
+    [NotFound, "not_found gone plan_not_found snapshot_not_found version_missing"],
     [FileNotFound, "file_not_found"],
-    [LimitReached, "quota_exceeded too_large disk_full too_many too_many_watches plan_limit"],
+    [LimitReached, "quota_exceeded too_large disk_full too_many too_many_watches plan_limit snapshot_limit"],
     [PlanRefused, "plan_stale plan_conflict plan_refused plan_open approval_required approval_refused"],
-    [Unavailable, "unavailable port_timeout port_closed port_unreachable port_bad_answer"],
-    [Unsupported, "unsupported"],
+    [Unavailable, "unavailable port_timeout port_closed port_unreachable port_bad_answer store_failed"],
+    [Unsupported, "unsupported rclone_missing"],
     [EnvFailed, "env_failed env_broken tools_missing"],
     [Conflict, "conflict already_exists is_directory not_a_directory not_a_file not_empty busy changed cross_device too_many_links string_not_found "
-        + "multiple_occurrences not_a_text_file precondition_failed locked workspace_busy env_exists"],
+        + "multiple_occurrences not_a_text_file precondition_failed locked workspace_busy env_exists "
+        + "snapshot_in_use is_a_fork store_taken store_has_copy not_mirrored"],
     [CarrelError, "internal not_recorded io_error"],
 ];
 const BY_CODE = new Map(CODES.flatMap(([kind, codes]) => codes.split(" ").map((code) => [code, kind] as const)));

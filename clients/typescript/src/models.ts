@@ -190,6 +190,18 @@ export interface Port {
     [more: string]: unknown;
 }
 
+export interface Snapshot {
+    id: string;
+    name: string | null;
+    created: string;
+    files: number;
+    bytes: number;
+    copied: number;
+    own_bytes: number;
+    frozen_ms?: number;
+    [more: string]: unknown;
+}
+
 export interface Template {
     id: string;
     name: string;

@@ -5,7 +5,7 @@ import { Env } from "./env.js";
 import { Command, execBody, type ExecOptions, type RunOptions, type StreamOptions } from "./exec.js";
 import { ConnectionFailed } from "./errors.js";
 import { Files, type Stoppable } from "./files.js";
-import { Result, type AuditRecord, type CarrelEvent, type Port } from "./models.js";
+import { Result, type AuditRecord, type CarrelEvent, type Port, type Snapshot } from "./models.js";
 import { OpenPlan, Plan, type PlanState } from "./plans.js";
 
 /** A workspace: a directory that its commands see as /, and whose files stay. */
@@ -124,6 +124,32 @@ export class Workspace {
     async update(changes: { policy?: Item; links?: Item; labels?: Item }, how: Stoppable = {}): Promise<this> {
         this.info = await this.client.call("PATCH", this.#path, { body: changes, wait: true, signal: how.signal });
         return this;
+    }
+
+    /** Keeps the files as they are now; commands that run stand still for that moment (frozen_ms). */
+    async snapshot(how: { name?: string } & Stoppable = {}): Promise<Snapshot> {
+        const body = how.name === undefined ? {} : { name: how.name };
+        return await this.client.call("POST", `${this.#path}/snapshots`, { body, wait: true, signal: how.signal }) as unknown as Snapshot;
+    }
+
+    /** The oldest first. */
+    async snapshots(how: Stoppable = {}): Promise<Snapshot[]> {
+        return (await this.client.call("GET", `${this.#path}/snapshots`, how))["snapshots"] as unknown as Snapshot[];
+    }
+
+    /** By its id or name. */
+    async getSnapshot(snapshot: string, how: Stoppable = {}): Promise<Snapshot> {
+        return await this.client.call("GET", `${this.#path}/snapshots/${encodeURIComponent(snapshot)}`, how) as unknown as Snapshot;
+    }
+
+    /** A new workspace that starts with its files, as they are now or were in a snapshot (id or name); its own changes are kept apart. */
+    async fork(how: { id?: string; snapshot?: string } & Stoppable = {}): Promise<Workspace> {
+        const made = how.snapshot === undefined ? await this.snapshot({ signal: how.signal }) : await this.getSnapshot(how.snapshot, how);
+        return await this.client.createWorkspace({ id: how.id, fork: { workspace: this.id, snapshot: made.id }, signal: how.signal });
+    }
+
+    async deleteSnapshot(snapshot: string, how: Stoppable = {}): Promise<void> {
+        await this.client.call("DELETE", `${this.#path}/snapshots/${encodeURIComponent(snapshot)}`, { wait: true, signal: how.signal });
     }
 
     /** Ends its sandbox; the next command wakes it. */

@@ -106,6 +106,8 @@ static void set_up(struct call *call)
     curl_easy_setopt(easy, CURLOPT_TCP_KEEPINTVL, 10L);
     if (where->socket[0])
         curl_easy_setopt(easy, CURLOPT_UNIX_SOCKET_PATH, where->socket);
+    if (where->ca)
+        curl_easy_setopt(easy, CURLOPT_CAINFO, where->ca);
     if (strncmp(where->url, "https:", 6) != 0)
         curl_easy_setopt(easy, CURLOPT_PROXY, ""); /* the key would go to it in the clear */
 }

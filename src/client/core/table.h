@@ -8,7 +8,7 @@
 #include "base/buf.h"
 
 enum {
-    TABLE_COLUMNS = 8
+    TABLE_COLUMNS = 10
 };
 
 struct table {

@@ -54,7 +54,9 @@ int where_daemon(const char *state, struct where *ret, struct err *err)
     const char *socket_path = where_env("CARREL_SOCKET");
     char dir[WHERE_PATH];
 
-    *ret = (struct where){.key = where_env("CARREL_KEY")};
+    *ret = (struct where){.key = where_env("CARREL_KEY"), .ca = where_env("CARREL_CA")};
+    if (!ret->ca)
+        ret->ca = where_env("SSL_CERT_FILE");
     if (!state && url)
         return take_url(url, ret, err);
     snprintf(ret->url, sizeof(ret->url), "http://carrel");

@@ -22,6 +22,7 @@ struct where {
     char socket[WHERE_PATH];
     char url[WHERE_PATH]; /* "http://carrel" with a socket; never ends in / */
     const char *key;      /* NULL: none */
+    const char *ca;       /* a file: what is trusted over https instead of the host's; NULL */
 };
 
 /* --state, CARREL_URL, CARREL_SOCKET, the default: the first there is. */

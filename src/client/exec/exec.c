@@ -251,8 +251,10 @@ static const struct args_rule rules[] = {
     {"--env", "NAME=VALUE", "set a variable", ARGS_EVERY, &options.env},
     {"--timeout", "TIME", "end the command and all it started after TIME\n500ms, 30s, 5m, 1h",
      ARGS_TEXT, &options.timeout},
-    {"--user", "user|root", "be this user inside; root has no privileges either", ARGS_TEXT,
-     &options.user},
+    {"--user", "user|root",
+     "be this user inside; root has rights only over a\nsystem of the workspace's own (policy "
+     "'system')",
+     ARGS_TEXT, &options.user},
     {"--stdin", "FILE",
      "read standard input from FILE\n-: pass on standard input; without it there is none",
      ARGS_TEXT, &options.stdin_path},

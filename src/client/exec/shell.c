@@ -26,8 +26,10 @@ static const struct args_rule rules[] = {
     {"--cwd", "PATH", "start in PATH, inside", ARGS_TEXT, &options.cwd},
     {"--env", "NAME=VALUE", "set a variable", ARGS_EVERY, &options.env},
     {"--timeout", "TIME", "end the shell after TIME\n30m, 8h", ARGS_TEXT, &options.timeout},
-    {"--user", "user|root", "be this user inside; root has no privileges either", ARGS_TEXT,
-     &options.user},
+    {"--user", "user|root",
+     "be this user inside; root has rights only over a\nsystem of the workspace's own (policy "
+     "'system')",
+     ARGS_TEXT, &options.user},
     {"--json", NULL, "", ARGS_FLAG, &options.common.json},
     {0},
 };

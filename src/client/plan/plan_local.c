@@ -22,6 +22,7 @@
 #include "client/core/text.h"
 #include "client/plan/plan.h"
 #include "plan/local/files.h"
+#include "plan/local/recover.h"
 #include "plan/local/tool.h"
 
 enum {
@@ -68,52 +69,12 @@ static int tool(const struct plan_address *place, int dir, const char *verb, jso
                 json_t **ret, struct err *err)
 {
     char *text = json_dumps(job, JSON_COMPACT);
-    struct buf answer;
 
     json_decref(job);
     if (!text)
         return err_set(err, ERR_INVALID, 0, "the request cannot be written as JSON: is it UTF-8?");
-    buf_init(&answer, ANSWER_MAX);
-    int r = plan_tool(place->tree, dir, verb, text, &answer, err);
+    int r = plan_tool_answer(place->tree, dir, verb, text, ret, err);
     free(text);
-    if (r == 0 && ret) {
-        *ret = json_loadb(answer.p, answer.n, 0, NULL);
-        if (!*ret)
-            r = err_set(err, ERR_IO, 0, "the answer of carrel-plan cannot be read");
-    }
-    buf_clear(&answer);
-    return r;
-}
-
-static bool is_broken_off(const json_t *state)
-{
-    return plan_state_allows(plan_state_of(state), PLAN_ACT_SETTLE);
-}
-
-static uint64_t in_force(const json_t *answer)
-{
-    json_int_t n = json_integer_value(json_object_get(answer, "in_force"));
-
-    return n > 0 ? (uint64_t)n : 0;
-}
-
-/* Broken off by a crash or a kill: the tree is made whole before anybody looks at it. */
-static int recover(const struct plan_address *place, int dir, struct err *err)
-{
-    json_t *state = plan_read_state(dir);
-    json_t *answer = NULL;
-    int r = 0;
-
-    if (is_broken_off(state)) {
-        r = tool(place, dir, "recover", json_object(), &answer, err);
-        if (r == 0) {
-            set_now(answer, "at");
-            json_object_set(state, "recover", answer); /* what was kept aside is told there */
-            r = plan_change_state(dir, state, PLAN_EVENT_SETTLED_CLOSED, in_force(answer), err);
-        }
-    }
-    json_decref(answer);
-    json_decref(state);
     return r;
 }
 
@@ -246,8 +207,11 @@ static int diff(struct plan_address *place, const char *plan, const char *path, 
 
 static int remove_plan(struct plan_address *place, int dir, const char *plan, struct err *err)
 {
-    if (tool(place, dir, "drop", json_object(), NULL, err) < 0)
+    json_t *answer = NULL;
+
+    if (tool(place, dir, "drop", json_object(), &answer, err) < 0)
         return -1;
+    json_decref(answer);
     if (unlinkat(place->plans, plan, AT_REMOVEDIR) < 0 && errno != ENOENT)
         return err_set(err, ERR_IO, errno, "the directory of the plan cannot be removed");
     return 0;
@@ -382,8 +346,8 @@ static void believe_journal(const struct work *w)
     struct err unheard;
 
     if (tool(w->place, w->dir, "recover", json_object(), &answer, &unheard) == 0 &&
-        in_force(answer) > 0)
-        (void)plan_change_state(w->dir, w->state, PLAN_EVENT_SETTLED_CLOSED, in_force(answer),
+        plan_in_force(answer) > 0)
+        (void)plan_change_state(w->dir, w->state, PLAN_EVENT_SETTLED_CLOSED, plan_in_force(answer),
                                 &unheard);
     json_decref(answer);
 }
@@ -440,7 +404,7 @@ static int change(struct work *w, const char *verb, enum plan_event event, json_
         return -1;
     if (tool(w->place, w->dir, verb, json_incref(w->body), ret, err) == 0)
         return 0;
-    (void)recover(w->place, w->dir, &unheard);
+    (void)plan_make_whole(w->place->tree, w->dir, &unheard);
     return -1;
 }
 
@@ -475,7 +439,7 @@ static int undo(struct work *w, struct err *err)
         return -1;
     set_now(answer, "at");
     json_object_set_new(w->state, "undo", answer);
-    return plan_change_state(w->dir, w->state, PLAN_EVENT_UNDONE, in_force(answer), err);
+    return plan_change_state(w->dir, w->state, PLAN_EVENT_UNDONE, plan_in_force(answer), err);
 }
 
 static int refuse(struct work *w, struct err *err)
@@ -523,31 +487,14 @@ static void close_local(struct plan_address *place)
 }
 
 /* One at a time, and nobody sees a tree that is half changed. */
-static int make_whole(struct plan_address *place, struct err *err)
+static int make_whole(const struct plan_address *place, struct err *err)
 {
-    json_t *plans = NULL;
-    json_t *plan;
-    size_t i;
-    int r = 0;
-
-    if (place->plans < 0)
-        return 0;
-    if (flock(place->plans, LOCK_EX | LOCK_NB) < 0)
+    if (place->plans >= 0 && flock(place->plans, LOCK_EX | LOCK_NB) < 0)
         return err_set(
             err, ERR_CONFLICT, 0,
             "another command is working on the plans of '%.200s'; wait until it has finished",
             place->dir);
-    if (list(place, NULL, &plans, err) < 0)
-        return -1;
-    json_array_foreach(plans, i, plan)
-    {
-        if (r < 0 || !is_broken_off(plan))
-            continue;
-        scoped_fd int dir = open_locked(place, client_text(plan, "id"), err);
-        r = dir < 0 ? -1 : recover(place, dir, err);
-    }
-    json_decref(plans);
-    return r;
+    return plans_make_whole(place->tree, place->plans, err);
 }
 
 int plan_open_local(struct plan_address *ret, const char *dir, struct err *err)

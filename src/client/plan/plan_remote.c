@@ -5,6 +5,7 @@
 #include "client/core/client.h"
 #include "client/core/text.h"
 #include "client/plan/plan.h"
+#include "plan/core/state.h"
 
 enum {
     PAGE = 10000 /* operations in one answer */
@@ -42,8 +43,8 @@ static int list(struct plan_address *place, const char *state, json_t **ret, str
 }
 
 /* The operations come in pages, each with the plan around it. */
-static int get(struct plan_address *place, const char *plan, json_t **ret, json_t **ret_operations,
-               struct err *err)
+static int get_pages(struct plan_address *place, const char *plan, json_t **ret,
+                     json_t **ret_operations, struct err *err)
 {
     json_t *all = ret_operations ? json_array() : NULL;
     json_t *page = NULL;
@@ -77,6 +78,25 @@ static int get(struct plan_address *place, const char *plan, json_t **ret, json_
     *ret = page;
     if (all)
         *ret_operations = all;
+    return 0;
+}
+
+/* The operations of a plan may be lost: what became of it the daemon still knows. */
+static int get(struct plan_address *place, const char *plan, json_t **ret, json_t **ret_operations,
+               struct err *err)
+{
+    struct err unheard; /* the first error says more */
+
+    if (get_pages(place, plan, ret, ret_operations, err) == 0)
+        return 0;
+    if (!ret_operations || err->code != ERR_NOT_FOUND ||
+        get_pages(place, plan, ret, NULL, &unheard) < 0)
+        return -1;
+    if (plan_state_from_name(client_text(*ret, "state")) != PLAN_FAILED) {
+        json_decref(*ret);
+        return -1;
+    }
+    *ret_operations = json_array();
     return 0;
 }
 

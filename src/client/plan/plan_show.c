@@ -40,6 +40,16 @@ static const struct {
     [PLAN_DISCARDED] = {"it is gone", {NULL, NULL}},
 };
 
+static const char *meaning_of(const json_t *plan)
+{
+    enum plan_state state = plan_state_from_name(client_text(plan, "state"));
+
+    /* Where the daemon could not take back what was half done it says why there. */
+    if (state == PLAN_FAILED && client_text(json_object_get(plan, "apply"), "message"))
+        return "what is needed to take it back was lost; some of its changes may be in the files";
+    return states[state].means;
+}
+
 static void print_safe(struct buf *b, const char *text)
 {
     text_escape(b, text ? text : "?", strlen(text ? text : "?"));
@@ -75,7 +85,7 @@ void plan_print_where(struct buf *b, const struct plan_address *place, const cha
 static void print_head(struct buf *b, const struct plan_address *place, const json_t *plan,
                        bool colours)
 {
-    const char *state = client_text(plan, "state");
+    const char *means = meaning_of(plan);
     const char *by = client_text(plan, "created_by");
     char ago[TEXT_SHORT];
     struct buf command;
@@ -85,8 +95,7 @@ static void print_head(struct buf *b, const struct plan_address *place, const js
     buf_str(b, colours ? "\033[0m of " : " of ");
     print_safe(b, place->dir ? place->dir : place->workspace);
     buf_str(b, ": ");
-    print_safe(b, state);
-    const char *means = states[plan_state_from_name(state)].means;
+    print_safe(b, client_text(plan, "state"));
     if (means)
         buf_printf(b, ", %s", means);
     buf_str(b, "\n");

@@ -37,10 +37,15 @@ static void add_record(struct table *table, const json_t *record)
     char down[TEXT_SHORT];
     const char *what = operation && strncmp(operation, "net.", 4) == 0 ? operation + 4 : operation;
     const char *why = client_text(details, "why");
-    const char *cells[] = {client_ago(record, "time", ago),  what,
-                           client_text(details, "host"),     client_number(details, "port", port),
-                           client_number(details, "up", up), client_number(details, "down", down),
-                           client_text(details, "rule"),     why};
+    const char *cells[] = {client_ago(record, "time", ago),
+                           what,
+                           client_text(details, "host"),
+                           client_number(details, "port", port),
+                           client_number(details, "up", up),
+                           client_number(details, "down", down),
+                           client_text(details, "rule"),
+                           client_text(details, "exec"),
+                           why};
 
     table_add(table, cells);
 }
@@ -76,7 +81,7 @@ static int print_records(const json_t *records)
 static int show_log(struct daemon *daemon, const struct net_request *request, struct err *err)
 {
     static const char *const heads[] = {"WHEN", "WHAT", "HOST", "PORT", "UP",
-                                        "DOWN", "RULE", "WHY",  NULL};
+                                        "DOWN", "RULE", "EXEC", "WHY",  NULL};
     struct table table;
     json_int_t after = 0;
     int status = 0;

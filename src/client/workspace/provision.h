@@ -16,7 +16,7 @@ struct provision {
     size_t count;
 };
 
-/* `what` is "env-setup" or "template-build". */
+/* `what` is "env-setup", "base-build" or "template-build". */
 void provision_begin(struct provision *p, const char *what);
 /* NULL: nothing is said of it. */
 void provision_add(struct provision *p, const char *name, const char *value);

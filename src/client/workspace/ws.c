@@ -14,20 +14,24 @@
 static const char help[] =
     "usage: carrel ws create [ID] [--template TEMPLATE] [--python] [--node] [--policy FILE]\n"
     "                        [--owner OWNER] [--label NAME=VALUE]... [--link NAME=VALUE]...\n"
+    "                        [--mirror STORE] [--from-store STORE]\n"
     "       carrel ws ls [--deleted] [--owner OWNER]\n"
     "       carrel ws show ID\n"
     "       carrel ws policy ID [FILE]\n"
     "       carrel ws rm ID [--purge]\n"
     "       carrel ws undelete ID\n"
     "       carrel ws sleep ID\n"
+    "       carrel ws mirror ID STORE|off\n"
+    "       carrel ws sync ID\n"
     "       carrel ws backup ID > FILE\n"
     "       carrel ws restore ID < FILE\n"
     "       carrel ws adopt DIR [--owner OWNER] [--dry-run]\n"
     "\n"
     "Manages the workspaces of the daemon. 'policy' shows the policy, or sets it from FILE;\n"
-    "'undelete' takes a workspace out of the trash; 'sleep' ends its sandbox; 'backup'\n"
-    "writes its files as a tar archive, 'restore' reads one; 'adopt' takes over an existing\n"
-    "directory tree in place.\n"
+    "'undelete' takes a workspace out of the trash; 'sleep' ends its sandbox; 'mirror' copies\n"
+    "its files to an object store, now and whenever they change (see 'carrel store'); 'sync'\n"
+    "waits until all of them are there; 'backup' writes its files as a tar archive, 'restore'\n"
+    "reads one; 'adopt' takes over an existing directory tree in place.\n"
     "\n" HELP_OPTIONS "\n"
     "examples:\n"
     "  carrel ws create desk --label team=blue\n"
@@ -93,6 +97,15 @@ static int show_object(json_t *object)
     return status;
 }
 
+static int add_mirror(json_t *body, const char *store, struct err *err)
+{
+    json_t *value = strcmp(store, "off") == 0 ? json_null() : json_pack("{s:s}", "mirror", store);
+
+    return value && json_object_set_new(body, "store", value) == 0
+               ? 0
+               : err_set(err, ERR_INVALID, 0, "the store: only UTF-8 can be sent");
+}
+
 static int create(struct daemon *daemon, const struct ws_options *o, const char *const *words,
                   struct err *err)
 {
@@ -106,6 +119,11 @@ static int create(struct daemon *daemon, const struct ws_options *o, const char 
         json_object_set_new(body, "owner", json_string(o->owner));
     if (o->template && json_object_set_new(body, "template", json_string(o->template)) < 0)
         r = err_set(err, ERR_INVALID, 0, "--template: only UTF-8 can be sent");
+    if (r == 0 && o->from_store &&
+        json_object_set_new(body, "from_store", json_string(o->from_store)) < 0)
+        r = err_set(err, ERR_INVALID, 0, "--from-store: only UTF-8 can be sent");
+    if (r == 0 && (o->mirror || o->from_store))
+        r = add_mirror(body, o->mirror ? o->mirror : o->from_store, err);
     if (o->python)
         json_object_set_new(body, "python", json_true());
     if (o->node)
@@ -131,8 +149,26 @@ static int create(struct daemon *daemon, const struct ws_options *o, const char 
     return cli_put(line);
 }
 
+/* "-" where it is not mirrored; `text` has TEXT_SHORT bytes. */
+static const char *mirror_state(const json_t *workspace, char *text)
+{
+    const json_t *store = json_object_get(workspace, "store");
+    json_int_t behind = json_integer_value(json_object_get(store, "unsynced_seconds"));
+
+    if (!store)
+        return NULL;
+    if (json_is_object(json_object_get(store, "last_error")))
+        return "failing";
+    if (!json_is_string(json_object_get(store, "synced")) || behind > 0)
+        snprintf(text, TEXT_SHORT, "%jds behind", (intmax_t)behind);
+    else
+        snprintf(text, TEXT_SHORT, "synced");
+    return text;
+}
+
 static void add_row(struct table *table, const json_t *workspace)
 {
+    char mirror[TEXT_SHORT];
     char created[TEXT_SHORT];
     char deleted[TEXT_SHORT];
     char execs[TEXT_SHORT];
@@ -153,6 +189,7 @@ static void add_row(struct table *table, const json_t *workspace)
                            gone ? "deleted" : client_text(workspace, "state"),
                            client_number(workspace, "execs", execs),
                            gone ? gone : client_ago(workspace, "created", created),
+                           mirror_state(workspace, mirror),
                            buf_done(&list) == 0 ? list.p : "..."};
     table_add(table, cells);
     buf_clear(&list);
@@ -161,7 +198,8 @@ static void add_row(struct table *table, const json_t *workspace)
 static int list_all(struct daemon *daemon, const struct ws_options *o, const char *const *words,
                     struct err *err)
 {
-    static const char *const heads[] = {"ID", "OWNER", "STATE", "EXECS", "CREATED", "LABELS", NULL};
+    static const char *const heads[] = {"ID",      "OWNER",  "STATE",  "EXECS",
+                                        "CREATED", "MIRROR", "LABELS", NULL};
     static const char *const trash[] = {"ID", "OWNER", "STATE", "EXECS", "DELETED", "LABELS", NULL};
     json_t *workspaces = NULL;
     json_t *workspace;
@@ -231,6 +269,26 @@ static int policy(struct daemon *daemon, const struct ws_options *o, const char 
     return 0;
 }
 
+static int mirror(struct daemon *daemon, const struct ws_options *o, const char *const *words,
+                  struct err *err)
+{
+    json_t *body = json_object();
+    json_t *answer = NULL;
+    struct buf path;
+
+    if (add_mirror(body, words[2], err) < 0) {
+        json_decref(body);
+        return client_fail(err);
+    }
+    client_workspace_path(&path, words[1], "");
+    if (client_do(daemon, "PATCH", &path, body, &answer, err) < 0)
+        return client_fail(err);
+    if (o->common.json)
+        return client_print(answer);
+    json_decref(answer);
+    return 0;
+}
+
 static int change(struct daemon *daemon, const struct ws_options *o, const char *const *words,
                   struct err *err)
 {
@@ -258,10 +316,10 @@ static const struct {
     size_t least; /* words after the name */
     size_t most;
 } actions[] = {
-    {"create", create, 0, 1},  {"ls", list_all, 0, 0},      {"show", show, 1, 1},
-    {"policy", policy, 1, 2},  {"rm", change, 1, 1},        {"undelete", change, 1, 1},
-    {"sleep", change, 1, 1},   {"backup", ws_backup, 1, 1}, {"restore", ws_restore, 1, 1},
-    {"adopt", ws_adopt, 1, 1},
+    {"create", create, 0, 1},    {"ls", list_all, 0, 0},        {"show", show, 1, 1},
+    {"policy", policy, 1, 2},    {"rm", change, 1, 1},          {"undelete", change, 1, 1},
+    {"sleep", change, 1, 1},     {"sync", change, 1, 1},        {"mirror", mirror, 2, 2},
+    {"backup", ws_backup, 1, 1}, {"restore", ws_restore, 1, 1}, {"adopt", ws_adopt, 1, 1},
 };
 
 static int dispatch(const struct ws_options *o, const char *const *words, struct err *err)
@@ -278,7 +336,7 @@ static int dispatch(const struct ws_options *o, const char *const *words, struct
     if (i == sizeof(actions) / sizeof(actions[0]))
         return client_no_action(
             "no action given: carrel ws create, ls, show, policy, rm, undelete, sleep, "
-            "backup, restore or adopt; see 'carrel ws --help'",
+            "mirror, sync, backup, restore or adopt; see 'carrel ws --help'",
             words[0], actions, sizeof(actions) / sizeof(actions[0]), sizeof(actions[0]));
     if (count < actions[i].least || count > actions[i].most || (actions[i].least && !words[1][0])) {
         err_set(err, ERR_INVALID, 0, "%s: %s; see 'carrel ws --help'", words[0],
@@ -308,6 +366,12 @@ int client_ws(char **argv)
          "set one of skills_user, skills_at, ticket, ticket_at, ticket_mode", ARGS_EVERY, &o.links},
         {"--deleted", NULL, "list the workspaces in the trash", ARGS_FLAG, &o.deleted},
         {"--purge", NULL, "delete for good, without the trash", ARGS_FLAG, &o.purge},
+        {"--mirror", "STORE", "create: mirror its files to this store; off: to none", ARGS_TEXT,
+         &o.mirror},
+        {"--from-store", "STORE",
+         "create: begin with the copy that this store has\nand mirror it there, if --mirror does "
+         "not say otherwise",
+         ARGS_TEXT, &o.from_store},
         {"--dry-run", NULL, "print what would be done, and do nothing", ARGS_FLAG, &o.dry_run},
         {"--template", "TEMPLATE", "use this template as the base; see 'carrel template list'",
          ARGS_TEXT, &o.template},

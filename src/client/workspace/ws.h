@@ -17,6 +17,8 @@ struct ws_options {
     bool deleted;
     bool purge;
     bool dry_run;
+    const char *mirror;
+    const char *from_store;
 };
 
 /* Each returns the exit status; words[0] is what to do, words[1] the workspace. */

@@ -94,8 +94,11 @@ void emit_comma(struct emit *e);
 /* Whether it is still worth going on. */
 bool emit_alive(struct emit *e);
 void emit_finish(struct emit *e, unsigned status);
-/* {"path":…,"type":"file|directory|symlink|fifo|socket|device","size":…,"mode":"0644","mtime":…,
- * "etag":…(files),"target":…(links)}: the same for stat, lists, and all that speak of a file. */
+/* {"path":…,"type":"file|directory|symlink|fifo|socket|device","size":…,"mode":"0644",
+ * "uid":…,"gid":…,"mtime":…,"etag":…(files),"target":…(links)}: the same for stat, lists, and all
+ * that speak of a file. */
+/* The uid of the tree's owner on the host, where the host's are seen: told as the user's inside. */
+void emit_own_id(uint64_t id);
 void emit_entry(struct emit *e, const char *path, const struct stat *st, const char *link_target);
 /* Without the braces, for entries with more to say. */
 void emit_entry_members(struct emit *e, const char *path, const struct stat *st,

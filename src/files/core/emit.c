@@ -10,7 +10,8 @@
 enum {
     SEND_AT = 32768,      /* streamed: so much is gathered */
     MOST_KEPT = 64 << 20, /* not streamed: the most that one answer has */
-    FACTS = 320,          /* of an entry: five keys, three words, a number, a time and an etag */
+    FACTS = 384, /* of an entry: seven keys, three words, three numbers, a time and an etag */
+    USER_INSIDE = 1000, /* uid and gid of the user of a sandbox */
 };
 
 void emit_begin(struct emit *e, struct files_call *call, bool streamed, enum files_type type)
@@ -170,6 +171,19 @@ static const char *type_of(mode_t mode)
                             : "device";
 }
 
+static uint64_t own_id = UINT64_MAX;
+
+void emit_own_id(uint64_t id)
+{
+    own_id = id;
+}
+
+/* As a command inside has it: who reads a tree without its sandbox sees its owner's of the host. */
+static uint64_t uid_told(uint64_t id)
+{
+    return id == own_id ? USER_INSIDE : id;
+}
+
 /* All but names: nothing in it needs to be escaped but the quotes of an etag. In one piece, as a
  * list of many is made of little else. Returns where it ends. */
 static char *put_facts(struct emit *e, char *at, const struct stat *st)
@@ -184,7 +198,9 @@ static char *put_facts(struct emit *e, char *at, const struct stat *st)
     at = stpcpy(at, ",\"mode\":\"");
     for (unsigned i = 0; i < 4; i++)
         *at++ = (char)('0' + (st->st_mode >> (9 - 3 * i) & 7));
-    at = put_time(e, stpcpy(at, "\",\"mtime\":"), &st->st_mtim);
+    at = stpcpy(stpcpy(at, "\",\"uid\":"), decimal(end, uid_told(st->st_uid), 1));
+    at = stpcpy(stpcpy(at, ",\"gid\":"), decimal(end, uid_told(st->st_gid), 1));
+    at = put_time(e, stpcpy(at, ",\"mtime\":"), &st->st_mtim);
     if (S_ISREG(st->st_mode)) {
         files_etag(st, etag);
         etag[strlen(etag) - 1] = '\0';

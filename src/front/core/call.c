@@ -83,7 +83,9 @@ static char *translate(struct call *call, int *status, const char *type, const c
         *status == 304)
         return NULL;
     json_t *object = n ? json_loadb(bytes, n, 0, NULL) : json_object();
-    json_t *said = object ? call->front->translate(call, status, object) : NULL;
+    json_t *(*words)(struct call *, int *, json_t *) =
+        call->translate ? call->translate : call->front->translate;
+    json_t *said = object ? words(call, status, object) : NULL;
     char *text = said ? json_dumps(said, JSON_COMPACT) : NULL;
     json_decref(said);
     return text;
@@ -195,7 +197,8 @@ enum err_said failure_said(const struct err *err, char *text, size_t size)
     if (busy || late)
         said.os_errno = 0; /* our own word, not the system's */
     err_text(&said, text, size);
-    return full                                    ? SAID_DISK_FULL
+    return err->said == SAID_IS_A_FORK             ? SAID_IS_A_FORK
+           : full                                  ? SAID_DISK_FULL
            : busy                                  ? SAID_WORKSPACE_BUSY
            : late                                  ? SAID_UNAVAILABLE
            : (unsigned)err->code < ERR_CODE_COUNT_ ? table[err->code]

@@ -17,6 +17,7 @@ struct actor {
     char owner[FRONT_ID];
     unsigned scopes;
     const char *workspaces; /* those it was made for, as in its row; "": all; NULL: nobody's key */
+    const char *secret;     /* of FOREIGN routes: the key, or token, that was shown; NULL: none */
 };
 
 /* Who reaches what listens on a workspace's ports. */
@@ -39,8 +40,12 @@ struct call {
     struct owner_use *tenant;         /* who pays for its body; NULL: it has none to keep */
     struct store_workspace workspace; /* of routes that name one: checked to be the actor's */
     bool planned;                     /* what it changes goes into its key's plan: planned.h */
+    /* Of FOREIGN routes, instead of front->translate; or NULL. */
+    json_t *(*translate)(struct call *, int *status, json_t *object);
     json_t *body;                     /* of routes with a JSON body: an object */
     const struct exec_manner *manner; /* another protocol's, of a command: follow.h; NULL: ours */
+    void *manner_data;                /* ... and what it keeps */
+    unsigned number;                  /* of the port, of a request for one of another protocol's */
     void *context;                    /* the handler's own */
     struct links_look *looking;       /* where links of old lead: workspaces/find_links.h */
     void (*leaving)(struct call *);   /* first of two: before anything of it is given up */

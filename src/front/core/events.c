@@ -27,6 +27,7 @@ struct listener {
 void front_announce(struct front *front, const char *type, const char *workspace, const char *owner,
                     json_t *details)
 {
+    front->tree_changed(front, workspace); /* it may be; most of what happens is a change */
     if (!front->listeners) {
         json_decref(details);
         return;

@@ -29,6 +29,7 @@ struct outdated;
 struct parser;
 struct route;
 struct mcp;
+struct mirror;
 
 enum {
     FRONT_SLOTS = 1024,
@@ -67,17 +68,24 @@ struct front {
     struct store *store;
     struct channel *channel;
     struct http_server *http;
+    struct watch door;                         /* of carrel-tls */
+    struct code_context *contexts;             /* code/ */
     struct http_options room;                  /* for connections: front/core/room.h */
     struct parser *parser;                     /* of large bodies */
     const struct route *const *routes;         /* a table for each room, then NULL: main.c */
     const struct route *port_route;            /* of requests for ports, which are in none: */
     bool (*is_for_port)(struct call *request); /* those that are */
-    const struct exec_mode *exec_mode;         /* exec/mode.h */
+    /* Requests of a protocol with addresses of its own, which are in no table either: sets their
+     * route; then, who asks and whose it is: false: answered. */
+    bool (*is_foreign)(struct call *request);
+    bool (*admit_foreign)(struct call *call);
+    const struct exec_mode *exec_mode; /* exec/mode.h */
     /* Of FOREIGN routes: makes another answer of ours, and takes the object. */
     json_t *(*translate)(struct call *call, int *status, json_t *object);
     /* Ends a command that was for a client which has left: exec/exec.h. */
     void (*end_exec)(struct front *front, const char *workspace, const char *exec_id);
-    int spools; /* the directory of all spools */
+    int spools;                      /* the directory of all spools */
+    char secrets_public[FRONT_HASH]; /* what secrets are sealed for, in hex */
     char admin_hash[FRONT_HASH];
     char state_named[1024]; /* DIR as it was named; settings->state is without symlinks */
     int64_t broker_uid;     /* whose word over the Unix socket is an administrator's */
@@ -113,10 +121,13 @@ struct front {
     struct proxy *proxies;               /* connections to ports of workspaces */
     struct plan_work *plan_works;        /* what is under way with plans */
     struct plan_process *plan_processes; /* the broker's processes for that */
-    struct timer plan_timer;             /* what becomes of them by themselves */
-    struct dropped *builds;              /* of templates, that were interrupted */
-    struct mcp *mcp;                     /* sessions and requests of it; NULL: none yet */
-    char address[64];                    /* where we listen for TCP, as in a URL; "": nowhere */
+    struct mirror *mirrors;              /* of workspaces, to stores: stores/mirror.h */
+    /* Something may be another in the workspace's tree. */
+    void (*tree_changed)(struct front *front, const char *workspace);
+    struct timer plan_timer; /* what becomes of them by themselves */
+    struct dropped *builds;  /* of templates, that were interrupted */
+    struct mcp *mcp;         /* sessions and requests of it; NULL: none yet */
+    char address[64];        /* where we listen for TCP, as in a URL; "": nowhere */
     struct listener *listeners;
     struct call *calls;        /* requests that have not ended: front/core/live.h */
     struct outdated *outdated; /* while it resumes: resume.c */

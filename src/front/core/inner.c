@@ -17,6 +17,7 @@ enum {
     HEAD_ROOM = 86016, /* of a request: a path, a key, and the rest */
     READ = 65536,
     MOST_DEFAULT = 1 << 20,
+    FED = 262144, /* of a body that is fed, until it is sent */
 };
 
 struct inner {
@@ -39,6 +40,8 @@ struct inner {
     bool ended;  /* all of the answer was seen */
     bool closed; /* the other side has ended */
     bool paused;
+    bool full;    /* what is fed waits */
+    bool fed;     /* all of it has come */
     bool busy;    /* one of its functions is being called */
     bool dropped; /* ... and it is to be freed after that */
     struct buf body;
@@ -140,6 +143,10 @@ static void push(struct inner *i)
         return;
     buf_clear(&i->out);
     i->out_at = 0;
+    if (i->full && i->request.room && !i->dropped) {
+        i->full = false;
+        i->request.room(i->request.context);
+    }
     (void)send_some(i, i->request.bytes, i->request.n, &i->body_at);
 }
 
@@ -154,7 +161,9 @@ static void write_head(struct inner *i, const struct inner_asker *who)
         buf_printf(b, "Authorization: %s\r\n", who->authorization);
     if (r->accept)
         buf_printf(b, "Accept: %s\r\n", r->accept);
-    if (r->n > 0 || r->method == HTTP_POST || r->method == HTTP_PUT)
+    if (r->feeds)
+        buf_str(b, "Transfer-Encoding: chunked\r\n");
+    else if (r->n > 0 || r->method == HTTP_POST || r->method == HTTP_PUT)
         buf_printf(b, "Content-Length: %zu\r\n", r->n);
     if (r->n > 0)
         buf_printf(b, "Content-Type: %s\r\n", r->type ? r->type : "application/json");
@@ -173,7 +182,7 @@ struct inner *inner_start(struct front *front, const struct inner_asker *who,
     i->front = front;
     i->request = *request;
     i->fd = -1;
-    buf_init(&i->out, HEAD_ROOM);
+    buf_init(&i->out, HEAD_ROOM + (request->feeds ? FED + 64UL : 0UL));
     buf_init(&i->body, request->most ? request->most : MOST_DEFAULT);
     write_head(i, who);
     i->request.target = i->request.type = i->request.accept = NULL; /* not ours to keep */
@@ -190,6 +199,46 @@ struct inner *inner_start(struct front *front, const struct inner_asker *who,
         return NULL;
     }
     return i;
+}
+
+size_t inner_feed(struct inner *i, const char *bytes, size_t n)
+{
+    size_t waiting = i->out.n - i->out_at;
+
+    if (i->dropped || n == 0)
+        return n;
+    if (waiting >= FED / 2) {
+        i->full = true;
+        return 0;
+    }
+    if (n > FED / 2)
+        n = FED / 2;
+    if (i->out_at > 0) {
+        memmove(i->out.p, i->out.p + i->out_at, waiting);
+        i->out.n = waiting;
+        i->out_at = 0;
+    }
+    buf_printf(&i->out, "%zx\r\n", n);
+    buf_add(&i->out, bytes, n);
+    buf_str(&i->out, "\r\n");
+    if (!i->busy) {
+        i->busy = true; /* so that nothing is freed under the caller */
+        push(i);
+        if (!i->dropped)
+            arm(i);
+        i->busy = false;
+    }
+    return n;
+}
+
+void inner_feed_end(struct inner *i)
+{
+    if (i->dropped || i->fed)
+        return;
+    i->fed = true;
+    buf_str(&i->out, "0\r\n\r\n");
+    if (!i->busy)
+        arm(i);
 }
 
 /* --- the answer --- */

@@ -36,6 +36,7 @@ struct inner_request {
     const char *accept; /* NULL: whatever there is */
     const char *bytes;  /* of the body: the caller's, until the end */
     size_t n;
+    bool feeds;  /* the body comes by inner_feed instead, until inner_feed_end */
     size_t most; /* bytes of an answer that is collected; one that is larger fails */
     /* Each may be NULL. None is called from within inner_start; of the others only `done`, and that
      * where the kernel has no memory to watch it. */
@@ -46,6 +47,7 @@ struct inner_request {
     /* It is over, and freed when this returns. `status` is 0 if the answer has broken off, with
      * what there was of it in `body`. NULL: nobody wants to know. */
     void (*done)(void *context, int status, const struct buf *body);
+    void (*room)(void *context); /* inner_feed takes more again */
     void *context;
 };
 
@@ -53,5 +55,8 @@ struct inner_request {
 struct inner *inner_start(struct front *front, const struct inner_asker *who,
                           const struct inner_request *request);
 void inner_continue(struct inner *inner);
+/* How many of them were taken; fewer than there are: `room` is called when more can be. */
+size_t inner_feed(struct inner *inner, const char *bytes, size_t n);
+void inner_feed_end(struct inner *inner);
 /* NULL is allowed. */
 void inner_drop(struct inner *inner);

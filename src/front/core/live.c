@@ -56,11 +56,9 @@ void call_answer_ending(struct call *call, const struct ending *e)
 
 /* --- the end --- */
 
-static void end(struct call *call, const struct ending *e)
+void call_end_plainly(struct call *call, const struct ending *e)
 {
-    if (call->ending) {
-        call->ending(call, e);
-    } else if (!http_is_answered(call->x)) {
+    if (!http_is_answered(call->x)) {
         void (*refused)(struct call *, int, json_t *) = call->refused;
         call_answer_ending(call, e);
         call->refused = refused; /* whoever has something to take back goes on */
@@ -75,7 +73,10 @@ static void end_if_live(struct call *call, const struct ending *e)
         return; /* it has nothing more to say */
     if (http_is_answered(call->x))
         http_hurry(call->x);
-    end(call, e);
+    if (call->ending)
+        call->ending(call, e);
+    else
+        call_end_plainly(call, e);
 }
 
 void live_end_key(struct front *front, const char *key, const struct call *except)

@@ -22,6 +22,8 @@ void live_remove(struct call *call);
 char *ending_line(const struct ending *ending);
 /* Answers with it, past call->refused: what is under way goes on as if the client had left. */
 void call_answer_ending(struct call *call, const struct ending *ending);
+/* The end of a call that says nothing by itself: that error, or, where it was answered, cut off. */
+void call_end_plainly(struct call *call, const struct ending *ending);
 
 /* All of that key, but for the call that revokes it. */
 void live_end_key(struct front *front, const char *key, const struct call *except);

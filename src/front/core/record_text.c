@@ -12,12 +12,6 @@ enum {
     SHORT = 256, /* nothing is won by leaving out less */
 };
 
-/* How long a value is in JSON, 0 without memory. */
-static size_t length_of(const json_t *value)
-{
-    return json_dumpb(value, NULL, 0, HOW);
-}
-
 static json_t *summary_of(const json_t *value)
 {
     char *text = json_dumps(value, HOW);
@@ -46,7 +40,7 @@ static const char *find_longest(json_t *object, json_t **ret_in)
         size_t most = SHORT;
         json_object_foreach(in, key, value)
         {
-            size_t n = length_of(value);
+            size_t n = json_dumpb(value, NULL, 0, HOW); /* its length; 0 without memory */
             if (n > most) {
                 most = n;
                 longest = key;

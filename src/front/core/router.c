@@ -48,7 +48,7 @@ static bool match_segment(struct call *call, size_t *params, const char *pattern
     return true;
 }
 
-static bool match(struct call *call, const char *pattern, const char *path)
+bool router_match(struct call *call, const char *pattern, const char *path)
 {
     size_t params = 0;
 
@@ -90,7 +90,7 @@ static void find_route(struct call *call)
 
     for (const struct route *const *room = call->front->routes; *room; room++) {
         for (const struct route *route = *room; route->path; route++) {
-            if (!match(call, route->path, request->path))
+            if (!router_match(call, route->path, request->path))
                 continue;
             if (route->method == method) {
                 call->route = route;
@@ -144,6 +144,34 @@ static bool use_key(struct call *call, const char *key)
     return true;
 }
 
+/* The token of a workspace that is there for a time: an agent's key for that one alone. */
+static bool use_token(struct call *call, const char *token)
+{
+    struct store_workspace w;
+    struct err err;
+    char hash[FRONT_HASH];
+
+    hash_hex(token, strlen(token), hash);
+    if (store_workspace_by_token(call->front->store, &call->arena, hash, &w, &err) != 1)
+        return false;
+    router_become_workspace(call, &w);
+    return call->actor.workspaces != NULL;
+}
+
+void router_become_workspace(struct call *call, const struct store_workspace *w)
+{
+    call->actor = (struct actor){.scopes = SCOPE_AGENT};
+    call->actor.workspaces = arena_printf(&call->arena, "[\"%s\"]", w->id);
+    text_copy(call->actor.owner, sizeof(call->actor.owner), w->owner);
+    memcpy(call->actor.name, "token:", 6);
+    text_copy(call->actor.name + 6, sizeof(call->actor.name) - 6, w->id);
+}
+
+bool router_use_key(struct call *call, const char *key)
+{
+    return strncmp(key, "ct_", 3) == 0 ? use_token(call, key) : use_key(call, key);
+}
+
 /* By the key; without one, over the Unix socket, by the peer's uid. */
 bool router_identify(struct call *call)
 {
@@ -153,7 +181,7 @@ bool router_identify(struct call *call)
 
     if (header)
         return strncasecmp(header, scheme, sizeof(scheme) - 1) == 0 &&
-               use_key(call, header + sizeof(scheme) - 1);
+               router_use_key(call, header + sizeof(scheme) - 1);
     if (uid != 0 && (uid < 0 || uid != call->front->broker_uid))
         return false;
     become_admin(&call->actor, "socket");
@@ -183,8 +211,13 @@ static bool find_workspace(struct call *call)
 
 bool router_recheck(struct call *call)
 {
+    const char *secret = call->actor.secret;
+    unsigned wanted = call->route->scopes;
+
     call->actor = (struct actor){.scopes = 0};
-    if (router_identify(call) && (call->actor.scopes & call->route->scopes))
+    bool known = secret ? router_use_key(call, secret) : router_identify(call);
+    call->actor.secret = secret;
+    if (known && (secret || (call->actor.scopes & wanted)))
         return find_workspace(call);
     call_error(call, 401, "unauthorized", "the key is no longer valid");
     return false;
@@ -222,11 +255,12 @@ static bool admit(struct call *call)
 {
     bool is_port = call->front->is_for_port(call);
 
+    bool is_foreign = !is_port && call->front->is_foreign && call->front->is_foreign(call);
     if (is_port)
         call->route = call->front->port_route;
-    else
+    else if (!is_foreign)
         find_route(call);
-    if (call->route && call->route->scopes == 0 && !is_port)
+    if (call->route && call->route->scopes == 0 && !is_port && !is_foreign)
         return true;
     if (!call->front->resumed || call->front->draining) {
         call_error(call, 503, "unavailable", "the daemon is starting or stopping; try again");
@@ -238,6 +272,8 @@ static bool admit(struct call *call)
     }
     if (is_port)
         return true; /* who may is asked there */
+    if (is_foreign)
+        return call->front->admit_foreign(call);
     if (!router_identify(call)) {
         call_error(call, 401, "unauthorized",
                    "a valid key is needed: send 'Authorization: Bearer KEY'");

@@ -51,8 +51,14 @@ struct route {
 
 extern const struct http_calls router_calls; /* their owner is the struct front */
 
+/* Whether the path is of that pattern; its ids are call->params then. */
+bool router_match(struct call *call, const char *pattern, const char *path);
 void router_free(struct call *call);
 /* Who asks: by the key, or over the Unix socket by the peer's uid. False: nobody we know. */
 bool router_identify(struct call *call);
+/* Who asks is whose key, or workspace's token, this is. False: nobody's. */
+bool router_use_key(struct call *call, const char *key);
+/* Who asks has shown the workspace's token: an agent of that one alone. */
+void router_become_workspace(struct call *call, const struct store_workspace *w);
 /* Who asks and whose it is, once more, after a wait; false: answered. */
 bool router_recheck(struct call *call);

@@ -53,6 +53,25 @@ static bool template_env(struct call *call, const char *id, const char *const **
     return whole;
 }
 
+/* In a system of the workspace's own a command may be root's, where the policy does not forbid it.
+ * The sandbox is the user's all the same. False: answered. */
+static bool choose_user(struct call *call, const struct policy *policy, struct carrel_spec *spec,
+                        struct exec_message *m)
+{
+    if (!policy->base)
+        return true;
+    m->root = spec->user == CARREL_USER_ROOT ||
+              (spec->user == CARREL_USER_DEFAULT && policy->user == CARREL_USER_ROOT);
+    if (m->root && policy->no_root) {
+        call_error(call, 403, "forbidden",
+                   "the workspace's policy says that no command is root's (\"root\": false in "
+                   "\"system\")");
+        return false;
+    }
+    spec->user = CARREL_USER_USER;
+    return true;
+}
+
 bool sandbox_request_make(struct call *call, struct carrel_spec *spec,
                           struct sandbox_request *wanted)
 {
@@ -67,12 +86,18 @@ bool sandbox_request_make(struct call *call, struct carrel_spec *spec,
     }
     spec->env = m->env;
     if (policy_parse(policy, &call->arena, call->workspace.policy, strlen(call->workspace.policy),
-                     &err) < 0 ||
-        policy_apply(policy, &call->arena, spec, &err) < 0) {
+                     &err) < 0) {
         call_fail(call, &err);
         return false;
     }
-    bool as_root = policy->user == CARREL_USER_ROOT; /* decided when the sandbox is made */
+    if (!choose_user(call, policy, spec, m))
+        return false;
+    if (policy_apply(policy, &call->arena, spec, &err) < 0) {
+        call_fail(call, &err);
+        return false;
+    }
+    bool as_root =
+        policy->user == CARREL_USER_ROOT && !policy->base; /* decided when the sandbox is made */
     if (as_root && spec->user == CARREL_USER_USER) {
         call_bad_field(call, "user", "\"root\" here, as the workspace's policy says");
         return false;
@@ -83,14 +108,16 @@ bool sandbox_request_make(struct call *call, struct carrel_spec *spec,
     wanted->output_bytes = spec->output_bytes;
     m->spec = (struct spec_message){.level = CARREL_LEVEL_NS,
                                     .net = policy->net,
+                                    .owner = call->workspace.owner,
                                     .net_rules = spec->net_rules,
                                     .net_connections = policy->net_connections,
                                     .net_bytes_per_hour = policy->net_bytes_per_hour,
-                                    .user = policy->user,
+                                    .user = policy->base ? CARREL_USER_USER : policy->user,
                                     .limits = policy->limits,
                                     .tmp_bytes = policy->tmp_bytes,
                                     .tmp_exec = policy->tmp_exec,
                                     .mounts = mounts_of(call, policy)};
+    m->spec.base = policy->base ? policy->base : "";
     m->spec.template = call->workspace.template;
     if (*call->workspace.template && !template_env(call, call->workspace.template, &m->spec.env))
         return false;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "front/store/store.h"
 
+#include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
 
@@ -8,14 +9,20 @@
 
 #define COLUMNS                                                                                    \
     "id, owner, bucket, policy, links, labels, created_ms, updated_ms, deleted_ms, trash, "        \
-    "template, builds"
+    "template, builds, lifetime, token, ends_ms, store, base"
+
+enum {
+    BASE_ROOM = 160, /* "WORKSPACE/SNAPSHOT" */
+};
 
 static const size_t texts[] = {
     offsetof(struct store_workspace, id),     offsetof(struct store_workspace, owner),
     offsetof(struct store_workspace, bucket), offsetof(struct store_workspace, policy),
     offsetof(struct store_workspace, links),  offsetof(struct store_workspace, labels),
     offsetof(struct store_workspace, trash),  offsetof(struct store_workspace, template),
-    offsetof(struct store_workspace, builds),
+    offsetof(struct store_workspace, builds), offsetof(struct store_workspace, lifetime),
+    offsetof(struct store_workspace, token),  offsetof(struct store_workspace, store),
+    offsetof(struct store_workspace, base),
 };
 
 static const struct cache_kind kind = {.size = sizeof(struct store_workspace),
@@ -39,6 +46,11 @@ static int read_workspace(struct query *q, struct arena *arena, struct store_wor
         .trash = query_column_text(q, 9, arena),
         .template = query_column_text(q, 10, arena),
         .builds = query_column_text(q, 11, arena),
+        .lifetime = query_column_text(q, 12, arena),
+        .token = query_column_text(q, 13, arena),
+        .ends_ms = query_column_number(q, 14),
+        .store = query_column_text(q, 15, arena),
+        .base = query_column_text(q, 16, arena),
     };
 
     int rc = query_row_done(q, err);
@@ -51,7 +63,8 @@ int store_workspace_add(struct store *store, const struct store_workspace *w, st
 {
     scoped_query struct query q =
         query_on(store, QUERY_WORKSPACE_ADD,
-                 "INSERT INTO workspaces (" COLUMNS ") SELECT ?,?,?,?,?,?,?,?,?,?,?11,?12"
+                 "INSERT INTO workspaces (" COLUMNS ") SELECT ?,?,?,?,?,?,?,?,?,?,?11,?12,?13,?14,"
+                 " ?15, ?16, ?17"
                  " WHERE ?11 = '' OR EXISTS (SELECT 1 FROM templates WHERE id = ?11"
                  " AND state IN ('ready', 'retired'))");
     int changed = 0;
@@ -68,6 +81,11 @@ int store_workspace_add(struct store *store, const struct store_workspace *w, st
     query_text(&q, w->trash);
     query_text(&q, w->template);
     query_text(&q, w->builds ? w->builds : "");
+    query_text(&q, w->lifetime);
+    query_text(&q, w->token);
+    query_number(&q, w->ends_ms);
+    query_text(&q, w->store ? w->store : "");
+    query_text(&q, w->base ? w->base : "");
     if (query_run(&q, &changed, err) < 0)
         return -1;
     return changed ? 0 : err_set(err, ERR_NOT_FOUND, 0, "the template has just been deleted");
@@ -110,13 +128,18 @@ int store_workspace_update(struct store *store, const struct store_workspace *w,
     int changed = 0;
     scoped_query struct query q =
         query_on(store, QUERY_WORKSPACE_UPDATE,
-                 "UPDATE workspaces SET policy = ?, links = ?, labels = ?, updated_ms = ?"
+                 "UPDATE workspaces SET policy = ?, links = ?, labels = ?, lifetime = ?,"
+                 " token = ?, ends_ms = ?, updated_ms = ?, store = ?"
                  " WHERE id = ? AND deleted_ms = 0");
 
     query_text(&q, w->policy);
     query_text(&q, w->links);
     query_text(&q, w->labels);
+    query_text(&q, w->lifetime);
+    query_text(&q, w->token);
+    query_number(&q, w->ends_ms);
     query_number(&q, w->updated_ms);
+    query_text(&q, w->store ? w->store : "");
     query_text(&q, w->id);
     if (query_run(&q, &changed, err) < 0)
         return -1;
@@ -255,6 +278,40 @@ int store_count_workspaces(struct store *store, const char *owner, uint64_t *ret
     return 0;
 }
 
+/* --- forks --- */
+
+int store_workspace_forks(struct store *store, struct arena *arena, const char *workspace,
+                          const char *snapshot, const char **ret, struct err *err)
+{
+    scoped_query struct query q =
+        query_on(store, QUERY_WORKSPACE_FORKS,
+                 "SELECT id, count(*) OVER () FROM workspaces WHERE base <> '' AND (base = ?1 OR"
+                 " (?2 = '' AND base > ?1 AND base < ?3)) ORDER BY id LIMIT 3");
+    char base[BASE_ROOM];
+    char behind[BASE_ROOM];
+    const char *names = NULL;
+    int total = 0;
+    int n = 0;
+    int rc;
+
+    snprintf(base, sizeof(base), "%s/%s", workspace, snapshot);
+    snprintf(behind, sizeof(behind), "%s0", workspace); /* '0' comes after '/' */
+    query_text(&q, base);
+    query_text(&q, snapshot);
+    query_text(&q, behind);
+    while ((rc = query_step(&q, err)) > 0) {
+        const char *id = query_column_text(&q, 0, arena);
+        names = n++ ? arena_printf(arena, "%s, %s", names, id) : id;
+        if (!names)
+            return err_set(err, ERR_LIMIT, ENOMEM, "keep the names of forks");
+        total = (int)query_column_number(&q, 1);
+    }
+    *ret = total > n ? arena_printf(arena, "%s, ...", names) : names;
+    if (rc == 0 && total && !*ret)
+        return err_set(err, ERR_LIMIT, ENOMEM, "keep the names of forks");
+    return rc < 0 ? -1 : total;
+}
+
 /* --- those that are to become templates --- */
 
 int store_build_of(struct store *store, struct arena *arena, const char *name,
@@ -287,4 +344,31 @@ int store_builds(struct store *store, struct arena *arena, struct store_workspac
         n++;
     }
     return rc < 0 ? -1 : n;
+}
+
+/* --- those that are there for a time --- */
+
+int store_workspace_by_token(struct store *store, struct arena *arena, const char *hash,
+                             struct store_workspace *ret, struct err *err)
+{
+    scoped_query struct query q =
+        query_on(store, QUERY_WORKSPACE_BY_TOKEN,
+                 "SELECT " COLUMNS " FROM workspaces WHERE token = ? AND token <> ''"
+                 " AND deleted_ms = 0");
+
+    query_text(&q, hash);
+    int rc = query_step(&q, err);
+    return rc > 0 ? read_workspace(&q, arena, ret, err) : rc;
+}
+
+int store_workspace_ends(struct store *store, struct arena *arena, struct store_workspace *ret,
+                         struct err *err)
+{
+    scoped_query struct query q =
+        query_on(store, QUERY_WORKSPACE_ENDS,
+                 "SELECT " COLUMNS " FROM workspaces WHERE ends_ms > 0 AND deleted_ms = 0"
+                 " ORDER BY ends_ms LIMIT 1");
+
+    int rc = query_step(&q, err);
+    return rc > 0 ? read_workspace(&q, arena, ret, err) : rc;
 }

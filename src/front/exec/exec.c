@@ -337,13 +337,6 @@ static void check_drained(struct exec *exec)
     free_if_over(exec);
 }
 
-/* What cannot be written down cannot be kept: the command is ended, and its reader is told. */
-static void cannot_spool(struct exec_pipe *pipe)
-{
-    pipe_close(pipe);
-    exec_stop(pipe->exec, CARREL_ENDED_DISK);
-}
-
 static void gathered(struct timer *timer)
 {
     watch_pipe(container_of(timer, struct exec_pipe, pause));
@@ -395,7 +388,8 @@ static void take(struct exec_pipe *pipe)
     } else if (n == 0) {
         pipe_close(pipe);
     } else if (n < 0) {
-        cannot_spool(pipe);
+        pipe_close(pipe); /* what cannot be kept ends the command, and its reader is told */
+        exec_stop(exec, CARREL_ENDED_DISK);
     } else {
         if (pipe->gathers && n < PIPE_WIDE / 4 && exec->state == EXEC_RUNNING && exec->followers)
             let_gather(pipe);

@@ -104,7 +104,7 @@ void exec_resume(struct exec *exec);
 void exec_run(struct exec *exec, int *fds, size_t n, uint64_t flags);
 /* ANSWER_STARTED, or ANSWER_RAN. */
 void exec_answered(struct exec *exec, struct answer *answer);
-/* It could not be started. */
+/* Ends an exec that could not be started. */
 void exec_start_failed(struct exec *exec, const struct err *err);
 /* EVENT_ENDED, _SETTLED and _GONE; exec_gone may free it. */
 void exec_end(struct exec *exec, const struct ended_message *ended);
@@ -115,7 +115,7 @@ void exec_gone(struct exec *exec);
 /* A command of a plan has been asked for: its end, which closes the plan unless that is kept open,
  * is held back until that is done (struct exec_mode). */
 void exec_hold(struct exec *exec, const char *plan, bool keep_open);
-/* Nothing holds back its end any more. May free it. */
+/* Holds back its end no longer. May free the exec. */
 void exec_let_go(struct exec *exec);
 
 /* Its row is written soon, together with those of others: most commands end before anybody asks
@@ -128,7 +128,7 @@ void exec_write_rows(struct front *front);
 
 void exec_follow(struct exec *exec, struct follower *f);
 void exec_unfollow(struct exec *exec, struct follower *f);
-/* A reader has moved on: whoever was stalled may go on. */
+/* To be called when a reader has moved on: pipes that were stalled are read again. */
 void exec_moved_on(struct exec *exec);
 
 enum {

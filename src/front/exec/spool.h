@@ -51,7 +51,7 @@ int spool_create(struct spool *s, int spools, const char *id, uint64_t bound);
 int spool_open(struct spool *s, int spools, const char *id, uint64_t bound);
 void spool_close(struct spool *s);
 int spool_remove(int spools, const char *id);
-/* Forgets all of its bytes, but not that there were some: who asks for them finds them gone. */
+/* Removes all of its bytes; a reader of them gets -ESPIPE, not an empty output. */
 int spool_empty(int spools, const char *id);
 /* Whether it has not been emptied so far: of one that was opened by who does not fill it, and asked
  * after a read. */
@@ -60,7 +60,7 @@ bool spool_keeps(const struct spool *s, uint64_t at);
 uint64_t spool_size(int spools, const char *id);
 /* The same, about, of one that is open; without a system call. */
 uint64_t spool_kept(const struct spool *s);
-/* Keeps no more than `bound` from now on, and what somebody has yet to read. */
+/* Keeps no more than `bound` from now on, and what a reader that holds has not read. */
 void spool_tighten(struct spool *s, uint64_t bound);
 
 /* Takes what is in the pipe (or the terminal), as far as there is room. >0 bytes; 0 at its end;

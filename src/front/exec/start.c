@@ -6,6 +6,7 @@
 
 #include "base/fd.h"
 #include "front/core/call.h"
+#include "front/core/live.h"
 #include "front/core/quota.h"
 #include "front/core/record.h"
 #include "front/core/router.h"
@@ -29,6 +30,7 @@ struct exec_waiting {
     struct call *call;
     struct exec *exec;
     bool waiting; /* for the start: row and input come first, whether the client is there or not */
+    bool ended;   /* meanwhile the client was answered that it may not: the command ends, too */
     struct owner_use *tenant;   /* in the queue: whose place it takes */
     struct quota_answer answer; /* ... and what it waits for */
     const char *const *argv;    /* of execs_own and execs_background */
@@ -181,7 +183,10 @@ static void answer_started(struct exec_waiting *waiting)
     struct call *call = waiting->call;
     struct exec *exec = waiting->exec;
 
-    if (!call->x) {
+    if (waiting->ended) {
+        exec_stop(exec, CARREL_ENDED_SIGNAL);
+        let_go(waiting);
+    } else if (!call->x) {
         if (waiting->wanted.then)
             exec_end_input(exec); /* nobody is left to give it any */
         exec_left(exec, call->manner ? call->manner->ends_with_client
@@ -213,6 +218,7 @@ static void exec_started(struct follower *follower, const struct err *failed)
     struct err err;
 
     waiting->waiting = false;
+    call->ending = NULL;
     if (failed) {
         waiting->exec = NULL; /* freed by whoever tells */
         call->front->exec_mode->failed(call, &waiting->wanted.sandbox.plan);
@@ -234,6 +240,15 @@ static void exec_started(struct follower *follower, const struct err *failed)
         answer_started(waiting);
     }
     call_release(call);
+}
+
+/* Its key was revoked, say, while the broker was asked: an error means that nothing runs. */
+static void end_before_start(struct call *call, const struct ending *ending)
+{
+    struct exec_waiting *waiting = call->context;
+
+    waiting->ended = true;
+    call_end_plainly(call, ending);
 }
 
 /* A client that leaves does not end its command. */
@@ -341,6 +356,7 @@ static void ask(struct call *call, struct exec_waiting *waiting)
     call->pending++;
     call->context = waiting;
     call->abandoned = client_left;
+    call->ending = end_before_start;
     exec_follow(exec, &waiting->follower);
     broker_send(front->channel, REQUEST_EXEC, &b);
 }

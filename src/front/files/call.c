@@ -416,6 +416,8 @@ static void answer_now(struct file_call *f)
 static void count(const struct file_call *f, unsigned status)
 {
     f->call->front->count.file_calls[f->m.op][status / 100 < 6 ? status / 100 : 5]++;
+    if (f->operation)
+        f->call->front->tree_changed(f->call->front, f->call->workspace.id);
 }
 
 static void answered(void *owner, const struct files_head *head)

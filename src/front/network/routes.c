@@ -13,6 +13,9 @@
 
 const struct route network_routes[] = {
     {HTTP_GET, "/v1/workspaces/{ws}/net/try", READERS, 0, 0, network_try, "url", IN_PLAN},
+    {HTTP_GET, "/v1/secrets", OWNERS, 0, 0, secrets_list, "owner", NOT_IN_PLAN},
+    {HTTP_PUT, "/v1/secrets/{name}", OWNERS, BODY_SMALL, 0, secret_put, "owner", NOT_IN_PLAN},
+    {HTTP_DELETE, "/v1/secrets/{name}", OWNERS, 0, 0, secret_remove, "owner", NOT_IN_PLAN},
     ROUTES_END,
 };
 

@@ -8,6 +8,10 @@
 extern const struct route network_routes[];
 
 void network_try(struct call *call);
+/* secrets.c */
+void secrets_list(struct call *call);
+void secret_put(struct call *call);
+void secret_remove(struct call *call);
 
 /* Tells the broker what the workspace's policy says now, for a sandbox that lives; `then` is heard
  * when that is so. False: it is not asked, and nothing is heard. */

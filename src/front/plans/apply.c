@@ -143,7 +143,7 @@ static void ask_journal(struct plan_work *w, const struct plan_end *end, json_t 
     snprintf(w->failure_why, sizeof(w->failure_why), "%s", end->why);
     if (end->status != PLAN_KILLED) {
         w->asks_journal = true;
-        (void)work_start(w, PLAN_RECOVER, json_object(), calls);
+        (void)work_start(w, PLAN_JOURNAL, json_object(), calls);
         return;
     }
     look_soon(w); /* what it has done is being dealt with, which may take its time */
@@ -697,7 +697,7 @@ void plan_settle(struct front *front, const struct plan_asked *asked)
     if (!w || !work_read_row(w))
         return;
     if (plan_state_allows(w->row.state, PLAN_ACT_SETTLE))
-        (void)work_start(w, PLAN_RECOVER, json_object(), &calls);
+        (void)work_start(w, PLAN_JOURNAL, json_object(), &calls);
     else
         work_end(w, 200, NULL, NULL, "%s", "");
 }

@@ -19,7 +19,7 @@ enum {
     PLAN_ID = 28,
 };
 
-/* How something went that was asked of a plan. */
+/* How a plan action went. */
 struct plan_outcome {
     int status;       /* as of HTTP: 200, or that of the error */
     const char *code; /* of an error */
@@ -29,45 +29,46 @@ struct plan_outcome {
 
 typedef void plan_done(void *context, const struct plan_outcome *outcome);
 
-/* Who asks, and for which plan. All is copied. */
+/* A plan action: of which plan, and who asks for it. The texts are copied. */
 struct plan_asked {
     const char *plan;
     const char *actor;
     const char *request;
-    plan_done *done; /* is told once, at once or later */
+    plan_done *done; /* is called once, at once or later */
     void *context;
 };
 
-/* Ends its sandbox and reads off what was done. */
+/* Ends the plan's sandbox and makes operations of what its commands have changed. */
 void plan_close(struct front *front, const struct plan_asked *asked);
-/* Whether another one of this key's may wait in the workspace: 1, 0 too many do, -1. A key that has
- * less than a tenth of what may always may, so that none keeps the others out. */
+/* Whether one more plan of this key may wait in the workspace: 1; 0: too many do; -1. A key with
+ * less than a tenth of them always may, so that no key keeps the others out. */
 int plan_has_room(struct front *front, const char *workspace, const char *key,
                   const struct plan_policy *policy, struct err *err);
 #define PLAN_NO_ROOM                                                                               \
     "too many plans of the workspace wait already, or too large ones (\"waiting_bytes\" in the "   \
     "policy's \"plan\"), and of this key more than its share; apply, reject or discard some of "   \
     "them"
-/* `text` is malloc'd and taken. The row is added when it is understood. */
+/* Makes a plan of a written one. Takes `text`, which is malloc'd. Adds the row once carrel-plan has
+ * understood the text. */
 void plan_submit(struct front *front, const struct plan_asked *asked, const struct store_plan *row,
                  const char *bucket, char *text, size_t n);
 void plan_verify(struct front *front, const struct plan_asked *asked);
 /* Verifies and applies. */
 void plan_apply(struct front *front, const struct plan_asked *asked, bool keep_going);
-/* Later, by itself. */
+/* Puts the plan into the queue. */
 void plan_enqueue(struct front *front, const struct plan_asked *asked, bool keep_going);
 /* Takes `paths`: a list, or NULL for all. */
 void plan_undo(struct front *front, const struct plan_asked *asked, json_t *paths, bool force);
-/* Out of the queue. */
+/* Takes the plan out of the queue. */
 void plan_cancel(struct front *front, const struct plan_asked *asked);
 void plan_discard(struct front *front, const struct plan_asked *asked);
 
-/* Whether anything is under way with it. */
+/* Whether an action is under way with the plan. */
 bool plan_is_busy(const struct front *front, const char *plan);
-/* How many steps of what is under way are done. */
+/* How many steps of that action are done. */
 uint64_t plan_steps_done(const struct front *front, const char *plan);
 
-/* Its directory goes, as soon as nothing runs in it; the row stays. */
+/* Removes the plan's directory as soon as nothing runs in it; the row stays. */
 void plan_drop_files(struct front *front, const char *bucket, const char *workspace,
                      const char *plan);
 
@@ -81,7 +82,7 @@ json_t *plan_details(const struct store_plan *row);
 /* A command of a plan (exec_hold) has ended, and its records are on disk. */
 void plan_exec_settled(struct exec *exec);
 
-/* What a front before this one has left; the queue, and what is due. */
+/* Settles what the front before this one has left, and starts the timer of the queue. */
 void plans_resume(struct front *front);
-/* Something is due now. */
+/* Has the timer look at once. */
 void plans_wake(struct front *front);

@@ -20,7 +20,7 @@ enum planned_need {
 
 /* The open plan of the call's key. 1, 0: there is none, and none is needed; -1: answered. */
 int planned_find(struct call *call, enum planned_need need, struct plan_request *ret);
-/* Whether the plan that a call goes into is still open, as it is closed meanwhile: then not. */
+/* Whether the plan that a call goes into is still open. */
 bool planned_goes_on(struct call *call, const struct plan_request *w);
 /* The same as planned_find for what leads to where `actor` ("key:k...") works: 1, 0: to the
  * workspace's own sandbox; -1: nowhere, or answered. */

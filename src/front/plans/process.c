@@ -146,7 +146,8 @@ static void ended(struct plan_process *process, struct answer *answer,
     struct plan_end end = {.status = (int)(m->number >> PLAN_STATUS_SHIFT),
                            .why = m->texts[1],
                            .fd = answer->fd_count ? answer->fds[0] : -1,
-                           .n = m->number & ((1ULL << PLAN_STATUS_SHIFT) - 1)};
+                           .n = m->number & ((1ULL << PLAN_STATUS_SHIFT) - 1),
+                           .frozen_ms = strtoull(m->texts[2], NULL, 10)};
     const struct plan_process_calls *calls = process->calls;
     void *owner = process->owner;
 

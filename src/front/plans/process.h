@@ -15,17 +15,18 @@ enum {
 };
 
 struct plan_end {
-    int status;      /* of carrel-plan: 0, 1 with an error in its answer; PLAN_KILLED */
-    const char *why; /* "", "timeout", "cancelled" */
-    int fd;          /* its answer, from the beginning; borrowed */
-    uint64_t n;      /* so much of it */
+    int status;         /* of carrel-plan: 0, 1 with an error in its answer; PLAN_KILLED */
+    const char *why;    /* "", "timeout", "cancelled" */
+    int fd;             /* its answer, from the beginning; borrowed */
+    uint64_t n;         /* so much of it */
+    uint64_t frozen_ms; /* for how long the workspace's commands stood still for it */
 };
 
 struct plan_process_calls {
-    /* It could not be begun; nothing more is told. */
+    /* It could not be begun. Nothing else is called afterwards. */
     void (*failed)(void *owner, const struct err *err);
     void (*steps)(void *owner, uint64_t count); /* or NULL */
-    /* The last that is told. */
+    /* Its end. Nothing else is called afterwards. */
     void (*ended)(void *owner, const struct plan_end *end);
 };
 
@@ -36,10 +37,10 @@ struct plan_process *plan_process_start(struct front *front, const struct plan_m
                                         const struct plan_process_calls *calls, void *owner);
 /* How many run for this owner's workspaces, or wait for those. */
 size_t plan_processes_of(const struct front *front, const char *owner);
-/* Nobody wants to hear of it any more; what changes nothing is ended. */
+/* Calls nothing any more, and ends a process that changes nothing. */
 void plan_process_leave(struct plan_process *process);
-/* One that has not begun does not, and tells so, perhaps at once; of others nothing happens, and
- * they tell their end. */
+/* A process that has not begun does not begin: `failed` is called, perhaps at once. One that
+ * changes the tree runs to its end; others are ended. */
 void plan_process_cancel(struct plan_process *process);
 
 /* What the "error" in its answer says: one of its own codes (errors.def), whatever is there. */

@@ -72,9 +72,10 @@ static bool collect(void *context, const struct store_plan *row)
 struct trying {
     struct front *front;
     char plan[PLAN_ID];
+    enum plan_state was;
 };
 
-/* It is as it was: the next try is later, and not for ever. */
+/* Where it is as it was the next try is later; one in the queue is not tried for ever. */
 static void tried(void *context, const struct plan_outcome *outcome)
 {
     struct trying *t = context;
@@ -84,18 +85,16 @@ static void tried(void *context, const struct plan_outcome *outcome)
     struct err err;
 
     arena_init(&arena, 8UL << 20);
-    if (store_plan_get(front->store, &arena, t->plan, &row, &err) == 1 && row.due_ms &&
-        row.due_ms <= wall_ms()) {
-        enum plan_state was = row.state;
+    if (store_plan_get(front->store, &arena, t->plan, &row, &err) == 1 && row.state == t->was &&
+        row.due_ms && row.due_ms <= wall_ms()) {
         row.due_ms = wall_ms() + AGAIN_MS;
-        row.attempts++;
-        if (was == PLAN_QUEUED && row.attempts > PLAN_TRIES) {
-            row.state = plan_state_after(was, PLAN_EVENT_GIVEN_UP, 0);
+        if (t->was == PLAN_QUEUED && ++row.attempts > PLAN_TRIES) {
+            row.state = plan_state_after(t->was, PLAN_EVENT_GIVEN_UP, 0);
             row.due_ms = 0;
         }
         fprintf(stderr, "level=warning event=plan_waits plan='%s' state='%s' why='%s'\n", t->plan,
                 plan_state_name(row.state), outcome->message);
-        ignore(store_plan_change(front->store, &row, was, &err) == 0); /* then the next turn */
+        ignore(store_plan_change(front->store, &row, t->was, &err) == 0); /* then the next turn */
     }
     arena_clear(&arena);
     free(t);
@@ -141,7 +140,7 @@ static void begin(struct front *front, const struct due *due)
 
     if (!t)
         return;
-    t->front = front;
+    *t = (struct trying){.front = front, .was = due->state};
     memcpy(t->plan, due->plan, sizeof(t->plan));
     if (due->state == PLAN_QUEUED) {
         plan_apply(front, &asked, due->keep_going);

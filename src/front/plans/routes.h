@@ -31,8 +31,8 @@ bool plan_find(struct call *call, struct store_plan *ret);
 /* Answers with the plan as it is now. */
 void plan_answer(struct call *call, int status);
 
-/* Runs the body's "check" in the planned view. The call is kept; `then` is told when the row says
- * how it went. Otherwise answered. */
+/* Runs the body's "check" in the planned view. The call is kept; `then` is called when the row says
+ * how it went. Otherwise the call is answered. */
 typedef void plan_checked(struct call *call);
 void plan_check(struct call *call, const struct store_plan *row, plan_checked *then);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One thing that is under way with a plan: what the files about plans share. */
+/* One plan action that is under way: what the files about plans share. */
 #pragma once
 
 #include "front/plans/make.h"
@@ -13,7 +13,8 @@ enum {
     PLAN_SHARE = 10,      /* one part of so many each key has for itself */
 };
 
-/* Somebody who wants it out of the queue while it is at work, and hears what became of it. */
+/* A request to take the plan out of the queue, made while it is being applied: it is answered when
+ * that has ended. */
 struct plan_canceller {
     plan_done *done;
     void *context;
@@ -40,8 +41,8 @@ struct plan_work {
     bool asks_journal; /* the process does: that is not called off */
     bool from_queue;
     bool cancelled;
-    struct plan_canceller canceller; /* done NULL: nobody */
-    bool needs_review;               /* the last verification wants somebody to look at it */
+    struct plan_canceller canceller; /* done NULL: none */
+    bool needs_review;               /* the last verification wants a person to look at it */
     bool is_stale;         /* the last verification refuses it for nothing but what changed since */
     struct store_plan row; /* as it was read last; its texts in the arena */
     struct arena arena;
@@ -49,14 +50,14 @@ struct plan_work {
 
 /* Returns NULL after passing the reason to asked->done. On success the row is freshly read. */
 struct plan_work *work_begin(struct front *front, const struct plan_asked *asked);
-/* Tells, and frees it. */
+/* Calls its `done` with this outcome, and frees it. */
 void work_end(struct plan_work *work, int status, const char *code, json_t *details,
               const char *format, ...) __attribute__((format(printf, 5, 6)));
-/* By failure_said. */
+/* Ends with this error, as HTTP has it (failure_said). */
 void work_fail(struct plan_work *work, const struct err *err);
-/* By what carrel-plan has answered. Takes the answer. */
+/* Ends with the error that carrel-plan has answered. Takes the answer. */
 void work_fail_answer(struct plan_work *work, const struct plan_end *end, json_t *answer);
-/* Its row again; false: told that it is gone. */
+/* Reads its row again. False: it is gone, and the action has ended with that. */
 bool work_read_row(struct plan_work *work);
 /* The event happens to it, and its row is written, with what else was set there. Takes the details
  * (NULL: as they were). False: `err` says why not. */
@@ -64,7 +65,8 @@ bool work_change(struct plan_work *work, enum plan_event event, uint64_t in_forc
                  struct err *err);
 /* The same, where the state stays what it is. */
 bool work_keep(struct plan_work *work, json_t *details, struct err *err);
-/* Starts a plan process with that job. Takes the object; false: told. */
+/* Starts a plan process with that job, which it takes. False: the action has ended with an error.
+ */
 bool work_start(struct plan_work *work, enum plan_verb verb, json_t *job,
                 const struct plan_process_calls *calls);
 /* The same with a text, which it takes. */
@@ -74,7 +76,7 @@ void work_record(struct plan_work *work, const char *operation, const char *resu
                  front_recorded *heard);
 struct plan_work *work_find(const struct front *front, const char *plan);
 struct plan_work *work_find_in(const struct front *front, const char *workspace);
-/* Tells whoever follows /v1/events. */
+/* Sends the plan's state to the followers of /v1/events. */
 void work_announce(const struct plan_work *work, const char *what);
 /* The policy of its workspace as it is now; as JSON, too, where `ret_rules` is not NULL. */
 bool work_policy(struct plan_work *work, struct plan_policy *ret, json_t **ret_rules,
@@ -86,6 +88,6 @@ void plan_settle(struct front *front, const struct plan_asked *asked);
 /* verify.c: the first of a list, as far as a row holds them: one may name a path of 4095
  * bytes. */
 json_t *plan_shortened(const json_t *list);
-/* verify.c: for apply. `then` is told the verdict ("clean", "review", "refused"); the findings
+/* verify.c: for apply. Calls `then` with the verdict ("clean", "review", "refused"); the findings
  * are in the row's details by then. */
 void work_verify(struct plan_work *work, void (*then)(struct plan_work *work, const char *verdict));

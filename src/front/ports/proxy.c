@@ -700,5 +700,19 @@ static void port_proxy(struct call *call)
         begin(call, &port, &plan, keeps);
 }
 
+void port_pass(struct call *call, unsigned port)
+{
+    const struct plan_request plan = {.id = ""};
+    const struct store_port row = {
+        .workspace = call->workspace.id, .port = port, .access = "token"};
+
+    call->rest = http_request_of(call->x)->path;
+    if (!has_room(call->front, call->workspace.id))
+        call_error(call, 503, "unavailable", "%d connections to this workspace's ports are open",
+                   MOST_CONNECTIONS);
+    else if (!http_wants_websocket(http_request_of(call->x)) || live_hold(call, HTTP_TUNNEL))
+        begin(call, &row, &plan, true);
+}
+
 const struct route port_route = {
     .path = "/p", .body = HTTP_BODY_STREAM, .flags = RAW, .handle = port_proxy};

@@ -15,6 +15,8 @@ void ports_close(struct call *call);
 /* Whether a request is for a port: by its path, /p/TOKEN/…, or by the name it asks for,
  * TOKEN.anything. Sets params[0] and rest, which is "" without a slash behind the token. */
 bool port_takes(struct call *call);
+/* A request whose route was found otherwise, and which may, to this port of its workspace. */
+void port_pass(struct call *call, unsigned port);
 /* Where such a request goes. */
 extern const struct route port_route;
 /* Cuts what is connected to a port of this workspace; port 0: to any in this sandbox, by the name

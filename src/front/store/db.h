@@ -19,7 +19,7 @@
 #include "front/store/store.h"
 
 enum {
-    STORE_VERSION = 6,
+    STORE_VERSION = 9,
     STORE_PAGE = 16,         /* rows of a list that are in memory at once */
     STORE_ROW_MAX = 4 << 20, /* bytes of the largest row */
     STORE_ID_MAX = 512,      /* bytes of an id: 128 characters */
@@ -34,6 +34,7 @@ enum query_name {
     QUERY_KEYS,
     QUERY_KEYS_OF,
     QUERY_WORKSPACE_ADD,
+    QUERY_WORKSPACE_FORKS,
     QUERY_WORKSPACE_GET,
     QUERY_WORKSPACE_UPDATE,
     QUERY_WORKSPACE_MOVE,
@@ -84,6 +85,8 @@ enum query_name {
     QUERY_TEMPLATE_USER_NAMES,
     QUERY_BUILD_OF,
     QUERY_BUILDS,
+    QUERY_WORKSPACE_BY_TOKEN,
+    QUERY_WORKSPACE_ENDS,
     /* From here on with the connection that does not wait for the disk. */
     QUERY_EXEC_ADD,
     QUERY_EXECS_BEGIN,

@@ -94,6 +94,17 @@ const char *const db_steps[STORE_VERSION] = {
     "ALTER TABLE keys ADD COLUMN template TEXT NOT NULL DEFAULT '';"
     "ALTER TABLE keys ADD COLUMN policy TEXT NOT NULL DEFAULT '';"
     "PRAGMA user_version = 6;",
+    "ALTER TABLE workspaces ADD COLUMN lifetime TEXT NOT NULL DEFAULT '';"
+    "ALTER TABLE workspaces ADD COLUMN token TEXT NOT NULL DEFAULT '';"
+    "ALTER TABLE workspaces ADD COLUMN ends_ms INTEGER NOT NULL DEFAULT 0;"
+    "CREATE UNIQUE INDEX workspaces_token ON workspaces (token) WHERE token <> '';"
+    "CREATE INDEX workspaces_ends ON workspaces (ends_ms)"
+    "  WHERE ends_ms > 0 AND deleted_ms = 0;"
+    "PRAGMA user_version = 7;",
+    "ALTER TABLE workspaces ADD COLUMN store TEXT NOT NULL DEFAULT ''; PRAGMA user_version = 8;",
+    "ALTER TABLE workspaces ADD COLUMN base TEXT NOT NULL DEFAULT '';"
+    "CREATE INDEX workspaces_base ON workspaces (base, id) WHERE base <> '';"
+    "PRAGMA user_version = 9;",
 };
 
 /* --- errors --- */

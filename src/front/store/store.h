@@ -55,7 +55,13 @@ struct store_workspace {
                            of it is being removed */
     const char *trash;  /* stamp of its place in the trash, "" */
     const char *template; /* id of the one whose environments it shares, "": none's */
+    const char *base;     /* "WORKSPACE/SNAPSHOT" that a fork stands on; "": it is none */
     const char *builds;   /* name of the template that it is to become: one at a time; "": none */
+    const char *store;    /* JSON: where it is mirrored to; "": nowhere */
+    /* Of one that is there for a time (workspaces/lifetime.h); all "" and 0: it stays. */
+    const char *lifetime; /* JSON: how it was asked for, and its tokens */
+    const char *token;    /* SHA-256 of the token that stands for it alone, hex */
+    int64_t ends_ms;      /* when something becomes of it by itself; 0: never */
 };
 
 /* A workspace that was frozen, for others to stand on.
@@ -156,8 +162,8 @@ int store_workspace_add(struct store *store, const struct store_workspace *w, st
 /* 1 found (also in the trash), 0 not. */
 int store_workspace_get(struct store *store, struct arena *arena, const char *id,
                         struct store_workspace *ret, struct err *err);
-/* Policy, links, labels, updated_ms are written. ERR_NOT_FOUND, ERR_CONFLICT: it is in the trash.
- */
+/* Policy, links, labels, its lifetime, updated_ms are written. ERR_NOT_FOUND, ERR_CONFLICT: it is
+ * in the trash. */
 int store_workspace_update(struct store *store, const struct store_workspace *w, struct err *err);
 /* Into the trash, out of it, or on its way out for good: deleted_ms, trash, updated_ms are written
  * if deleted_ms was `was_deleted_ms`; one that was in the trash builds nothing any more.
@@ -179,7 +185,17 @@ int store_workspaces(struct store *store, const struct store_whose *whose, bool 
                      const char *after, size_t limit,
                      bool (*each)(void *, const struct store_workspace *), void *context,
                      struct err *err);
+/* The one that this token stands for, by its hash; never one in the trash. 1 found, 0 not. */
+int store_workspace_by_token(struct store *store, struct arena *arena, const char *hash,
+                             struct store_workspace *ret, struct err *err);
+/* The one whose time is over first: 1 and it, 0: none has an end. */
+int store_workspace_ends(struct store *store, struct arena *arena, struct store_workspace *ret,
+                         struct err *err);
 int store_count_workspaces(struct store *store, const char *owner, uint64_t *ret, struct err *err);
+/* Forks, in the trash or not, of this snapshot of the workspace, or of any ("" for `snapshot`): how
+ * many, and in words the names of the first; -1. */
+int store_workspace_forks(struct store *store, struct arena *arena, const char *workspace,
+                          const char *snapshot, const char **ret, struct err *err);
 /* 1 and the workspace that builds this template, 0: none does. */
 int store_build_of(struct store *store, struct arena *arena, const char *name,
                    struct store_workspace *ret, struct err *err);

@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "front/core/links.h"
+#include "front/stores/mirror.h"
+#include "front/workspaces/lifetime.h"
 #include "front/workspaces/template_routes.h"
 #include "policy/policy.h"
 #include "protocol/broker.h"
@@ -52,12 +54,45 @@ static bool read_labels(struct call *call, const char **ret)
     return true;
 }
 
+/* What cannot be had of a workspace whose files lie in a layer over another's snapshot: plans, a
+ * disk in an image, a copy in a store. NULL: nothing of that is asked for. */
+static const char *beyond_fork(struct call *call, const struct store_workspace *w)
+{
+    struct policy *policy = arena_alloc(&call->arena, sizeof(*policy));
+    const json_t *store = json_object_get(call->body, "store");
+    struct err err;
+
+    if ((store && !json_is_null(store)) || json_object_get(call->body, "from_store"))
+        return "is not mirrored to a store";
+    if (!policy || policy_parse(policy, &call->arena, w->policy, strlen(w->policy), &err) < 0)
+        return "has no policy that can be read";
+    if (policy->writes == POLICY_WRITES_PLAN)
+        return "has no plans, as the policy's \"writes\": \"plan\" wants them";
+    return policy->limits.disk_image ? "cannot have its disk in an image, as its policy wants"
+                                     : NULL;
+}
+
+static bool check_fork(struct call *call, struct store_workspace *w)
+{
+    const char *what = *w->base ? beyond_fork(call, w) : NULL;
+
+    if (what)
+        call_error(call, 409, "is_a_fork",
+                   "a fork %s; ask for it without that, or copy its files into an ordinary "
+                   "workspace (carrel ws backup, carrel ws restore)",
+                   what);
+    else if (*w->base)
+        w->store = ""; /* also where all others are mirrored */
+    return !what;
+}
+
 bool workspace_read_settings(struct call *call, struct store_workspace *w)
 {
     json_t *links = NULL;
 
     if (!workspace_read_policy(call, w->template, &w->policy) || !read_labels(call, &w->labels) ||
-        !field_object(call, call->body, "links", &links))
+        !lifetime_read(call, w) || !mirror_read(call, &w->store) ||
+        !field_object(call, call->body, "links", &links) || !check_fork(call, w))
         return false;
     if (!links)
         return true;
@@ -117,6 +152,7 @@ static bool keeps_to_key(struct call *call, const struct store_key *key)
     const char *other = policy && !json_equal(policy, fixed)   ? "policy"
                         : strcmp(template, key->template) != 0 ? "template"
                         : json_object_get(call->body, "links") ? "links"
+                        : json_object_get(call->body, "store") ? "store"
                                                                : NULL;
 
     json_decref(fixed);
@@ -211,11 +247,77 @@ static bool within_quota(struct call *call, const char *owner)
     return false;
 }
 
+/* What a fork has of the workspace that it is of: its template, whose environments it shows, and,
+ * if nothing else is said, its policy and links. False: answered. */
+static bool take_after(struct call *call, const char *of, const char *snapshot,
+                       struct store_workspace *w)
+{
+    struct store_workspace parent;
+    struct err err;
+    int found = store_workspace_get(call->front->store, &call->arena, of, &parent, &err);
+
+    if (found < 0) {
+        call_fail(call, &err);
+        return false;
+    }
+    if (found == 0 || !actor_may_see(&call->actor, parent.owner, parent.id) ||
+        strcmp(parent.owner, w->owner) != 0) {
+        call_error(call, 404, "not_found", "there is no workspace '%s' of this owner", of);
+        return false;
+    }
+    if (parent.deleted_ms) {
+        call_error(call, 409, "conflict", "the workspace '%s' is in the trash", of);
+        return false;
+    }
+    w->bucket = parent.bucket;
+    w->template = parent.template;
+    if (!actor_is_agent(&call->actor)) { /* of its key otherwise */
+        w->policy = parent.policy;
+        w->links = parent.links;
+    }
+    w->base = arena_printf(&call->arena, "%s/%s", parent.id, snapshot);
+    if (!w->base)
+        call_error(call, 413, "too_large", "the request is too large");
+    return w->base != NULL;
+}
+
+static bool read_fork(struct call *call, struct store_workspace *w)
+{
+    static const char *const known[] = {"workspace", "snapshot", NULL};
+    json_t *fork = NULL;
+    const char *of = NULL;
+    const char *snapshot = NULL;
+
+    if (!field_object(call, call->body, "fork", &fork))
+        return false;
+    if (!fork)
+        return true;
+    if (!fields_known(call, fork, known) ||
+        !field_text(call, fork, "workspace", PROTOCOL_ID, &of) ||
+        !field_text(call, fork, "snapshot", PROTOCOL_ID, &snapshot))
+        return false;
+    if (!of || !protocol_id_is_valid(of)) {
+        call_bad_field(call, "fork.workspace", "the id of the workspace that it is of");
+        return false;
+    }
+    if (!snapshot || !protocol_snapshot_id_is_valid(snapshot)) {
+        call_bad_field(call, "fork.snapshot", "the id of one of its snapshots, \"s...\"");
+        return false;
+    }
+    if (json_object_get(call->body, "template") || json_object_get(call->body, "builds") ||
+        json_object_get(call->body, "python") || json_object_get(call->body, "node")) {
+        call_bad_field(call, "fork", "without template, builds, python and node");
+        return false;
+    }
+    return take_after(call, of, snapshot, w);
+}
+
 bool workspace_read(struct call *call, struct store_workspace *ret)
 {
     const char *template = NULL;
 
-    return read_identity(call, ret) && take_fixed(call, ret, &template) &&
-           read_template(call, template, &ret->template) && workspace_read_settings(call, ret) &&
-           within_quota(call, ret->owner) && read_builds(call, ret);
+    return read_identity(call, ret) && take_fixed(call, ret, &template) && read_fork(call, ret) &&
+           (*ret->base || read_template(call, template, &ret->template)) &&
+           workspace_read_settings(call, ret) && within_quota(call, ret->owner) &&
+           read_builds(call, ret);
 }

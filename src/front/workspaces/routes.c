@@ -23,8 +23,11 @@
 #include "front/core/quota.h"
 #include "front/network/routes.h"
 #include "front/plans/planned.h"
+#include "front/stores/job.h"
+#include "front/stores/mirror.h"
 #include "front/workspaces/env.h"
 #include "front/workspaces/find_links.h"
+#include "front/workspaces/lifetime.h"
 #include "front/workspaces/request.h"
 #include "front/workspaces/template_routes.h"
 #include "front/workspaces/trash.h"
@@ -51,6 +54,7 @@ const struct route workspace_routes[] = {
      NOT_IN_PLAN},
     {HTTP_POST, "/v1/workspaces/{ws}/sleep", WORKERS, BODY_SMALL, RAW, workspaces_sleep, "",
      SLEEP_WHY},
+    {HTTP_POST, "/v1/workspaces/{ws}/sync", WORKERS, BODY_SMALL, 0, mirror_sync, "", IN_PLAN},
     {HTTP_POST, "/v1/adopt", SCOPE_ADMIN, BODY_SMALL, 0, workspaces_adopt, "", NOT_IN_PLAN},
     {HTTP_POST, "/v1/templates", SCOPE_ADMIN, BODY_SMALL, 0, templates_create, "", NOT_IN_PLAN},
     {HTTP_GET, "/v1/templates", READERS, 0, 0, templates_list, "limit cursor", NOT_IN_PLAN},
@@ -66,6 +70,7 @@ const struct route workspace_routes[] = {
 struct doing {
     struct change change;
     struct change name;        /* of the template that it builds */
+    struct change parent;      /* of the workspace that it is a fork of */
     struct front *front;       /* while a tree of it is copied or removed: */
     struct owner_use *at_work; /* ... one of whose trees that is */
     const char *operation;     /* as in its record */
@@ -76,19 +81,34 @@ struct doing {
     struct err failed;
     int status; /* with `refusal`, the answer that `failed` stands for */
     const char *refusal;
+    const char *from_store; /* that its files come from; NULL: it begins empty */
 };
+
+static json_t *fork_json(const struct store_workspace *w)
+{
+    const char *slash = strchr(w->base, '/');
+
+    return slash ? json_pack("{s:s%, s:s}", "workspace", w->base, (size_t)(slash - w->base),
+                             "snapshot", slash + 1)
+                 : json_null();
+}
 
 static json_t *workspace_json(const struct call *call, const struct store_workspace *w)
 {
-    json_t *object =
-        json_pack("{s:s, s:s, s:s, s:o, s:s*, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:I}", "id", w->id,
-                  "owner", w->owner, "bucket", w->bucket, "template",
-                  template_brief(call->front, w->template), "builds", *w->builds ? w->builds : NULL,
-                  "policy", json_parsed(w->policy), "links", json_parsed(w->links), "labels",
-                  json_parsed(w->labels), "created", time_json(w->created_ms), "updated",
-                  time_json(w->updated_ms), "deleted", time_json(llabs(w->deleted_ms)), "state",
-                  front_is_awake(call->front, w->id) ? "awake" : "asleep", "execs",
-                  (json_int_t)front_execs_in(call->front, w->id));
+    json_t *object = json_pack(
+        "{s:s, s:s, s:s, s:o, s:s*, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:I}", "id", w->id,
+        "owner", w->owner, "bucket", w->bucket, "template",
+        template_brief(call->front, w->template), "builds", *w->builds ? w->builds : NULL, "fork",
+        fork_json(w), "policy", json_parsed(w->policy), "links", json_parsed(w->links), "labels",
+        json_parsed(w->labels), "created", time_json(w->created_ms), "updated",
+        time_json(w->updated_ms), "deleted", time_json(llabs(w->deleted_ms)), "state",
+        front_is_awake(call->front, w->id) ? "awake" : "asleep", "execs",
+        (json_int_t)front_execs_in(call->front, w->id));
+
+    json_object_set_new(object, "lifetime", lifetime_json(call, w));
+    json_t *store = mirror_json(call->front, w);
+    if (store)
+        json_object_set_new(object, "store", store);
 
     if (call->actor.scopes & SCOPE_ADMIN)
         json_object_set_new(
@@ -103,6 +123,7 @@ static void end_change(struct call *call)
 
     change_end(&doing->change);
     change_end(&doing->name);
+    change_end(&doing->parent);
     owner_use_end_chore(doing->front, doing->at_work);
     doing->at_work = NULL;
 }
@@ -291,6 +312,8 @@ static void created(struct call *call, const struct err *failed)
 
     (void)failed; /* there is nothing of before */
     end_change(call);
+    lifetimes_look(call->front);
+    mirror_set(call->front, w);
     front_announce(call->front, "workspace.create", w->id, w->owner, NULL);
     if (!env_is_asked_for(call)) {
         call_json(call, 201, workspace_json(call, w));
@@ -327,6 +350,19 @@ static void files_are_there(struct call *call, struct answer *answer)
     answer_created(call);
 }
 
+static void ask_fork(struct call *call)
+{
+    const struct store_workspace *w = &call->workspace;
+    const char *snapshot = strchr(w->base, '/') + 1;
+    const char *of = arena_copy(&call->arena, w->base, (size_t)(snapshot - 1 - w->base));
+    struct plain_message m = {.texts = {w->bucket, w->id, of ? of : "", snapshot}};
+    struct buf b;
+
+    buf_init(&b, 4096);
+    protocol_pack_plain(&b, call_expect(call, files_are_there), &m);
+    broker_send(call->front->channel, REQUEST_FORK, &b);
+}
+
 /* Half filled it must not be left behind, nor taken for somebody's: until it has its files its row
  * says that it is to go. */
 static void fill(struct call *call)
@@ -344,17 +380,100 @@ static void fill(struct call *call)
         fail_recorded(call, &err);
         return;
     }
-    call_ask(call, REQUEST_TREE_FILL, w->bucket, w->id, w->template, files_are_there);
+    if (*w->base)
+        ask_fork(call);
+    else
+        call_ask(call, REQUEST_TREE_FILL, w->bucket, w->id, w->template, files_are_there);
     check_asked(call, pending);
+}
+
+/* --- ... from its copy in a store --- */
+
+static void is_hydrated(void *owner, const struct store_end *end)
+{
+    struct call *call = owner;
+    struct doing *doing = call->context;
+    struct answer whole = {.kind = ANSWER_OK};
+    struct err err;
+
+    if (end->done) {
+        files_are_there(call, &whole);
+    } else {
+        doing->status = end->status;
+        json_t *refusal =
+            json_pack("{s:{s:s, s:s}}", "error", "code", end->code, "message", end->message);
+        doing->refusal = json_compact(&call->arena, refusal);
+        json_decref(refusal);
+        err_set(&err, ERR_IO, 0, "%s", end->message);
+        take_away(call, &err);
+    }
+    call_release(call);
+}
+
+/* As with a template: until it is whole its row says that it is to go. */
+static void hydrate(struct call *call)
+{
+    static const struct store_calls calls = {.ended = is_hydrated};
+    struct doing *doing = call->context;
+    struct store_workspace *w = &call->workspace;
+    struct store_job job = {
+        .store = doing->from_store, .verb = "hydrate", .bucket = w->bucket, .workspace = w->id};
+    struct err err;
+
+    w->deleted_ms = doing->was_deleted_ms = -w->created_ms;
+    w->trash = arena_printf(&call->arena, "%jd", (intmax_t)w->created_ms);
+    if (!w->trash)
+        err_set(&err, ERR_LIMIT, ENOMEM, "make the workspace");
+    if (!w->trash || store_workspace_add(call->front->store, w, &err) < 0) {
+        fail_recorded(call, &err);
+        return;
+    }
+    call->pending++;
+    if (store_work_start(call->front, &job, &calls, call))
+        return;
+    err_set(&err, ERR_LIMIT, ENOMEM, "bring the files from the store");
+    take_away(call, &err);
+    call_release(call);
+}
+
+/* Its copy may be anybody's, and only who owns the host sees all of them. False: answered. */
+static bool read_from_store(struct call *call, const char **ret)
+{
+    const char *store = NULL;
+
+    if (!field_text(call, call->body, "from_store", PROTOCOL_ID, &store))
+        return false;
+    if (!store)
+        return true;
+    if (!protocol_id_is_valid(store) || !json_object_get(call->body, "id") ||
+        json_object_get(call->body, "template") || env_is_asked_for(call)) {
+        call_bad_field(call, "from_store",
+                       "the name of a store, with the \"id\" of a workspace in it, and without a "
+                       "template or environments");
+        return false;
+    }
+    if (!(call->actor.scopes & SCOPE_ADMIN)) {
+        call_error(call, 403, "forbidden", "only an administrator brings workspaces from a store");
+        return false;
+    }
+    *ret = arena_copy(&call->arena, store, strlen(store));
+    if (!*ret)
+        call_error(call, 413, "too_large", "the request is too large");
+    return *ret != NULL;
 }
 
 static void finish_create(struct call *call, struct answer *answer)
 {
+    const struct doing *doing = call->context;
     struct store_workspace *w = &call->workspace;
     struct err err;
 
     int r = answer_check(answer, &err);
-    if (r == 0 && *w->template) {
+    if (r == 0 && doing->from_store) {
+        hydrate(call);
+        return;
+    }
+    if (r == 0 && (*w->template || *w->base)) {
         fill(call);
         return;
     }
@@ -374,6 +493,20 @@ static void make_tree(struct call *call, struct answer *answer)
         ask_tree(call, REQUEST_TREE_MAKE, finish_create);
 }
 
+/* Until it is there, neither the workspace nor the snapshot goes. False: answered. */
+static bool take_parent(struct call *call, struct doing *doing)
+{
+    const char *base = call->workspace.base;
+    const char *of = arena_copy(&call->arena, base, strcspn(base, "/"));
+
+    if (of && change_begin(&doing->parent, of))
+        return true;
+    end_change(call);
+    call_error(call, 409, "conflict", "another change of the workspace '%s' is under way",
+               of ? of : "");
+    return false;
+}
+
 /* NULL: answered. The name, and the place among what is copied, are taken before anything is. */
 static struct doing *begin_create(struct call *call)
 {
@@ -387,6 +520,8 @@ static struct doing *begin_create(struct call *call)
         template_refuse_name(call, w->builds);
         return NULL;
     }
+    if (*w->base)
+        return take_parent(call, doing) ? doing : NULL;
     return !*w->template || begin_chore(call, doing) ? doing : NULL;
 }
 
@@ -405,10 +540,13 @@ static bool may_begin_with(struct call *call)
 
 void workspaces_create(struct call *call)
 {
-    static const char *const known[] = {"id",       "owner",  "policy", "links", "labels",
-                                        "template", "builds", "python", "node",  NULL};
+    static const char *const known[] = {"id",       "owner",      "policy", "links", "labels",
+                                        "template", "builds",     "python", "node",  "lifetime",
+                                        "store",    "from_store", "fork",   NULL};
     struct store_workspace *w = &call->workspace;
+    const char *from_store = NULL;
     struct store_workspace other;
+    struct doing *doing;
     struct err err;
 
     *w = (struct store_workspace){.bucket = call->front->settings->bucket,
@@ -418,22 +556,29 @@ void workspaces_create(struct call *call)
                                   .trash = "",
                                   .template = "",
                                   .builds = "",
+                                  .store = "",
+                                  .lifetime = "",
+                                  .token = "",
+                                  .base = "",
                                   .created_ms = wall_ms()};
     w->updated_ms = w->created_ms;
     if (!fields_known(call, call->body, known) || !workspace_read(call, w) ||
-        !env_request_check(call) || !may_begin_with(call))
+        !env_request_check(call) || !may_begin_with(call) || !read_from_store(call, &from_store))
         return;
     int found = store_workspace_get(call->front->store, &call->arena, w->id, &other, &err);
     if (found < 0)
         call_fail(call, &err);
     else if (found > 0)
         call_error(call, 409, "conflict", "the id '%s' is taken", w->id);
-    else if (begin_create(call))
+    else if ((doing = begin_create(call))) {
+        doing->from_store = from_store;
         record(call, "ok",
-               json_pack("{s:s, s:s, s:s, s:s, s:o, s:o}", "owner", w->owner, "bucket", w->bucket,
-                         "template", w->template, "builds", w->builds, "policy",
-                         json_parsed(w->policy), "links", json_parsed(w->links)),
+               json_pack("{s:s, s:s, s:s, s:s, s:s*, s:o, s:o}", "owner", w->owner, "bucket",
+                         w->bucket, "template", w->template, "builds", w->builds, "fork",
+                         *w->base ? w->base : NULL, "policy", json_parsed(w->policy), "links",
+                         json_parsed(w->links)),
                make_tree);
+    }
 }
 
 struct listing {
@@ -533,6 +678,8 @@ static void answer_updated(struct call *call)
     struct store_workspace *w = &call->workspace;
 
     end_change(call);
+    lifetimes_look(call->front);
+    mirror_set(call->front, w);
     front_announce(call->front, "workspace.update", w->id, w->owner, NULL);
     call_json(call, 200, workspace_json(call, w));
 }
@@ -599,7 +746,7 @@ static void found_links(struct call *call, const struct err *failed)
 
 void workspaces_update(struct call *call)
 {
-    static const char *const known[] = {"policy", "links", "labels", NULL};
+    static const char *const known[] = {"policy", "links", "labels", "lifetime", "store", NULL};
     struct store_workspace *w = &call->workspace;
     bool policy = json_object_get(call->body, "policy") != NULL;
     json_t *links = json_object_get(call->body, "links");
@@ -661,11 +808,29 @@ static void write_deleted(struct call *call, struct answer *answer)
         fail_recorded(call, &err);
         return;
     }
+    mirror_drop(call->front, w->id);
     if (!doing->was_deleted_ms)
         front_announce(call->front, "workspace.delete", w->id, w->owner, NULL);
     live_end_workspace(call->front, w->id, call);
     call->pending++;
     sweep_move(call->front, w, finish_delete, call);
+}
+
+/* What forks stand on is with it. */
+static bool refuse_forked(struct call *call)
+{
+    const char *names = NULL;
+    struct err err;
+    int n = store_workspace_forks(call->front->store, &call->arena, call->workspace.id, "", &names,
+                                  &err);
+
+    if (n < 0)
+        call_fail(call, &err);
+    if (n > 0)
+        call_error(call, 409, "snapshot_in_use",
+                   "%d fork%s on snapshots of the workspace (%s); delete them for good first", n,
+                   n == 1 ? " stands" : "s stand", names);
+    return n != 0;
 }
 
 /* Into the trash, or for good: by ?purge=1, also from the trash, or where there is none. */
@@ -675,7 +840,7 @@ void workspaces_delete(struct call *call)
     uint64_t purge;
 
     if (!call_number(call, "purge", 1, 0, &purge) || !refresh(call) ||
-        (!purge && refuse_deleted(call)) || refuse_freezing(call))
+        (!purge && refuse_deleted(call)) || refuse_freezing(call) || refuse_forked(call))
         return;
     bool for_good = purge || call->front->settings->trash_ms == 0;
     const char *operation = for_good ? "workspace.purge" : "workspace.delete";

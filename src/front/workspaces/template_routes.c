@@ -375,6 +375,11 @@ static bool find_workspace(struct call *call, const char *id, struct store_works
         call_error(call, 404, "not_found", "there is no workspace '%s'", id);
     else if (w->deleted_ms)
         call_error(call, 409, "conflict", "the workspace '%s' is in the trash", id);
+    else if (*w->base)
+        call_error(call, 409, "is_a_fork",
+                   "the workspace '%s' is a fork, and cannot become a template; copy its files "
+                   "into an ordinary workspace first (carrel ws backup, carrel ws restore)",
+                   w->id);
     else if (*w->template)
         call_error(call, 409, "conflict",
                    "the workspace '%s' is on a template itself; build the new one in a workspace "

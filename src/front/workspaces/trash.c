@@ -19,6 +19,7 @@
 #include "front/exec/exec.h"
 #include "front/exec/output.h"
 #include "front/workspaces/builds.h"
+#include "front/workspaces/lifetime.h"
 #include "front/workspaces/templates.h"
 #include "protocol/broker.h"
 
@@ -472,6 +473,7 @@ static void sweep(struct timer *timer)
         sweep_look_again();
         begin_spools(front);
         ask_for_trees(front);
+        lifetimes_look(front);
     }
     ignore(store_execs_expire(front->store, wall_ms() - (int64_t)front->settings->retention_ms,
                               drop_spool, front, &err));

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* After a crash: takes back what was half done (act_recover does it), so that the tree is the one
- * before or the one after, and leaves nothing but what an undo needs; and tells how many operations
- * are in the tree, which decides the plan's state. And the end of a plan: its directory is emptied.
- */
+/* After a crash. verb_recover takes back what was half done (act_recover does it), so that the tree
+ * is the one before or the one after, and leaves nothing but what an undo needs. It reports how
+ * many operations are in the tree, which decides the plan's state; so does verb_journal, which
+ * changes nothing. verb_drop is the end of a plan: it empties its directory. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -28,17 +28,44 @@ static size_t count_in_force(const struct act *act)
     return n;
 }
 
+/* Without a manifest nothing was ever begun. */
+static bool has_manifest(const struct verb_call *call)
+{
+    struct stat st;
+
+    return fstatat(call->dir, "manifest", &st, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT;
+}
+
+int verb_journal(const struct verb_call *call, json_t *answer, struct err *err)
+{
+    struct act act;
+    size_t n = 0;
+
+    if (verb_read(call, err, "{}") < 0)
+        return -1;
+    if (has_manifest(call)) {
+        int r = act_open(&act, call->dir, call->dir, NULL, err);
+        if (r == 0 && act.journal.open)
+            r = err_set(err, ERR_CONFLICT, 0, "the plan is half done: recover it first");
+        n = r == 0 ? count_in_force(&act) : 0;
+        act_clear(&act);
+        if (r < 0)
+            return -1;
+    }
+    if (json_object_set_new(answer, "in_force", json_integer((json_int_t)n)) < 0)
+        return err_set(err, ERR_LIMIT, 0, "no memory for the answer");
+    return 0;
+}
+
 int verb_recover(const struct verb_call *call, json_t *answer, struct err *err)
 {
     struct act act;
     struct act_outcome did = {0};
-    struct stat st;
     bool taken_back = false;
 
     if (verb_read(call, err, "{}") < 0)
         return -1;
-    /* Without a manifest nothing was ever begun. */
-    if (fstatat(call->dir, "manifest", &st, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT)
+    if (!has_manifest(call))
         return json_object_set_new(answer, "taken_back", json_false()) < 0
                    ? err_set(err, ERR_LIMIT, 0, "no memory for the answer")
                    : 0;

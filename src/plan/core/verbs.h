@@ -23,7 +23,8 @@ typedef int verb_function(const struct verb_call *call, json_t *answer, struct e
 
 verb_function verb_derive, verb_submit;
 verb_function verb_show, verb_diff, verb_view, verb_verify;
-verb_function verb_apply, verb_undo, verb_recover, verb_drop;
+verb_function verb_apply, verb_undo, verb_recover, verb_journal, verb_drop;
+verb_function verb_snapshot, verb_snapshots;
 
 /* json_unpack_ex, strictly: a key that is not in the format is an error (ERR_INVALID). */
 int verb_read(const struct verb_call *call, struct err *err, const char *format, ...);

@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -22,6 +21,7 @@ enum {
     TREE_FD = 3,
     DIR_FD = 4,
     ABOVE = 10, /* our own descriptors, so that none is written over before it is used */
+    ANSWER_MAX = 256 << 20,
 };
 
 /* A file that holds the job: nobody has to write while the answer is read. */
@@ -206,4 +206,27 @@ int plan_tool(int tree, int dir, const char *verb, const char *job, struct buf *
             (void)close(files[i]);
     }
     return r;
+}
+
+int plan_tool_answer(int tree, int dir, const char *verb, const char *job, json_t **ret,
+                     struct err *err)
+{
+    scoped_buf struct buf answer;
+
+    buf_init(&answer, ANSWER_MAX);
+    if (plan_tool(tree, dir, verb, job, &answer, err) < 0)
+        return -1;
+    *ret = json_loadb(answer.p, answer.n, 0, NULL);
+    if (json_is_object(*ret))
+        return 0;
+    json_decref(*ret);
+    *ret = NULL;
+    return err_set(err, ERR_IO, 0, "the answer of carrel-plan cannot be read");
+}
+
+uint64_t plan_in_force(const json_t *answer)
+{
+    json_int_t n = json_integer_value(json_object_get(answer, "in_force"));
+
+    return n > 0 ? (uint64_t)n : 0;
 }

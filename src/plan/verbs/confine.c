@@ -59,6 +59,10 @@ static const struct leave {
             .calls = {SYS_getxattr, SYS_listxattr, SYS_removexattr, SYS_name_to_handle_at,
                       SYS_mknodat, SYS_copy_file_range, 0},
         },
+    [PLAN_CONFINED_COPY] = {.capabilities = 1ULL << CAP_DAC_READ_SEARCH,
+                            .of_tree = ACCESS_READ,
+                            .of_dir = ACCESS_OURS,
+                            .calls = {SYS_copy_file_range, SYS_clock_nanosleep, SYS_nanosleep, 0}},
     [PLAN_CONFINED_DIFF] =
         {
             .is_dumpable = true,

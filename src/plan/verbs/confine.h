@@ -11,6 +11,7 @@ enum plan_confinement {
     PLAN_CONFINED_LAYER, /* keeps the capabilities it was left, to read and write a layer's marks;
                             the tree is there to be read */
     PLAN_CONFINED_DIFF,  /* may start diff; the tree is there to be read */
+    PLAN_CONFINED_COPY,  /* keeps the capability to read what its modes forbid; likewise */
 };
 
 /* No capabilities, no new privileges, no files but those below `tree` (may be -1) and `dir`, no

@@ -46,7 +46,10 @@ static const struct verb {
     {"apply", verb_apply, true, false, PLAN_CONFINED},
     {"undo", verb_undo, true, false, PLAN_CONFINED},
     {"recover", verb_recover, true, false, PLAN_CONFINED},
+    {"journal", verb_journal, false, false, PLAN_CONFINED},
     {"drop", verb_drop, false, false, PLAN_CONFINED},
+    {"snapshot", verb_snapshot, true, false, PLAN_CONFINED_COPY},
+    {"snapshots", verb_snapshots, true, false, PLAN_CONFINED_COPY},
 };
 
 static int read_input(struct buf *b, struct err *err)

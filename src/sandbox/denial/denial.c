@@ -293,7 +293,7 @@ static int serve_chmod(struct denials *d, const struct seccomp_notif *ask, uint3
 {
     struct carrel_denial one;
     bool dropped;
-    int result = setid_chmod(d->listener, ask, &dropped);
+    int result = setid_chmod(d->listener, ask, d->run.setup->flags & SETUP_SYSTEM, &dropped);
 
     if (dropped) {
         denied_bits(mode, &one);

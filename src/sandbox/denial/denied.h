@@ -15,7 +15,8 @@ struct run_view;
 #define DENIED_BY_NETWORK "network none"
 #define DENIED_BY_NAMES   "network by name"
 #define DENIED_BY_NETWORK_FIX                                                                      \
-    "--net host gives it the host's network (in a policy: \"network\": \"host\")"
+    "--allow HOST lets it reach that name (in a policy: \"network\": {\"allow\": [\"HOST\"]}); "   \
+    "--net host gives it the host's network"
 
 #define DENIED_BY_NAMES_FIX                                                                        \
     "only names are reached, not addresses: connect to a name, and --allow HOST it (in a "         \

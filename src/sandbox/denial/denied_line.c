@@ -271,6 +271,29 @@ static bool tell_network(const struct run_view *run, struct str line, size_t at,
     return true;
 }
 
+/* Ports from 1024 on that rules name have sockets of Carrel's, which the names lead to. */
+static bool tell_port(const struct run_view *run, struct str line, size_t at,
+                      struct carrel_denial *ret)
+{
+    struct str nothing = {NULL, 0};
+    char fix[128];
+    const uint32_t first_free = 1024;
+    uint32_t port = 0;
+
+    (void)line;
+    (void)at;
+    for (uint32_t i = 0; i < run->setup->port_count && port < first_free; i++)
+        port = run->setup->ports[i];
+    if (port < first_free)
+        return false;
+    snprintf(fix, sizeof(fix),
+             "listen on another port: a rule allows hosts at port %u, where Carrel's own socket is",
+             port);
+    snprintf(ret->rule, sizeof(ret->rule), DENIED_BY_NAMES);
+    tell(ret, "listen on a port that leads to names", nothing, fix);
+    return true;
+}
+
 static bool tell_files(const struct run_view *run, struct str line, size_t at,
                        struct carrel_denial *ret)
 {
@@ -326,6 +349,8 @@ static const struct sign signs[] = {
     {"emporary failure in name resolution", tell_network},
     {"ould not resolve host", tell_network},
     {"EAI_AGAIN", tell_network},
+    {"ddress already in use", tell_port},
+    {"EADDRINUSE", tell_port},
     {"oo many open files", tell_files},
     {"hanging ownership of", tell_owner},
     {"annot change ownership to", tell_owner},

@@ -7,6 +7,7 @@
 #include <limits.h>
 #include <linux/capability.h>
 #include <linux/openat2.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -246,7 +248,114 @@ static int change_mode(int fd, uint32_t mode, bool *ret_dropped)
     return 0;
 }
 
-int setid_chmod(int listener, const struct seccomp_notif *ask, bool *ret_dropped)
+static int do_call(int listener, const struct seccomp_notif *ask, const struct chmod_call *c,
+                   bool *ret_dropped)
+{
+    scoped_fd int fd = open_object((pid_t)ask->pid, c);
+
+    /* Who is gone may have left the number to a process of the host. */
+    if (ioctl(listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &ask->id) < 0)
+        return -EPERM;
+    return fd < 0 ? fd : change_mode(fd, c->mode, ret_dropped);
+}
+
+/* --- where callers have different rights --- */
+
+/* A child in our memory that joins the caller's user namespace, while we wait. */
+struct joined {
+    int listener;
+    const struct seccomp_notif *ask;
+    struct chmod_call call;
+    bool dropped;
+    int result;
+    _Alignas(16) char stack[64 * 1024];
+};
+
+/* A number of /proc/PID/status, after `name` and so many others; as the namespace we are in sees
+ * it. */
+static unsigned long status_number(const char *text, const char *name, int skip, int base)
+{
+    const char *at = strstr(text, name);
+    unsigned long number = 0;
+
+    if (!at)
+        return 0;
+    char *end = (char *)(uintptr_t)(at + strlen(name));
+    for (int i = 0; i <= skip; i++)
+        number = strtoul(end, &end, base);
+    return number;
+}
+
+/* The caller's ids and capabilities over files, and the one to look at its /proc files. */
+static int take_rights(const char *status)
+{
+    const uint32_t files =
+        1U << CAP_CHOWN | 1U << CAP_DAC_OVERRIDE | 1U << CAP_FOWNER | 1U << CAP_FSETID;
+    uint32_t has = (uint32_t)status_number(status, "\nCapEff:", 0, 16);
+    struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct sets[2] = {0};
+
+    sets[0].permitted = sets[0].effective = (has & files) | 1U << CAP_SYS_PTRACE;
+    uid_t uid = (uid_t)status_number(status, "\nUid:", 3, 10);
+    gid_t gid = (gid_t)status_number(status, "\nGid:", 3, 10);
+    if (syscall(SYS_setgroups, 0, NULL) < 0)
+        return -errno;
+    (void)setfsgid(gid);
+    (void)setfsuid(uid);
+    if (setfsgid((gid_t)-1) != (int)gid || setfsuid((uid_t)-1) != (int)uid)
+        return -EPERM;
+    return syscall(SYS_capset, &head, sets) < 0 ? -errno : 0;
+}
+
+static int call_from_within(struct joined *j)
+{
+    char path[64];
+    char status[4096];
+
+    snprintf(path, sizeof(path), "/proc/%d/ns/user", (int)j->ask->pid);
+    scoped_fd int userns = open(path, O_RDONLY | O_CLOEXEC);
+    if (userns < 0 || setns(userns, CLONE_NEWUSER) < 0)
+        return -EPERM;
+    snprintf(path, sizeof(path), "/proc/%d/status", (int)j->ask->pid);
+    if (path_read_small(path, status, sizeof(status)) <= 0)
+        return -EPERM;
+    int r = take_rights(status);
+    return r < 0 ? r : do_call(j->listener, j->ask, &j->call, &j->dropped);
+}
+
+static int run_joined(void *argument)
+{
+    struct joined *j = argument;
+
+    j->result = call_from_within(j);
+    return 0;
+}
+
+static int call_joined(int listener, const struct seccomp_notif *ask, const struct chmod_call *c,
+                       bool *ret_dropped)
+{
+    struct process_marks marks;
+    struct joined *j = malloc(sizeof(*j));
+
+    if (!j)
+        return -ENOMEM;
+    j->listener = listener;
+    j->ask = ask;
+    j->call = *c;
+    j->dropped = false;
+    j->result = -EPERM;
+    process_keep_marks(&marks);
+    pid_t pid = clone(run_joined, j->stack + sizeof(j->stack), CLONE_VM | CLONE_VFORK, j);
+    process_restore_marks(&marks);
+    while (pid > 0 && waitpid(pid, NULL, (int)__WCLONE) < 0 && errno == EINTR)
+        ;
+    int r = j->result;
+    *ret_dropped = j->dropped;
+    free(j);
+    return r;
+}
+
+int setid_chmod(int listener, const struct seccomp_notif *ask, bool of_base, bool *ret_dropped)
 {
     struct chmod_call c;
 
@@ -255,9 +364,6 @@ int setid_chmod(int listener, const struct seccomp_notif *ask, bool *ret_dropped
         return -EPERM;
     if (c.flags & ~(uint32_t)(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH))
         return -EINVAL;
-    scoped_fd int fd = open_object((pid_t)ask->pid, &c);
-    /* Who is gone may have left the number to a process of the host. */
-    if (ioctl(listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &ask->id) < 0)
-        return -EPERM;
-    return fd < 0 ? fd : change_mode(fd, c.mode, ret_dropped);
+    return of_base ? call_joined(listener, ask, &c, ret_dropped)
+                   : do_call(listener, ask, &c, ret_dropped);
 }

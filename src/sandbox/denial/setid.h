@@ -18,5 +18,6 @@ int setid_become_caller(const struct identity *id);
 /* Whether it is one of these calls; *ret_mode: what it asks for. */
 bool setid_is_chmod(const struct seccomp_data *call, uint32_t *ret_mode);
 /* Does it: 0 or -errno, to be answered. *ret_dropped: it was of a file, and the bits were left out.
- */
-int setid_chmod(int listener, const struct seccomp_notif *ask, bool *ret_dropped);
+ * `of_base`: callers have different ids and rights (system.h), so it is done with those of this
+ * one, in its user namespace. */
+int setid_chmod(int listener, const struct seccomp_notif *ask, bool of_base, bool *ret_dropped);

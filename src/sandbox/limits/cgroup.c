@@ -87,8 +87,11 @@ static void remove_with_those_below(int parent, const char *name)
     if (unlinkat(parent, name, AT_REMOVEDIR) == 0 || errno != EBUSY)
         return;
     scoped_fd int group = openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (group >= 0)
+    if (group >= 0) {
         sweep(group, remove_empty);
+        /* Killed while it was frozen: what is in it can die now, and the next one removes it. */
+        (void)cgroup_write(group, "freezer.state", "THAWED");
+    }
     remove_empty(parent, name);
 }
 

@@ -36,6 +36,8 @@ void exec_finish(struct exec *exec)
         scope_close(&exec->command_fds[i]);
     }
     (void)source_set(session, &exec->memory, -1, 0);
+    if (exec_group(exec) == 0)
+        session->gone_ms = now_ms();
     exec->state = EXEC_GONE;
     exec->keeper = NULL;
     for (struct exec **at = &session->execs; *at; at = &(*at)->next) {
@@ -53,6 +55,11 @@ void exec_finish(struct exec *exec)
         keeper_lose(k); /* it is in that group, and dying, also when it was faster to say so */
     if (k)
         keeper_rest(k);
+}
+
+uint64_t exec_group(const struct exec *exec)
+{
+    return exec->keeper && keeper_has_group(exec->keeper) ? group_number(exec->keeper->group) : 0;
 }
 
 /* --- starting --- */
@@ -103,7 +110,8 @@ static int write_message(struct exec *exec, const struct exec_request *request, 
     struct environment ask = {.argv = request->argv,
                               .env = request->env,
                               .cwd = request->cwd ? request->cwd : "/",
-                              .tty = request->tty};
+                              .tty = request->tty,
+                              .root = request->root};
     struct command command = {
         .flags = COMMAND_CHECK_CWD, .rows = request->rows, .columns = request->columns};
     struct arena arena;
@@ -179,6 +187,13 @@ static int check_request(const struct session *session, const struct exec_reques
                        request->cwd);
     if (request->cwd && is_below_proc(request->cwd))
         return err_set(err, ERR_INVALID, 0, "cwd cannot be below /proc");
+    if (request->root && !session->spec.base)
+        return err_set(err, ERR_INVALID, 0,
+                       "only a workspace with a system of its own has commands as root");
+    if (request->root && session->spec.plan)
+        return err_set(err, ERR_INVALID, 0,
+                       "a plan does not change the system, and so a planned command cannot be "
+                       "root's");
     if (request->rows > 65535 || request->columns > 65535)
         return err_set(err, ERR_INVALID, 0, "a terminal has at most 65535 rows and columns");
     return check_limits(session, &request->limits, err);

@@ -490,6 +490,15 @@ static bool kill_listed(int dir)
     return false;
 }
 
+uint64_t group_number(const struct group *group)
+{
+    struct stat status;
+
+    return !group->freezer && group->dir >= 0 && fstat(group->dir, &status) == 0
+               ? (uint64_t)status.st_ino
+               : 0;
+}
+
 size_t group_count(const struct group *group)
 {
     char text[32768];
@@ -527,6 +536,47 @@ bool group_kill(struct group *group)
     bool empty = kill_listed(group->dir);
     (void)cgroup_write(group->dir, "freezer.state", "THAWED");
     return empty;
+}
+
+int group_freeze(struct group *group)
+{
+    char state[32];
+    uint64_t frozen = 0;
+    struct err unused;
+
+    switch (group_state(group, &unused)) {
+    case GROUP_QUEUED:
+    case GROUP_MOVING:
+        return 1;
+    case GROUP_FAILED:
+        return -ENOTSUP;
+    case GROUP_IN:
+        break;
+    }
+    if (group->dir < 0)
+        return -ENOTSUP;
+    if (group->freezer) { /* asked again and again it takes those in, too, that have forked */
+        if (cgroup_write(group->dir, "freezer.state", "FROZEN") < 0 ||
+            cgroup_read(group->dir, "freezer.state", state, sizeof(state)) < 0)
+            return -ENOTSUP;
+        return strncmp(state, "FROZEN", 6) != 0;
+    }
+    if (cgroup_write(group->dir, "cgroup.freeze", "1") < 0 ||
+        cgroup_number(group->dir, "cgroup.events", "frozen", &frozen) < 0)
+        return -ENOTSUP;
+    return frozen == 0;
+}
+
+void group_thaw(struct group *group)
+{
+    struct err unused;
+
+    if (group_state(group, &unused) != GROUP_IN || group->dir < 0)
+        return;
+    if (group->freezer)
+        (void)cgroup_write(group->dir, "freezer.state", "THAWED");
+    else
+        (void)cgroup_write(group->dir, "cgroup.freeze", "0");
 }
 
 int group_oom_fd(const struct group *group)

@@ -54,10 +54,16 @@ void group_drop(struct group *group);
 
 /* Whether it can end what is in it; one that only holds limits cannot. */
 bool group_can_kill(const struct group *group);
+/* The kernel's number of it, which sockets that are made in it bear; 0: of v1, whose they do not.
+ */
+uint64_t group_number(const struct group *group);
 /* How many are in it; SIZE_MAX: nobody knows. */
 size_t group_count(const struct group *group);
 /* Kills all in it once, with the keeper. True: nobody is in it any more. */
 bool group_kill(struct group *group);
+/* All in it stand still: 0; 1: not yet, to be asked again; -ENOTSUP: this host cannot. */
+int group_freeze(struct group *group);
+void group_thaw(struct group *group);
 /* To poll for POLLIN: its own memory limit has been reached; or -1. */
 int group_oom_fd(const struct group *group);
 /* Whether the kernel killed anything in it for its own memory limit. */

@@ -160,6 +160,7 @@ struct session {
     struct exec *execs;
     struct exec *gone; /* likewise */
     size_t exec_count;
+    uint64_t gone_ms;  /* when the last of them went that had no group of its own */
     uint64_t ahead_ms; /* no keeper without need before that */
     bool ahead_due;    /* ... and one then */
     char *room;        /* a message being written */
@@ -167,6 +168,9 @@ struct session {
     uint64_t oom_looked_ms;
     double cpu_ms; /* the most seen */
 };
+
+/* The number of its own control group; 0: it has none. */
+uint64_t exec_group(const struct exec *exec);
 
 /* --- session.c --- */
 

@@ -26,7 +26,6 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -236,34 +235,21 @@ bool keeper_take_back(const struct keeper *k)
 /* The first word comes with the kernel's: who has said it. */
 static int read_hello(struct keeper *k, struct reply *reply)
 {
-    union {
-        struct cmsghdr align;
-        char room[CMSG_SPACE(sizeof(struct ucred))];
-    } control;
     struct message_head head;
-    struct ucred who = {.pid = -1};
-    struct iovec part = {&head, sizeof(head)};
-    struct msghdr msg = {.msg_iov = &part,
-                         .msg_iovlen = 1,
-                         .msg_control = &control,
-                         .msg_controllen = sizeof(control)};
+    pid_t pid = -1;
     int off = 0;
-    ssize_t n = recvmsg(k->socket, &msg, MSG_CMSG_CLOEXEC);
+    ssize_t n = fds_receive_pid(k->socket, &head, sizeof(head), &pid);
 
     if (n <= 0)
-        return n < 0 ? -errno : 0;
-    const struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
-    if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_CREDENTIALS)
-        memcpy(&who, CMSG_DATA(c), sizeof(who));
-    if (n != sizeof(head) || (msg.msg_flags & MSG_CTRUNC) || head.length != sizeof(*reply) ||
-        head.fd_count != 0 || who.pid <= 0)
+        return (int)n;
+    if (n != sizeof(head) || head.length != sizeof(*reply) || head.fd_count != 0)
         return -EPROTO;
     int r = message_read_exactly(k->socket, reply, sizeof(*reply));
     if (r < 0)
         return r;
     (void)setsockopt(k->socket, SOL_SOCKET, SO_PASSCRED, &off, sizeof(off));
-    k->pidfd = (int)syscall(SYS_pidfd_open, who.pid, 0);
-    k->pid = k->pidfd < 0 ? -1 : who.pid; /* it may have gone again */
+    k->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+    k->pid = k->pidfd < 0 ? -1 : pid; /* it may have gone again */
     return reply->kind == REPLY_READY && k->pidfd >= 0 ? 1 : -EPROTO;
 }
 

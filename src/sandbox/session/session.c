@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "protocol/egress.h"
 #include "sandbox/filter.h"
 #include "sandbox/overlay.h"
 #include "sandbox/session/internal.h"
@@ -360,7 +361,8 @@ static void hear_first_process(struct session *session)
         fd_count = 0;
         session_stands(session); /* the filter is the last of its stages */
     } else if (reply.kind == REPLY_NETWORK && session->calls.network &&
-               session->state < SESSION_ENDING && fd_count == session->run->setup.port_count + 2) {
+               session->state < SESSION_ENDING &&
+               fd_count == session->run->setup.port_count + EGRESS_SOCKETS) {
         session->calls.network(session->owner, fds, fd_count);
     } else if (reply.kind == REPLY_HIDDEN && fd_count == 1 && session->hidden < 0) {
         session->hidden = fds[0];
@@ -368,6 +370,11 @@ static void hear_first_process(struct session *session)
     }
     for (size_t i = 0; i < fd_count; i++)
         (void)close(fds[i]);
+}
+
+const char *session_authority(const struct session *session)
+{
+    return session->run->authority_key;
 }
 
 static void attend_denials(struct session *session)
@@ -619,6 +626,23 @@ void session_deny(struct session *session, const struct carrel_denial *denial)
 {
     if (session->exec_count > 0 && session->state < SESSION_OVER)
         denials_tell(&session->denials, denial);
+}
+
+void *session_exec_of(const struct session *session, uint64_t group, uint64_t at_ms)
+{
+    const struct exec *found = NULL;
+
+    for (const struct exec *e = session->execs; e; e = e->next) {
+        if (exec_group(e) != group)
+            continue;
+        if (found)
+            return NULL;
+        found = e;
+    }
+    /* One that has gone since may have been meant, or have had the group before. */
+    if (!found || found->began_us / 1000 > at_ms || (group == 0 && session->gone_ms >= at_ms))
+        return NULL;
+    return found->owner;
 }
 
 int session_pid(const struct session *session)

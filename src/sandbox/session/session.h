@@ -34,6 +34,7 @@ struct exec_request {
     const char *cwd;        /* inside, absolute; NULL: / */
     uint64_t timeout_ms;    /* 0: none */
     bool tty;
+    bool root;  /* as root inside; for a sandbox with a system of its own */
     bool input; /* a pipe on stdin; otherwise /dev/null (with tty: always) */
     uint32_t rows;
     uint32_t columns;
@@ -98,6 +99,8 @@ void exec_kill(struct exec *exec, enum carrel_reason reason);
 bool exec_leaves_nothing(const struct exec *exec);
 /* While `ended` is told: whether the sandbox could not be made, and no command has been in it. */
 bool session_never_stood(const struct session *session, struct err *ret);
+/* The key of the authority that is trusted inside; NULL: there is none. */
+const char *session_authority(const struct session *session);
 /* Running or left over. */
 size_t session_execs(const struct session *session);
 /* Cpu time of all in it, in ms, that only grows: whether it is idle. */
@@ -109,6 +112,15 @@ bool session_disk_left(const struct session *session, uint64_t *ret_bytes, uint6
 void session_count_disk(struct session *session);
 /* A denial that the owner knows of: of all commands that run now. */
 void session_deny(struct session *session, const struct carrel_denial *denial);
+/* The owner of the command that made a socket at that time (of now_ms) in that control group; 0: in
+ * none of a command's own, where the only command can be meant that has none. NULL: it cannot be
+ * told for certain. */
+void *session_exec_of(const struct session *session, uint64_t group, uint64_t at_ms);
+/* Has all its commands stand still, so that nothing of it writes: 0; 1: not yet, to be asked again;
+ * -ENOTSUP: this host has no freezer, or not for one of them. None may be started meanwhile, which
+ * is up to the caller, until session_thaw. */
+int session_freeze(struct session *session);
+void session_thaw(struct session *session);
 /* Pid 1, as the host sees it. */
 int session_pid(const struct session *session);
 

@@ -61,16 +61,20 @@ int session_copy_spec(struct session *session, const struct carrel_spec *spec, s
     own->signal_fd = 0;
     own->stdin_fd = -1;
     own->net_private = NULL; /* carrel-egress is the owner's */
-    own->nameservers = own->egress_path = NULL;
+    own->nameservers = NULL;
     own->workspace = copy(session, spec->workspace);
     own->at = copy(session, spec->at);
     own->cwd = copy(session, spec->cwd);
     own->init_path = copy(session, spec->init_path);
+    own->egress_path = copy(session, spec->egress_path);
     own->plan = copy(session, spec->plan);
+    own->base = copy(session, spec->base);
+    own->base_layer = copy(session, spec->base_layer);
     if ((spec->workspace && !own->workspace) || (spec->at && !own->at) ||
         (spec->cwd && !own->cwd) || (spec->init_path && !own->init_path) ||
-        (spec->plan && !own->plan) || !copy_mounts(session, spec) ||
-        !copy_list(session, spec->env, &own->env) ||
+        (spec->egress_path && !own->egress_path) || (spec->plan && !own->plan) ||
+        (spec->base && !own->base) || (spec->base_layer && !own->base_layer) ||
+        !copy_mounts(session, spec) || !copy_list(session, spec->env, &own->env) ||
         !copy_list(session, spec->net_rules, &own->net_rules))
         return err_set(err, ERR_LIMIT, 0, "out of memory, or too many mounts");
     return 0;

@@ -97,7 +97,7 @@ BY_CODE: dict[str, type[CarrelError]] = {
     "invalid_request": InvalidRequest, "invalid_path": InvalidRequest, "invalid_range": InvalidRequest, "invalid_pattern": InvalidRequest,
     "pattern_too_broad": InvalidRequest, "plan_invalid": InvalidRequest, "unauthorized": Unauthorized, "forbidden": Forbidden,
     "permission_denied": Forbidden, "read_only": Forbidden, "reserved": Forbidden, "not_found": NotFound, "gone": NotFound,
-    "plan_not_found": NotFound, "file_not_found": FileNotFound, "quota_exceeded": LimitReached, "too_large": LimitReached,
+    "plan_not_found": NotFound, "snapshot_not_found": NotFound, "file_not_found": FileNotFound, "quota_exceeded": LimitReached, "too_large": LimitReached,
     "disk_full": LimitReached, "too_many": LimitReached, "too_many_watches": LimitReached, "plan_limit": LimitReached,
     "incomplete_body": InvalidRequest, "invalid_archive": InvalidRequest, "method_not_allowed": InvalidRequest,
     "internal": CarrelError, "not_recorded": CarrelError, "io_error": CarrelError, "unsupported": Unsupported,
@@ -108,6 +108,8 @@ BY_CODE: dict[str, type[CarrelError]] = {
     "not_a_text_file": Conflict, "precondition_failed": Conflict, "locked": Conflict,
     "plan_stale": PlanRefused, "plan_conflict": PlanRefused, "plan_refused": PlanRefused, "plan_open": PlanRefused,
     "approval_required": PlanRefused, "approval_refused": PlanRefused, "unavailable": Unavailable,
+    "snapshot_refused": InvalidRequest, "snapshot_limit": LimitReached, "snapshot_in_use": Conflict, "is_a_fork": Conflict,
+    "store_taken": Conflict, "store_has_copy": Conflict, "not_mirrored": Conflict, "rclone_missing": Unsupported, "store_failed": Unavailable,
 }
 BY_STATUS: dict[int, type[CarrelError]] = {400: InvalidRequest, 401: Unauthorized, 403: Forbidden, 404: NotFound, 409: Conflict, 410: NotFound,
                                            412: Conflict, 413: LimitReached, 422: InvalidRequest, 423: Conflict, 429: LimitReached,

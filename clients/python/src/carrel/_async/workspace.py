@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from ..models import Output, Result, absolute, text_or_bytes
+from ..models import Output, Result, absolute, given, text_or_bytes
 from .env import AsyncEnv
 from .exec import AsyncCommand
 from .files import AsyncFiles, chunks
@@ -104,6 +104,28 @@ class AsyncWorkspace:
     async def submit_plan(self, operations: dict[str, Any] | list[dict[str, Any]]) -> AsyncPlan:
         """A plan that is written, not run: {"moves": [...], "deletions": [...], "creations": [...], "validations": [...]}."""
         return AsyncPlan(self.client, await self.client.call("POST", f"{self.path}/plans", body=operations, wait=True))
+
+    # --- snapshots ---
+
+    async def snapshot(self, name: str | None = None) -> dict[str, Any]:
+        """Keeps the files as they are now; commands that run stand still for that moment ("frozen_ms")."""
+        return await self.client.call("POST", f"{self.path}/snapshots", body=given(name=name), wait=True)
+
+    async def snapshots(self) -> list[dict[str, Any]]:
+        """The oldest first."""
+        return list((await self.client.call("GET", f"{self.path}/snapshots"))["snapshots"])
+
+    async def get_snapshot(self, snapshot: str) -> dict[str, Any]:
+        """By its id or name."""
+        return await self.client.call("GET", f"{self.path}/snapshots/{quote(snapshot, safe='')}")
+
+    async def fork(self, id: str | None = None, *, snapshot: str | None = None, **body: Any) -> AsyncWorkspace:
+        """A new workspace that starts with its files, as they are now or were in a snapshot (id or name); its own changes are kept apart."""
+        made = await (self.get_snapshot(snapshot) if snapshot is not None else self.snapshot())
+        return await self.client.create_workspace(id, fork={"workspace": self.id, "snapshot": made["id"]}, **body)
+
+    async def delete_snapshot(self, snapshot: str) -> None:
+        await self.client.call("DELETE", f"{self.path}/snapshots/{quote(snapshot, safe='')}", wait=True)
 
     # --- ports ---
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from ..models import Output, Result, absolute, text_or_bytes
+from ..models import Output, Result, absolute, given, text_or_bytes
 from .env import Env
 from .exec import Command
 from .files import Files, chunks
@@ -105,6 +105,28 @@ class Workspace:
     def submit_plan(self, operations: dict[str, Any] | list[dict[str, Any]]) -> Plan:
         """A plan that is written, not run: {"moves": [...], "deletions": [...], "creations": [...], "validations": [...]}."""
         return Plan(self.client, self.client.call("POST", f"{self.path}/plans", body=operations, wait=True))
+
+    # --- snapshots ---
+
+    def snapshot(self, name: str | None = None) -> dict[str, Any]:
+        """Keeps the files as they are now; commands that run stand still for that moment ("frozen_ms")."""
+        return self.client.call("POST", f"{self.path}/snapshots", body=given(name=name), wait=True)
+
+    def snapshots(self) -> list[dict[str, Any]]:
+        """The oldest first."""
+        return list((self.client.call("GET", f"{self.path}/snapshots"))["snapshots"])
+
+    def get_snapshot(self, snapshot: str) -> dict[str, Any]:
+        """By its id or name."""
+        return self.client.call("GET", f"{self.path}/snapshots/{quote(snapshot, safe='')}")
+
+    def fork(self, id: str | None = None, *, snapshot: str | None = None, **body: Any) -> Workspace:
+        """A new workspace that starts with its files, as they are now or were in a snapshot (id or name); its own changes are kept apart."""
+        made = (self.get_snapshot(snapshot) if snapshot is not None else self.snapshot())
+        return self.client.create_workspace(id, fork={"workspace": self.id, "snapshot": made["id"]}, **body)
+
+    def delete_snapshot(self, snapshot: str) -> None:
+        self.client.call("DELETE", f"{self.path}/snapshots/{quote(snapshot, safe='')}", wait=True)
 
     # --- ports ---
 

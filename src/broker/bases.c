@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "broker/bases.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "broker/plans.h"
+#include "sys/path.h"
+
+#define BASES  ".carrel/bases"
+#define PINNED "base" /* in the layer */
+
+enum {
+    NAME_ROOM = PROTOCOL_ID + 16,
+    PATH_ROOM = 4096,
+};
+
+/* Whether `id` is "NAME.N"; *ret_number is N. */
+static bool is_of(const char *id, const char *name, unsigned long *ret_number)
+{
+    size_t n = strlen(name);
+    char *end;
+
+    if (strncmp(id, name, n) != 0 || id[n] != '.' || id[n + 1] < '1' || id[n + 1] > '9')
+        return false;
+    *ret_number = strtoul(id + n + 1, &end, 10);
+    return *end == '\0';
+}
+
+/* An operator's directory, who may have them elsewhere: for several daemons, say. */
+static int open_bases(const struct broker *b)
+{
+    int fd = openat(b->state, BASES, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    return fd < 0 ? -errno : fd;
+}
+
+static int find_newest(const struct broker *b, const char *name, char ret[NAME_ROOM],
+                       struct err *err)
+{
+    unsigned long newest = 0;
+    unsigned long number;
+    const struct dirent *entry;
+    int fd = open_bases(b);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe): a stream of our own */
+    while (dir && (entry = readdir(dir))) {
+        if (is_of(entry->d_name, name, &number) && number > newest)
+            newest = number;
+    }
+    if (dir)
+        (void)closedir(dir);
+    else if (fd >= 0)
+        (void)close(fd);
+    if (newest == 0)
+        return err_set(err, ERR_NOT_FOUND, 0,
+                       "the daemon has no base '%s' for the workspace's system; have it made with: "
+                       "carrel base build %s",
+                       name, name);
+    snprintf(ret, NAME_ROOM, "%s.%lu", name, newest);
+    return 0;
+}
+
+/* The one that the layer's changes are of. It is there before the first of them. */
+static int pin(int layer, const char *id, struct err *err)
+{
+    static const char unready[] = "base.new";
+    size_t n = strlen(id);
+
+    /* No id of the workspace's has it: it is root's, as far as ids of systems are mapped. */
+    if (geteuid() == 0 && fchown(layer, 0, 0) < 0)
+        return err_set(err, ERR_IO, errno, "take the directory of the workspace's system");
+    scoped_fd int fd =
+        openat(layer, unready, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0 || write(fd, id, n) != (ssize_t)n || fsync(fd) < 0 ||
+        renameat(layer, unready, layer, PINNED) < 0 || fsync(layer) < 0)
+        return err_set(err, ERR_IO, errno, "note which base the workspace's system is on");
+    return 0;
+}
+
+/* 1: none yet. */
+static int read_pinned(int layer, char ret[NAME_ROOM], struct err *err)
+{
+    scoped_fd int fd = path_open_beneath(layer, PINNED, O_RDONLY | O_NONBLOCK, 1);
+
+    if (fd == -ENOENT)
+        return 1;
+    ssize_t n = fd < 0 ? fd : read(fd, ret, NAME_ROOM - 1);
+    if (n <= 0)
+        return err_set(err, ERR_IO, fd < 0 ? -fd : EIO,
+                       "read which base the workspace's system is on");
+    ret[n] = '\0';
+    return protocol_id_is_valid(ret)
+               ? 0
+               : err_set(err, ERR_IO, 0, "what the workspace's system is on is no base");
+}
+
+static int choose(const struct broker *b, int layer, const struct exec_message *m,
+                  char ret[NAME_ROOM], struct err *err)
+{
+    unsigned long number;
+    int r = read_pinned(layer, ret, err);
+
+    if (r < 0)
+        return -1;
+    if (r == 1)
+        return find_newest(b, m->spec.base, ret, err) < 0 ? -1 : pin(layer, ret, err);
+    if (is_of(ret, m->spec.base, &number))
+        return 0;
+    return err_set(
+        err, ERR_CONFLICT, 0,
+        "the workspace's system stands on '%s', and its policy says '%s'; put that back, "
+        "or make a new workspace",
+        ret, m->spec.base);
+}
+
+/* What was looked at is what is shown, whatever its path leads to by then. */
+static int keep(struct sandbox_spec *to, int *fd, const char **ret, struct err *err)
+{
+    if (to->fd_count == sizeof(to->fds) / sizeof(to->fds[0]))
+        return err_set(err, ERR_LIMIT, 0, "too many mounts");
+    to->fds[to->fd_count++] = *fd;
+    *ret = arena_printf(&to->arena, "/proc/self/fd/%d", take_fd(fd));
+    return *ret ? 0 : err_set(err, ERR_LIMIT, ENOMEM, "keep the workspace's system");
+}
+
+static int check(const struct sandbox_spec *to, const struct exec_message *m, struct err *err)
+{
+    if (*m->spec.template)
+        return err_set(err, ERR_CONFLICT, 0,
+                       "a workspace on a template cannot have a system of its own: the template's "
+                       "environments are for the host's; make one without a template");
+    if (to->spec.limits.disk_image)
+        return err_set(err, ERR_CONFLICT, 0,
+                       "a workspace with a system of its own cannot have its disk in an image, as "
+                       "its layer lies outside of it; bound the disk without an image");
+    return 0;
+}
+
+int base_add(const struct broker *b, struct sandbox_spec *to, const struct exec_message *m,
+             struct err *err)
+{
+    struct plan_id at = {.plan = ""};
+    char id[NAME_ROOM];
+    char path[PATH_ROOM];
+
+    snprintf(at.bucket, sizeof(at.bucket), "%s", m->bucket);
+    snprintf(at.workspace, sizeof(at.workspace), "%s", m->workspace);
+    if (check(to, m, err) < 0)
+        return -1;
+    scoped_fd int layer = layer_open(b, &at, "system", to->tree, err);
+    if (layer < 0 || choose(b, layer, m, id, err) < 0)
+        return -1;
+    snprintf(path, sizeof(path), "%s/root", id);
+    scoped_fd int bases = open_bases(b);
+    scoped_fd int base =
+        bases < 0 ? bases : path_open_beneath(bases, path, O_PATH | O_DIRECTORY, 0);
+    if (base < 0)
+        return err_set(err, ERR_NOT_FOUND, -base,
+                       "the base that the workspace's system stands on is gone (%s); put it back",
+                       path);
+    int r = path_of_fd(layer, path, sizeof(path));
+    if (r < 0)
+        return err_set(err, ERR_IO, -r, "find the path of the workspace's system");
+    to->spec.base_layer = arena_copy(&to->arena, path, strlen(path));
+    if (!to->spec.base_layer)
+        return err_set(err, ERR_LIMIT, ENOMEM, "keep the workspace's system");
+    to->spec.env = m->spec.env;
+    return keep(to, &base, &to->spec.base, err);
+}

@@ -1,0 +1,134 @@
+#!/usr/bin/python3 -B
+# SPDX-License-Identifier: Apache-2.0
+# TIMEOUT: 300
+# BASE
+"""A workspace whose policy says "system": root inside, what it changes stays with the workspace, and is its alone."""
+import os
+import signal
+import subprocess
+import unittest
+
+from carreltest import CARREL, PATIENCE, ROOT, read
+from daemontest import Daemon, DaemonTest
+from systemtest import BASE, FIRST
+
+SYSTEM = {"policy": {"system": True}}
+
+
+class System(DaemonTest):
+    def setUp(self):
+        super().setUp()
+        os.makedirs(f"{self.daemon.state}/.carrel", exist_ok=True)
+        os.symlink(os.path.dirname(os.path.dirname(BASE)), f"{self.daemon.state}/.carrel/bases")
+
+    def tearDown(self):
+        self.daemon.stop()
+        if not ROOT:
+            self.clear()
+        super().tearDown()
+
+    def clear(self):
+        """What ids of the base have made they remove: the user could not."""
+        os.mkdir(self.path("w"))
+        os.mkdir(self.path("l"), 0o700)
+        subprocess.run([CARREL, "run", "--workspace", self.path("w"), "--system", f"{BASE}:{self.path('l')}", "--user", "root",
+                        "--rw", f"{self.daemon.state}:/x", "--", "find", "/x", "-mindepth", "1", "-delete"],
+                       stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE, check=False)
+        subprocess.run(["chmod", "-Rf", "u+rwx", self.path("l")], check=False)
+
+    def refused(self, **body):
+        return self.daemon.post("/v1/workspaces/desk/exec", {"command": "id -u", **body})
+
+    def run_as(self, user, command, workspace="desk"):
+        done = self.daemon.execute(workspace, command, user=user)
+        return done["exit_code"], done["stdout"] + done["stderr"]
+
+    def test_root_changes_the_system_and_the_user_sees_it(self):
+        self.workspace(id="desk", **SYSTEM)
+        self.assertEqual((0, "0\n"), self.run_as("root", "id -u && echo mine > /usr/local/mine && chown 7:7 /usr/local/mine"))
+        self.assertEqual((0, "1000\nmine\n7\n"), self.run_as("user", "id -u; cat /usr/local/mine; stat -c %u /usr/local/mine"))
+        self.assertEqual((0, read(f"{BASE}/etc/debian_version")), self.run_as("user", "cat /etc/debian_version"))
+
+    def test_it_stays_over_sleep_and_kill(self):
+        self.workspace(id="desk", **SYSTEM)
+        self.run_as("root", "echo 1 > /var/one; sync")
+        self.assertEqual(200, self.daemon.post("/v1/workspaces/desk/sleep").status)
+        self.assertEqual((0, "1\n"), self.run_as("user", "cat /var/one"))
+        self.daemon.stop(signal.SIGKILL)
+        self.daemon.start()
+        self.assertEqual((0, "1\n"), self.run_as("user", "cat /var/one"))
+
+    def test_another_workspace_and_the_base_do_not_have_it(self):
+        self.workspace(id="desk", **SYSTEM)
+        self.workspace(id="other", **SYSTEM)
+        self.run_as("root", "touch /usr/mine")
+        self.assertEqual((2, "ls: cannot access '/usr/mine': No such file or directory\n"),
+                         self.run_as("root", "ls /usr/mine", "other"))
+        self.assertFalse(os.path.exists(f"{BASE}/usr/mine"))
+
+    def test_files_show_what_the_commands_see(self):
+        self.workspace(id="desk", **SYSTEM)
+        self.run_as("root", "echo text > /etc/mine; echo x > /home/h")
+        for _ in range(2):  # awake, and woken for it
+            answer = self.daemon.get("/v1/workspaces/desk/files/etc/mine")
+            self.assertEqual((200, b"text\n"), (answer.status, answer.bytes))
+            self.assertEqual(200, self.daemon.get("/v1/workspaces/desk/files/home/h").status)
+            self.daemon.post("/v1/workspaces/desk/sleep")
+
+    def test_what_root_leaves_running_ends_with_sleep(self):
+        self.workspace(id="desk", **SYSTEM)
+        self.run_as("root", "setpriv --reuid 33 --regid 33 --clear-groups sleep 1000 >/dev/null 2>&1 & sleep 0.1")
+        self.assertEqual(200, self.daemon.post("/v1/workspaces/desk/sleep").status)
+
+    def test_commands_as_root_are_on_record(self):
+        self.workspace(id="desk", **SYSTEM)
+        self.run_as("root", "true")
+        self.run_as("user", "true")
+        users = [r["details"].get("user") for r in self.daemon.audit() if r["operation"] == "exec.start"]
+        self.assertEqual(["root", None], users)
+
+    def test_a_policy_can_forbid_root(self):
+        self.workspace(id="desk", policy={"system": {"base": "debian-12", "root": False}})
+        answer = self.refused(user="root")
+        self.assertEqual((403, "forbidden"), (answer.status, answer.code))
+        self.assertEqual((0, "1000\n"), self.run_as("user", "id -u"))
+
+    def test_root_is_refused_without_a_system(self):
+        self.workspace(id="desk")
+        self.assertEqual(403, self.refused(user="root").status)
+
+    def test_a_base_that_is_not_there_is_named(self):
+        self.workspace(id="desk", policy={"system": "slackware"})
+        self.assertIn("carrel base build slackware", self.refused().json["error"]["message"])
+
+    def test_a_workspace_stays_on_its_base(self):
+        self.workspace(id="desk", **SYSTEM)
+        self.run_as("root", "true")
+        self.daemon.post("/v1/workspaces/desk/sleep")
+        self.daemon.request("PATCH", "/v1/workspaces/desk", {"policy": {"system": "other"}})
+        message = self.refused().json["error"]["message"]
+        self.assertIn("stands on 'debian-12.1'", message)
+
+    def test_a_workspace_that_is_purged_leaves_nothing(self):
+        self.workspace(id="desk", **SYSTEM)
+        self.run_as("root", "install -d -m 700 -o 33 /var/deep /deep; touch /var/deep/f /deep/f")
+        self.assertEqual(204, self.daemon.request("DELETE", "/v1/workspaces/desk?purge=1").status)
+        left = [os.path.join(where, name) for where, folders, files in os.walk(self.daemon.state) for name in folders + files
+                if name in ("desk", "deep")]
+        self.assertEqual([], left)
+
+    def test_policies_that_say_it_wrongly_are_refused(self):
+        for system in ("", "-x", "../x", "A", 1, [], {"base": 1}, {"root": "no"}, {"else": 1}, "x" * 33):
+            with self.subTest(system=system):
+                answer = self.daemon.post("/v1/workspaces", {"id": "w", "policy": {"system": system}})
+                self.assertEqual(400, answer.status, answer.bytes)
+
+    def test_on_disk_are_ids_of_the_one_range(self):
+        self.workspace(id="desk", **SYSTEM)
+        self.run_as("root", "touch /usr/a && chown 33:33 /usr/a")
+        found = [os.path.join(where, "a") for where, _, files in os.walk(self.daemon.state) if "a" in files and where.endswith("/upper/usr")]
+        self.assertEqual([FIRST + 33], [os.stat(path).st_uid for path in found])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A system of the workspace's own, on the base that tests/run has made."""
+import os
+import subprocess
+
+from carreltest import CARREL, PATIENCE, ROOT, CarrelTest, carrel
+
+BASE = os.environ["BASE"]
+FIRST = 0x7FFF0000 if ROOT else 0x6FFE0000  # root inside, on disk
+
+
+class SystemTest(CarrelTest):
+    def setUp(self):
+        super().setUp()
+        self.layer = self.make_layer("layer")
+
+    def tearDown(self):
+        self.remove()
+        super().tearDown()
+
+    def make_layer(self, name):
+        path = self.path(name)
+        os.mkdir(path, 0o700)
+        return path
+
+    def inside(self, *command, layer=None, options=(), ws=None):
+        return carrel("run", "--workspace", ws or self.ws, "--system", f"{BASE}:{layer or self.layer}", *options, "--", *command)
+
+    def root(self, script, **kwargs):
+        """A line for the shell, as root inside."""
+        kwargs["options"] = ["--user", "root", *kwargs.get("options", ())]
+        return self.inside("sh", "-c", script, **kwargs)
+
+    def user(self, script, **kwargs):
+        return self.inside("sh", "-c", script, **kwargs)
+
+    def remove(self):
+        """What ids of the base have put into our directories; as root we can remove it, otherwise they can."""
+        if ROOT:
+            return
+        places = [self.ws] + [entry.path for entry in os.scandir(self.dir) if entry.is_dir(follow_symlinks=False)]
+        for number, place in enumerate(places):
+            dump = f"{self.dir}/.dump{number}"
+            os.mkdir(dump, 0o700)
+            tmp = f"{self.dir}/.ws{number}"
+            os.mkdir(tmp)
+            subprocess.run([CARREL, "run", "--workspace", tmp, "--system", f"{BASE}:{dump}", "--user", "root", "--rw", f"{place}:/x",
+                            "--", "sh", "-c", "chmod -R u+rwX /x; find /x -mindepth 1 -delete"],
+                           stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE, check=False)
+            subprocess.run(["chmod", "-Rf", "u+rwx", dump], check=False)
