@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables from the figures of one benchmark run: for the terminal and for docs/benchmarks.md."""
 
+import re
+import textwrap
+
 import marks
 from measure import BUSY
 from place import WORDS
@@ -92,6 +95,19 @@ def markdown_table(lines, left=1):
         yield "| " + " | ".join(line + [""] * (len(lines[0]) - len(line))) + " |"
 
 
+def wrapped(part):
+    """Its lines; paragraphs and items of lists with a line of 120 characters and more are filled anew, tables are not."""
+    for block in re.split(r"\n(?=[-|#\n])", part):
+        if block.startswith("\n"):
+            yield ""
+        lines = block.removeprefix("\n").split("\n")
+        if lines[0].startswith(("|", "#")) or max(map(len, lines)) < 120:
+            yield from lines
+        else:
+            yield from textwrap.wrap(" ".join(map(str.strip, lines)), 119, subsequent_indent="  " * lines[0].startswith("- "),
+                                     break_long_words=False, break_on_hyphens=False)
+
+
 def markdown(figures):
     text = ["<!-- Made by bench/run --write-docs from measured figures: do not edit. -->", "# Benchmarks", "",
             f"`{figures['command']}` on {machine_line(figures)}.",
@@ -104,4 +120,4 @@ def markdown(figures):
         text += ["", f"## {part['title']}", "", part["about"]]
         for table in part["tables"]:
             text += ["", f"### {table['title'][0].upper()}{table['title'][1:]}", "", *markdown_table(cells(table))]
-    return "\n".join(text) + "\n"
+    return "\n".join(line for part in text for line in wrapped(part)) + "\n"
