@@ -42,8 +42,8 @@ PLAN    := $(call room,plan/core plan/derive plan/apply plan/trees plan/verbs) $
 CLI     := $(addprefix src/cli/,main.c run.c options.c common.c help.c) src/policy/units.c
 FULL    := $(addprefix src/cli/,full.c run.c options.c common.c help.c doctor.c plan.c) $(call room,plan/local) src/plan/core/state.c $(JSON)
 LIB     := $(BASE) $(SYS) $(POLICY) src/protocol/egress.c $(SANDBOX)
-SMALL   := $(filter-out %/answers.c %/events.c %/hash.c %/names.c %/network.c %/pack.c %/state_dir.c,$(BASE))
-LEAN    := $(SMALL) src/base/pack.c src/policy/network.c src/policy/network_inner.c src/protocol/egress.c $(filter-out %/landlock.c %/calls.c %/tree_walk.c %/tree_remove.c,$(SYS)) $(filter-out %/explain.c %/doctor.c src/sandbox/session/%,$(SANDBOX)) $(CLI)
+SMALL   := $(filter-out %/answers.c %/events.c %/hash.c %/log.c %/names.c %/network.c %/pack.c %/state_dir.c,$(BASE))
+LEAN    := $(SMALL) src/base/pack.c src/policy/network.c src/policy/network_inner.c src/protocol/egress.c $(filter-out %/landlock.c %/calls.c %/privileges.c %/tree_walk.c %/tree_remove.c,$(SYS)) $(filter-out %/explain.c %/doctor.c src/sandbox/session/%,$(SANDBOX)) $(CLI)
 INIT    := $(call room,init) src/sandbox/wire.c $(filter-out %/near.c,$(SMALL)) $(addprefix src/sys/,address.c fds.c message.c mount.c path.c refusals.c)
 # The daemon: carrel-serve is the broker and has neither HTTP nor JSON; carrel-front has no privileges.
 SERVE   := $(call room,broker) $(addprefix src/protocol/,broker.c settings.c store.c store_job.c) $(AUDIT) $(SEAL)

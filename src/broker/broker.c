@@ -27,9 +27,9 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/hash.h"
+#include "base/log.h"
 #include "broker/chores.h"
 #include "broker/egress.h"
-#include "broker/log.h"
 #include "broker/movers.h"
 
 enum {

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "broker/log.h"
+#include "base/log.h"
 #include "sys/process.h"
 
 enum {

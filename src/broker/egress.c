@@ -24,8 +24,8 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/log.h"
 #include "base/programs.h"
-#include "broker/log.h"
 #include "policy/network_inner.h"
 #include "policy/network_sets.h"
 #include "protocol/egress.h"

@@ -27,10 +27,10 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/log.h"
 #include "broker/broker.h"
 #include "broker/channel.h"
 #include "broker/execs.h"
-#include "broker/log.h"
 #include "broker/record.h"
 #include "broker/requests.h"
 #include "broker/sandboxes.h"

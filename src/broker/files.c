@@ -23,10 +23,10 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/log.h"
 #include "broker/broker.h"
 #include "broker/channel.h"
 #include "broker/files.h"
-#include "broker/log.h"
 #include "broker/quiet.h"
 #include "broker/sandboxes.h"
 #include "protocol/files_join.h"

@@ -15,9 +15,9 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/log.h"
 #include "broker/broker.h"
 #include "broker/helper.h"
-#include "broker/log.h"
 #include "sys/process.h"
 
 enum {

@@ -5,10 +5,10 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "broker/broker.h"
 #include "broker/files.h"
 #include "broker/idle.h"
-#include "broker/log.h"
 #include "broker/sandboxes.h"
 
 enum {

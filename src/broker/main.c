@@ -18,6 +18,7 @@
 
 #include "audit/line.h"
 #include "base/fd.h"
+#include "base/log.h"
 #include "base/state_dir.h"
 #include "broker/broker.h"
 #include "broker/egress.h"
@@ -25,7 +26,6 @@
 #include "broker/files_asleep.h"
 #include "broker/front_process.h"
 #include "broker/listen.h"
-#include "broker/log.h"
 #include "broker/plans.h"
 #include "broker/record.h"
 #include "broker/record_export.h"
@@ -403,7 +403,7 @@ static int serve(struct broker *b, const struct options *options, struct err *er
         settings_complete(&b->settings, err) < 0 || egress_check_settings(b, err) < 0 ||
         tls_check(b, err) < 0 || secrets_begin(b, err) < 0)
         return -1;
-    if (listen_open(b, err) < 0 || tls_open(b, err) < 0)
+    if (listen_open(b, err) < 0 || tls_begin(b, err) < 0)
         return -1;
     int r = events_open(&b->events);
     if (r < 0)

@@ -19,9 +19,9 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/log.h"
 #include "broker/channel.h"
 #include "broker/forks.h"
-#include "broker/log.h"
 #include "broker/movers.h"
 #include "broker/trees.h"
 #include "protocol/store_job.h"

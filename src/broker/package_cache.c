@@ -20,8 +20,8 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/log.h"
 #include "broker/chores.h"
-#include "broker/log.h"
 #include "broker/templates.h"
 #include "broker/trees.h"
 #include "sys/path.h"

@@ -16,10 +16,10 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/log.h"
 #include "base/pack.h"
 #include "broker/broker.h"
 #include "broker/chores.h"
-#include "broker/log.h"
 #include "broker/plans.h"
 #include "broker/trees.h"
 #include "sys/path.h"

@@ -30,7 +30,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
-#include "broker/log.h"
+#include "base/log.h"
 #include "sandbox/overlay.h"
 
 enum {

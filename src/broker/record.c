@@ -10,8 +10,8 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "broker/broker.h"
-#include "broker/log.h"
 #include "broker/record.h"
 
 enum {

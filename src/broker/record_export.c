@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "base/fd.h"
+#include "base/log.h"
 #include "broker/broker.h"
-#include "broker/log.h"
 #include "broker/record_export.h"
 
 enum {

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "broker/broker.h"
-#include "broker/log.h"
 #include "broker/record.h"
 #include "broker/record_recover.h"
 

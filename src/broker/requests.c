@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/fd.h"
+#include "base/log.h"
 #include "base/pack.h"
 #include "broker/broker.h"
 #include "broker/channel.h"
@@ -16,7 +17,6 @@
 #include "broker/forks.h"
 #include "broker/front_process.h"
 #include "broker/listen.h"
-#include "broker/log.h"
 #include "broker/movers.h"
 #include "broker/plans.h"
 #include "broker/quiet.h"

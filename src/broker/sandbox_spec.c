@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/log.h"
 #include "base/names.h"
 #include "base/pack.h"
 #include "broker/bases.h"
@@ -17,7 +18,6 @@
 #include "broker/egress.h"
 #include "broker/forks.h"
 #include "broker/listen.h"
-#include "broker/log.h"
 #include "broker/plans.h"
 #include "broker/sandbox_spec.h"
 #include "broker/sandboxes.h"

@@ -7,13 +7,13 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "broker/channel.h"
 #include "broker/chores.h"
 #include "broker/egress.h"
 #include "broker/execs.h"
 #include "broker/files.h"
 #include "broker/idle.h"
-#include "broker/log.h"
 #include "broker/plans.h"
 #include "broker/quiet.h"
 #include "broker/record.h"

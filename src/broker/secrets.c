@@ -16,11 +16,11 @@
 
 #include "base/bytes.h"
 #include "base/fd.h"
+#include "base/log.h"
 #include "base/pack.h"
 #include "base/seal.h"
 #include "broker/channel.h"
 #include "broker/egress.h"
-#include "broker/log.h"
 #include "policy/network_inner.h"
 #include "sys/path.h"
 

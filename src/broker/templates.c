@@ -29,8 +29,8 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/log.h"
 #include "broker/chores.h"
-#include "broker/log.h"
 #include "sys/path.h"
 #include "sys/tree_remove.h"
 

@@ -19,8 +19,8 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/log.h"
 #include "broker/listen.h"
-#include "broker/log.h"
 #include "protocol/tls.h"
 #include "sys/fds.h"
 #include "sys/process.h"
@@ -203,7 +203,7 @@ int tls_check(struct broker *b, struct err *err)
 
 /* --- the process --- */
 
-int tls_open(struct broker *b, struct err *err)
+int tls_begin(struct broker *b, struct err *err)
 {
     int pair[2];
 

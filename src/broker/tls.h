@@ -9,7 +9,7 @@
  * state_open, before there are threads. */
 int tls_check(struct broker *broker, struct err *err);
 /* The door to the front, and the socket to listen at; nothing without the setting. */
-int tls_open(struct broker *broker, struct err *err);
+int tls_begin(struct broker *broker, struct err *err);
 void tls_start(struct broker *broker);
 void tls_stop(struct broker *broker);
 /* Where the certificate is. */

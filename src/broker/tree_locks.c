@@ -10,11 +10,11 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/log.h"
 #include "broker/broker.h"
 #include "broker/channel.h"
 #include "broker/files.h"
 #include "broker/files_asleep.h"
-#include "broker/log.h"
 #include "broker/requests.h"
 #include "broker/sandboxes.h"
 #include "broker/tree_locks.h"

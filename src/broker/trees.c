@@ -13,12 +13,12 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/log.h"
 #include "base/pack.h"
 #include "broker/channel.h"
 #include "broker/chores.h"
 #include "broker/files.h"
 #include "broker/files_asleep.h"
-#include "broker/log.h"
 #include "broker/plans.h"
 #include "broker/sandboxes.h"
 #include "broker/state.h"

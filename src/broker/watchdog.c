@@ -10,10 +10,10 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/log.h"
 #include "broker/broker.h"
 #include "broker/channel.h"
 #include "broker/front_process.h"
-#include "broker/log.h"
 #include "broker/watchdog.h"
 #include "sys/path.h"
 

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/log.h"
 #include "egress/authority.h"
 #include "egress/egress.h"
 #include "egress/inspected.h"
@@ -347,5 +348,5 @@ void boxes_hear(struct egress *e, const struct egress_order *order, int *fds, si
     char text[512];
 
     if (orders[order->kind](e, order, fds, count, &err) < 0)
-        warn("order_failed", err_text(&err, text, sizeof(text)));
+        log_warning("order_failed", "message", err_text(&err, text, sizeof(text)), NULL);
 }

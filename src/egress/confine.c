@@ -8,14 +8,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "egress/egress.h"
 #include "sys/calls.h"
 #include "sys/landlock.h"
+#include "sys/privileges.h"
 
 #ifdef __SANITIZE_ADDRESS__
 /* What looks for leaks at the end would trace the process, which is not allowed. */
@@ -30,11 +31,11 @@ int __lsan_is_turned_off(void) // NOLINT(bugprone-reserved-identifier)
 static int confine_limits(struct err *err)
 {
     static const struct rlimit none = {0, 0};
+    int r = privileges_give_up();
 
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 ||
-        setrlimit(RLIMIT_CORE, &none) < 0 || setrlimit(RLIMIT_MEMLOCK, &none) < 0)
-        return err_set(err, ERR_KERNEL, errno, "give up privileges");
-    return 0;
+    if (r == 0 && setrlimit(RLIMIT_MEMLOCK, &none) < 0)
+        r = -errno;
+    return r < 0 ? err_set(err, ERR_KERNEL, -r, "give up privileges") : 0;
 }
 
 /* The directory of the resolver's settings: who changes them puts another file there. */
@@ -59,8 +60,10 @@ static int confine_files(struct err *err)
     int r = landlock_confine(places, sizeof(places) / sizeof(places[0]), NULL, LANDLOCK_ANY_PORT);
 
     if (r == -ENOSYS) {
-        warn("no_landlock", "this kernel has no Landlock; files are bounded by the list of system "
-                            "calls, which only reads, and by the uid");
+        log_warning("no_landlock", "message",
+                    "this kernel has no Landlock; files are bounded by the list of system "
+                    "calls, which only reads, and by the uid",
+                    NULL);
         return 0;
     }
     return r < 0 ? err_set(err, ERR_KERNEL, -r, "enter the Landlock domain") : 0;
@@ -99,21 +102,18 @@ static int confine_calls(struct err *err)
 
     calls_begin(&calls);
     calls_allow(&calls, allowed, sizeof(allowed) / sizeof(allowed[0]));
-    /* Not as a way to connect. */
-    calls_allow_without(&calls, SYS_sendto, 3, MSG_FASTOPEN);
-    calls_allow_without(&calls, SYS_sendmsg, 2, MSG_FASTOPEN);
+    calls_allow_sending(&calls);
     calls_allow_values(&calls, SYS_socket, 0, families, sizeof(families) / sizeof(families[0]));
     calls_allow_without(&calls, SYS_openat, 2, writes);
 #ifdef __x86_64__
     calls_allow_without(&calls, SYS_open, 1, writes);
 #endif
-    calls_allow_without(&calls, SYS_mmap, 2, PROT_EXEC);
-    calls_allow_without(&calls, SYS_mprotect, 2, PROT_EXEC);
+    calls_allow_data(&calls);
     int r = calls_enter(&calls);
     return r < 0 ? err_set(err, ERR_KERNEL, -r, "filter its system calls") : 0;
 }
 
-int confine(struct err *err)
+int egress_confine(struct err *err)
 {
     return confine_limits(err) < 0 || confine_files(err) < 0 ? -1 : confine_calls(err);
 }

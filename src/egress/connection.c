@@ -148,7 +148,7 @@ static enum relay carry(struct connection *c)
     return r == RELAY_FINE ? flow_step(c, &c->up) : r;
 }
 
-void connection_go_on(struct connection *c)
+void connection_step(struct connection *c)
 {
     uint64_t before = c->up.sent + c->down.sent;
     enum relay r = c->inspected ? inspected_step(c) : carry(c);
@@ -170,7 +170,7 @@ void connection_go_on(struct connection *c)
 static void ready(struct watch *watch, uint32_t what)
 {
     (void)what; /* reading and writing tell */
-    connection_go_on(((struct end *)(void *)watch)->connection);
+    connection_step(((struct end *)(void *)watch)->connection);
 }
 
 static void ring(struct timer *timer)
@@ -216,7 +216,7 @@ static void dialled(void *context, const struct dial_answer *answer)
     if (c->is_inspected && !inspected_begin(c))
         refuse_connection(c, no_room, "");
     else
-        connection_go_on(c);
+        connection_step(c);
 }
 
 /* --- accepted --- */

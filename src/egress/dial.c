@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/log.h"
 #include "base/weak.h"
 #include "egress/egress.h"
 
@@ -201,7 +202,7 @@ static void look_at_settings(struct egress *e)
          now.st_mtim.tv_nsec == d->settings.st_mtim.tv_nsec))
         return;
     if (dialer_open(e, &err) < 0) {
-        warn("resolver_failed", err_text(&err, text, sizeof(text)));
+        log_warning("resolver_failed", "message", err_text(&err, text, sizeof(text)), NULL);
         return;
     }
     d->is_retired = true;

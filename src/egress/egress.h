@@ -198,7 +198,7 @@ uint64_t who_connects(struct box *box, int fd);
 /* connection.c: takes the socket. */
 void connection_accept(struct box *box, int *fd, uint16_t port);
 /* One that is open: moves what can be moved now. It may be gone afterwards. */
-void connection_go_on(struct connection *c);
+void connection_step(struct connection *c);
 /* Ends those that the rules do not allow any more; or all. */
 void connections_check(struct box *box);
 void connections_end(struct box *box, const char *why);
@@ -248,6 +248,4 @@ bool news_are_stuck(const struct egress *egress);
 void news_go_on(struct egress *egress);
 
 /* confine.c */
-int confine(struct err *err);
-
-void warn(const char *event, const char *text);
+int egress_confine(struct err *err);

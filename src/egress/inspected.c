@@ -60,7 +60,7 @@ static void turn_again(struct timer *timer)
 {
     struct inspected *t = container_of(timer, struct inspected, again);
 
-    connection_go_on(t->connection);
+    connection_step(t->connection);
 }
 
 struct inspected *inspected_begin(struct connection *c)

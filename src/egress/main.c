@@ -7,11 +7,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/log.h"
 #include "egress/authority.h"
 #include "egress/egress.h"
 #include "egress/inspected.h"
@@ -23,17 +23,6 @@ enum {
     KEPT_FDS = 256, /* for everything but connections and what sandboxes listen at */
     LEAST_FDS = 512,
 };
-
-void warn(const char *event, const char *text)
-{
-    fprintf(stderr, "level=warning event=%s message='", event);
-    for (; *text; text++)
-        fputc(*text == '\''                                                ? '"'
-              : (unsigned char)*text < ' ' || (unsigned char)*text >= 0x7f ? '?'
-                                                                           : *text,
-              stderr);
-    fputs("'\n", stderr);
-}
 
 /* --- options --- */
 
@@ -126,7 +115,7 @@ static void obey(struct egress *e, char *bytes, size_t n, int *fds, size_t count
     if (egress_unpack_order(bytes, n, &arena, &order))
         boxes_hear(e, &order, fds, count);
     else
-        warn("order_malformed", "it is passed over");
+        log_warning("order_malformed", "message", "it is passed over", NULL);
     arena_clear(&arena);
     close_all(fds, count); /* those that nobody took */
 }
@@ -145,7 +134,7 @@ static void hear(struct watch *watch, uint32_t what)
         if (n == -EAGAIN)
             return;
         if (n == -EPROTO) {
-            warn("order_malformed", "it is passed over");
+            log_warning("order_malformed", "message", "it is passed over", NULL);
             continue;
         }
         if (n <= 0)
@@ -194,13 +183,13 @@ static int prepare(struct egress *e, struct err *err)
         return -1;
     if (e->options.inspects && tls_open(&e->tls, e->options.trust_fd, err) < 0)
         return -1;
-    return confine(err);
+    return egress_confine(err);
 }
 
 /* What a sandbox needs before it is there. */
 static int make_authority(char **names, struct err *err)
 {
-    return confine(err) < 0 ? -1 : authority_make((const char *const *)names, err);
+    return egress_confine(err) < 0 ? -1 : authority_make((const char *const *)names, err);
 }
 
 int main(int argc, char **argv)
@@ -222,7 +211,7 @@ int main(int argc, char **argv)
     for (;;) {
         int r = events_turn(e.events);
         if (r < 0) {
-            warn("loop_failed", strerrordesc_np(-r));
+            log_warning("loop_failed", "message", strerrordesc_np(-r), NULL);
             return FAILED;
         }
     }

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "egress/egress.h"
 
 enum {
@@ -89,7 +90,7 @@ static void keep(struct news *w, const struct buf *b)
     struct item *item = w->count < OVERFLOW ? malloc(sizeof(*item) + b->n) : NULL;
 
     if (!item) {
-        warn("news_lost", "nobody reads them: ending");
+        log_warning("news_lost", "message", "nobody reads them: ending", NULL);
         _exit(1); /* rather than to go on without a record */
     }
     item->next = NULL;
@@ -108,7 +109,7 @@ void news_tell(struct egress *e, const struct egress_news *news)
     buf_init(&b, EGRESS_NEWS);
     egress_pack_news(&b, news);
     if (buf_done(&b) < 0) {
-        warn("news_lost", "there is no memory: ending");
+        log_warning("news_lost", "message", "there is no memory: ending", NULL);
         _exit(1);
     }
     if (e->news->first || !send_now(e, b.p, b.n))

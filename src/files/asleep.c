@@ -24,6 +24,7 @@
 #include "sys/calls.h"
 #include "sys/fds.h"
 #include "sys/path.h"
+#include "sys/privileges.h"
 #include "sys/process.h"
 #include "sys/uapi.h"
 
@@ -172,8 +173,7 @@ static int filter_calls(void)
 #ifdef __x86_64__
     calls_allow_without(&calls, SYS_open, 1, writes);
 #endif
-    calls_allow_without(&calls, SYS_mmap, 2, PROT_EXEC);
-    calls_allow_without(&calls, SYS_mprotect, 2, PROT_EXEC);
+    calls_allow_data(&calls);
     calls_allow_with(&calls, SYS_clone, 0, CLONE_THREAD);
     calls_allow_values(&calls, SYS_fcntl, 1, harmless, sizeof(harmless) / sizeof(harmless[0]));
     calls_refuse(&calls, SYS_clone3, ENOSYS);
@@ -188,9 +188,9 @@ static int confine(void)
     if (geteuid() != 0 && unshare(CLONE_NEWUSER) < 0)
         return -errno;
     files_serve_rehearse();
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
-        return -errno;
-    int r = files_bound_memory(MEMORY);
+    int r = privileges_give_up();
+    if (r == 0)
+        r = files_bound_memory(MEMORY);
     if (r == 0)
         r = wall_in();
     return r < 0 ? r : filter_calls();

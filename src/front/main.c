@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/log.h"
 #include "base/seal.h"
 #include "front/code/routes.h"
 #include "front/core/confine.h"
@@ -68,8 +69,7 @@ static int fail(const struct err *err)
 {
     char text[512];
 
-    fprintf(stderr, "level=error event=front_failed message='%s'\n",
-            err_text(err, text, sizeof(text)));
+    log_error("front_failed", "message", err_text(err, text, sizeof(text)), NULL);
     return 1;
 }
 

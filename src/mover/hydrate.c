@@ -334,7 +334,7 @@ static int keep(struct work *w, struct err *err)
 
     if (digest_hex(w->manifest_text.p, w->manifest_text.n, hash) < 0)
         return err_set(err, ERR_KERNEL, 0, "this host's OpenSSL has no SHA-256");
-    int r = tree_scan(w->m, &index.tree, err);
+    int r = scan_tree(w->m, &index.tree, err);
     if (r == 0)
         r = verify(w, &index.tree, err);
     for (size_t i = 0; r == 0 && i < index.tree.count; i++) {

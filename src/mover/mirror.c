@@ -374,7 +374,7 @@ static size_t look_again(struct work *w)
     for (size_t i = 0; i < w->up_count; i++) {
         struct entry *e = tree_find(&w->now, w->up[i]->path);
         struct entry is;
-        if (e->dirty || tree_look(w->top, e->path, &is) != 1 || !entry_is_as(e, &is) ||
+        if (e->dirty || scan_look(w->top, e->path, &is) != 1 || !entry_is_as(e, &is) ||
             e->ctime_ns > w->read_ns - (int64_t)TICK_MS * MS_NS)
             e->dirty = true;
         changed += e->dirty;
@@ -446,7 +446,7 @@ static int mirror(struct work *w, json_t **ret, struct err *err)
     w->top = open(w->m->tree, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (w->top < 0)
         return err_set(err, ERR_IO, errno, "open the workspace's directory");
-    if (index_load(w->m, &w->known, err) < 0 || tree_scan(w->m, &w->now, err) < 0 ||
+    if (index_load(w->m, &w->known, err) < 0 || scan_tree(w->m, &w->now, err) < 0 ||
         compare(w, err) < 0 || make_manifest(w, err) < 0)
         return -1;
     tell_progress(w);

@@ -64,7 +64,7 @@ static void cannot_see(const struct mover *m, int error, const struct tree_entry
         tree->closed++;
 }
 
-int tree_scan(const struct mover *m, struct tree *ret, struct err *err)
+int scan_tree(const struct mover *m, struct tree *ret, struct err *err)
 {
     scoped_fd int top = open(m->tree, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     struct tree_walk walk;
@@ -89,7 +89,7 @@ int tree_scan(const struct mover *m, struct tree *ret, struct err *err)
     return r < 0 ? err_set(err, ERR_IO, -r, "look through the workspace") : 0;
 }
 
-int tree_look(int top, const char *path, struct entry *ret)
+int scan_look(int top, const char *path, struct entry *ret)
 {
     struct stat st;
     scoped_fd int fd = path_open_beneath(top, path, O_PATH | O_NOFOLLOW, 1);

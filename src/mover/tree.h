@@ -65,9 +65,9 @@ bool listing_name_is_good(const char *path);
 int listing_take(const json_t *list, struct tree *ret, size_t *ret_refused, struct err *err);
 
 /* --- scan.c */
-int tree_scan(const struct mover *m, struct tree *ret, struct err *err);
+int scan_tree(const struct mover *m, struct tree *ret, struct err *err);
 /* What is there of it now. 1; 0: nothing, or something else; -1 with errno. */
-int tree_look(int top, const char *path, struct entry *ret);
+int scan_look(int top, const char *path, struct entry *ret);
 
 /* --- index.c */
 struct index {

@@ -26,6 +26,10 @@ void calls_allow_without(struct calls *calls, int number, unsigned argument, uin
 void calls_allow_with(struct calls *calls, int number, unsigned argument, uint32_t bits);
 void calls_allow_values(struct calls *calls, int number, unsigned argument, const uint32_t *values,
                         size_t count);
+/* What programs have in common: sendto and sendmsg, but not as a way to connect; mmap and mprotect,
+ * but not to make code. */
+void calls_allow_sending(struct calls *calls);
+void calls_allow_data(struct calls *calls);
 void calls_refuse(struct calls *calls, int number, int error);
 /* After no_new_privs; for all threads of the process. 0 or -errno. */
 int calls_enter(struct calls *calls);

@@ -287,7 +287,7 @@ static bool is_good(const struct made *m, const struct made *by, const char *dom
            X509_verify(m->certificate, X509_get0_pubkey(by->certificate)) == 1;
 }
 
-int authority_make(const char *domain, struct err *err)
+int certificates_make(const char *domain, struct err *err)
 {
     if (check_domain(domain, err) < 0)
         return -1;

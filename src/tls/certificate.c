@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/log.h"
 #include "tls/tls.h"
 
 enum {
@@ -74,7 +75,8 @@ static int use_certificates(SSL_CTX *context, BIO *bio, struct err *err)
                        last_error());
     }
     if (X509_cmp_current_time(X509_get0_notAfter(own)) < 0)
-        warn("certificate_expired", "clients will refuse it; put a new one in its place");
+        log_warning("certificate_expired", "message",
+                    "clients will refuse it; put a new one in its place", NULL);
     X509_free(own);
     for (X509 *next; (next = PEM_read_bio_X509(bio, NULL, no_password, NULL));) {
         if (SSL_CTX_add0_chain_cert(context, next) != 1) {

@@ -5,14 +5,14 @@
 #include <errno.h>
 #include <stdint.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "sys/calls.h"
 #include "sys/landlock.h"
+#include "sys/privileges.h"
 #include "tls/tls.h"
 
 /* The frequent ones first: they are looked for in this order. */
@@ -41,8 +41,10 @@ static int confine_files(struct err *err)
     int r = landlock_confine(NULL, 0, NULL, 0);
 
     if (r == -ENOSYS) {
-        warn("no_landlock", "this kernel has no Landlock; files are out of reach by the list of "
-                            "system calls and by the uid");
+        log_warning("no_landlock", "message",
+                    "this kernel has no Landlock; files are out of reach by the list of "
+                    "system calls and by the uid",
+                    NULL);
         return 0;
     }
     return r < 0 ? err_set(err, ERR_KERNEL, -r, "enter the Landlock domain") : 0;
@@ -55,22 +57,18 @@ static int confine_calls(struct err *err)
 
     calls_begin(&calls);
     calls_allow(&calls, allowed, sizeof(allowed) / sizeof(allowed[0]));
-    /* Not as a way to connect. */
-    calls_allow_without(&calls, SYS_sendto, 3, MSG_FASTOPEN);
-    calls_allow_without(&calls, SYS_sendmsg, 2, MSG_FASTOPEN);
+    calls_allow_sending(&calls);
     calls_allow_values(&calls, SYS_socketpair, 0, families, 1);
-    calls_allow_without(&calls, SYS_mmap, 2, PROT_EXEC);
-    calls_allow_without(&calls, SYS_mprotect, 2, PROT_EXEC);
+    calls_allow_data(&calls);
     int r = calls_enter(&calls);
     return r < 0 ? err_set(err, ERR_KERNEL, -r, "filter its system calls") : 0;
 }
 
-int confine(struct err *err)
+int tls_confine(struct err *err)
 {
-    static const struct rlimit none = {0, 0};
+    int r = privileges_give_up();
 
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 ||
-        setrlimit(RLIMIT_CORE, &none) < 0)
-        return err_set(err, ERR_KERNEL, errno, "give up privileges");
+    if (r < 0)
+        return err_set(err, ERR_KERNEL, -r, "give up privileges");
     return confine_files(err) < 0 ? -1 : confine_calls(err);
 }

@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/log.h"
 #include "protocol/tls.h"
 #include "sys/fds.h"
 #include "tls/tls.h"
@@ -27,17 +28,6 @@ enum {
     ACCEPT_AT_ONCE = 16,
     PAUSE_MS = 100, /* without descriptors */
 };
-
-void warn(const char *event, const char *text)
-{
-    fprintf(stderr, "level=warning event=%s message='", event);
-    for (; *text; text++)
-        fputc(*text == '\''                                                ? '"'
-              : (unsigned char)*text < ' ' || (unsigned char)*text >= 0x7f ? '?'
-                                                                           : *text,
-              stderr);
-    fputs("'\n", stderr);
-}
 
 static const char help[] =
     "usage: carrel-tls [--most N] [--of-one N] [--trusted NETWORKS]\n"
@@ -215,7 +205,7 @@ static int prepare(struct tls *t, struct err *err)
                          0); /* once there is a certificate */
     if (r < 0)
         return err_set(err, ERR_IO, -r, "open the loop");
-    return count_room(t, err) < 0 ? -1 : confine(err);
+    return count_room(t, err) < 0 ? -1 : tls_confine(err);
 }
 
 static int fail(const struct err *err)
@@ -244,7 +234,7 @@ static int serve(struct tls *t, char **argv)
     for (;;) {
         int r = events_turn(t->events);
         if (r < 0) {
-            warn("loop_failed", strerrordesc_np(-r));
+            log_warning("loop_failed", "message", strerrordesc_np(-r), NULL);
             return FAILED;
         }
     }
@@ -269,6 +259,6 @@ int main(int argc, char **argv)
     if (argc == 2 && strcmp(argv[1], "--check") == 0)
         return check(&err) < 0 ? fail(&err) : 0;
     if (argc == 3 && strcmp(argv[1], "--make") == 0)
-        return authority_make(argv[2], &err) < 0 ? fail(&err) : 0;
+        return certificates_make(argv[2], &err) < 0 ? fail(&err) : 0;
     return serve(&t, argv);
 }

@@ -34,8 +34,6 @@ struct tls {
     struct networks trusted; /* not counted by address */
 };
 
-void warn(const char *event, const char *text);
-
 /* certificate.c: a context for connections by TLS 1.2 and 1.3, for HTTP/1.1. The descriptors are
  * read from their beginning. NULL: *err says why not. */
 SSL_CTX *certificate_load(int certificate, int key, struct err *err);
@@ -46,6 +44,6 @@ void link_begin(struct tls *tls, int *fd);
 /* authority.c: makes what is missing of ca.pem, ca.key, cert.pem and key.pem in the working
  * directory for a domain and every name below it, and what is for another domain or will soon be
  * too old. */
-int authority_make(const char *domain, struct err *err);
+int certificates_make(const char *domain, struct err *err);
 
-int confine(struct err *err);
+int tls_confine(struct err *err);

@@ -10,6 +10,7 @@
 #include "audit/head.h"
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/log.h"
 
 #define CURSOR "heads-cursor"
 
@@ -111,8 +112,7 @@ int heads_step(struct head_sender *h, struct err *err)
         h->pause_ms = LONGEST_PAUSE_MS;
     h->due_ms = now_ms() + h->pause_ms;
     if (!h->error[0])
-        fprintf(stderr, "level=warning event=heads_not_sent message='%s' then='trying again'\n",
-                err->msg);
+        log_warning("heads_not_sent", "message", err->msg, "then", "trying again", NULL);
     snprintf(h->error, sizeof(h->error), "%.255s", err->msg);
     return 0;
 }

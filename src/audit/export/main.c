@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -18,7 +17,9 @@
 #include "audit/export/export.h"
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/log.h"
 #include "sys/landlock.h"
+#include "sys/privileges.h"
 
 enum {
     LOOK_MS = 200, /* the record is written by somebody else, and nothing tells us */
@@ -34,17 +35,6 @@ static void on_signal(int signal)
 {
     (void)signal;
     export_told_to_stop = 1;
-}
-
-static void warn(const char *event, const char *text)
-{
-    fprintf(stderr, "level=warning event=%s message='", event);
-    for (; *text; text++)
-        fputc(*text == '\''                                 ? '"'
-              : (unsigned char)*text < ' ' || *text == 0x7f ? '?'
-                                                            : *text,
-              stderr);
-    fputs("'\n", stderr);
 }
 
 /* --- options --- */
@@ -184,12 +174,15 @@ static int confine(const struct options *o, const struct target *t, const struct
     if (t->kind == TARGET_FILE && o->to)
         places[n++] = (struct landlock_place){.path = above(t->path, of_target, sizeof(of_target)),
                                               .writes = true};
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
-        return err_set(err, ERR_KERNEL, errno, "give up privileges");
-    int r = landlock_confine(places, n, ports, sizeof(ports) / sizeof(ports[0]));
+    int r = privileges_give_up();
+    if (r < 0)
+        return err_set(err, ERR_KERNEL, -r, "give up privileges");
+    r = landlock_confine(places, n, ports, sizeof(ports) / sizeof(ports[0]));
     if (r == -ENOSYS) {
-        warn("no_landlock", "this kernel has no Landlock; the files that can be reached are "
-                            "bounded by the user alone");
+        log_warning("no_landlock", "message",
+                    "this kernel has no Landlock; the files that can be reached are "
+                    "bounded by the user alone",
+                    NULL);
         return 0;
     }
     return r < 0 ? err_set(err, ERR_KERNEL, -r, "enter a Landlock domain") : 0;
@@ -239,7 +232,7 @@ static void look_for_gap(struct exporter *e)
     if (first > e->cursor.seq + 1 && (e->cursor.seq || !e->has_looked)) {
         snprintf(text, sizeof(text), "records %ju to %ju were put away before they were exported",
                  (uintmax_t)e->cursor.seq + 1, (uintmax_t)first - 1);
-        warn("export_gap", text);
+        log_warning("export_gap", "message", text, NULL);
     }
     e->has_looked = true;
 }
@@ -255,7 +248,7 @@ static int settle(struct exporter *e, struct err *err)
             continue;
         if (cursor_bury(c, &b->items[i], b->docs.p, err) < 0)
             return -1;
-        warn("export_dead_letter", b->items[i].reason);
+        log_warning("export_dead_letter", "message", b->items[i].reason, NULL);
         c->dead++;
         b->items[i].verdict = BULK_DONE; /* once, also when what follows fails */
     }
@@ -292,7 +285,7 @@ static void put_off(struct exporter *e, const struct err *err)
     e->cursor.behind_since = e->batch.count ? seconds_of(e->batch.facts[0].time) : 0;
     (void)err_text(err, text, sizeof(text));
     if (strcmp(text, e->cursor.error) != 0)
-        warn("export_failed", text);
+        log_warning("export_failed", "message", text, NULL);
     memcpy(e->cursor.error, text, sizeof(text));
     cursor_tell(&e->cursor);
 }

@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -21,6 +20,7 @@
 #include "base/fd.h"
 #include "protocol/sink.h"
 #include "sys/landlock.h"
+#include "sys/privileges.h"
 
 struct sink {
     struct keep keep;
@@ -34,9 +34,10 @@ static int confine(bool shares_user, struct err *err)
     static const struct landlock_place places[] = {
         {.path = "audit"}, {.path = "heads", .writes = true}, {.path = "sink", .writes = true}};
 
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
-        return err_set(err, ERR_KERNEL, errno, "give up privileges");
-    int r = landlock_confine(places, sizeof(places) / sizeof(places[0]), NULL, 0);
+    int r = privileges_give_up();
+    if (r < 0)
+        return err_set(err, ERR_KERNEL, -r, "give up privileges");
+    r = landlock_confine(places, sizeof(places) / sizeof(places[0]), NULL, 0);
     if (r == -ENOSYS && !shares_user)
         return 0; /* its uid keeps it apart; the front has said so to the log */
     return r < 0 ? err_set(err, ERR_KERNEL, -r, "enter a Landlock domain") : 0;

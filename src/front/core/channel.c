@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/log.h"
 #include "protocol/broker.h"
 #include "sys/message.h"
 
@@ -36,8 +37,7 @@ struct channel {
 /* Without the broker there is nothing a front can do; the next one begins anew. */
 static _Noreturn void lose_broker(const char *doing, int r)
 {
-    fprintf(stderr, "level=error event=broker_lost doing='%s' error='%s'\n", doing,
-            r < 0 ? strerrordesc_np(-r) : "closed");
+    log_error("broker_lost", "doing", doing, "error", r < 0 ? strerrordesc_np(-r) : "closed", NULL);
     _exit(1);
 }
 

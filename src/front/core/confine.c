@@ -8,13 +8,14 @@
 #include <stdio.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/log.h"
 #include "sys/calls.h"
+#include "sys/privileges.h"
 #include "sys/uapi.h"
 
 #define READS (LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR)
@@ -54,9 +55,9 @@ static int confine_to_places(bool shares_user, struct err *err)
                        "this kernel has no Landlock, the wall between the daemon's two halves when "
                        "both are one user: boot with lsm=landlock,... or start it as root");
     if (abi < 0) {
-        fputs("level=warning event=no_landlock message='this kernel has no Landlock; the front's "
-              "files are bounded by its uid alone'\n",
-              stderr);
+        log_warning("no_landlock", "message",
+                    "this kernel has no Landlock; files are bounded by the front's uid alone",
+                    NULL);
         return 0;
     }
     size_t size = abi >= CARREL_LANDLOCK_ABI_SCOPES ? sizeof(attr) : abi >= 4 ? 16 : 8;
@@ -121,21 +122,20 @@ int confine_calls(struct err *err)
 
     calls_begin(&calls);
     calls_allow(&calls, allowed, sizeof(allowed) / sizeof(allowed[0]));
-    /* Not as a way to connect. */
-    calls_allow_without(&calls, SYS_sendmsg, 2, MSG_FASTOPEN);
-    calls_allow_without(&calls, SYS_sendto, 3, MSG_FASTOPEN);
+    calls_allow_sending(&calls);
     /* The listening sockets are the next front's, too. */
     calls_allow_values(&calls, SYS_shutdown, 1, directions, 1);
     calls_allow_values(&calls, SYS_ioctl, 1, requests, sizeof(requests) / sizeof(requests[0]));
-    calls_allow_without(&calls, SYS_mmap, 2, PROT_EXEC);
-    calls_allow_without(&calls, SYS_mprotect, 2, PROT_EXEC);
+    calls_allow_data(&calls);
     int r = calls_enter(&calls);
     return r < 0 ? err_set(err, ERR_KERNEL, -r, "filter the front's system calls") : 0;
 }
 
 int confine_files(bool shares_user, struct err *err)
 {
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
-        return err_set(err, ERR_KERNEL, errno, "give up privileges");
+    int r = privileges_give_up();
+
+    if (r < 0)
+        return err_set(err, ERR_KERNEL, -r, "give up privileges");
     return confine_to_places(shares_user, err);
 }

@@ -67,7 +67,7 @@ static void get(struct call *call)
 {
     struct lifetime l;
 
-    if (sandbox_find(call, &l))
+    if (e2b_find(call, &l))
         call_json(call, 200, sandbox_detail(call, &l));
 }
 
@@ -84,7 +84,7 @@ static void emptied(struct e2b *e, int status, json_t *object)
 static void kill_it(struct call *call)
 {
     struct lifetime l;
-    struct e2b *e = sandbox_find(call, &l) ? e2b_begin(call, NULL) : NULL;
+    struct e2b *e = e2b_find(call, &l) ? e2b_begin(call, NULL) : NULL;
 
     if (e)
         e2b_ask(e, HTTP_DELETE, NULL, emptied, "/v1/workspaces/%s?purge=1", call->workspace.id);
@@ -108,7 +108,7 @@ static void set_timeout(struct call *call)
     struct lifetime l;
     uint64_t seconds;
 
-    if (!sandbox_find(call, &l) || !read_seconds(call, "timeout", &seconds))
+    if (!e2b_find(call, &l) || !read_seconds(call, "timeout", &seconds))
         return;
     if (!seconds) {
         call_bad_field(call, "timeout", "a number of seconds");
@@ -130,7 +130,7 @@ static void refresh(struct call *call)
     struct lifetime l;
     uint64_t seconds;
 
-    if (!sandbox_find(call, &l) || !read_seconds(call, "duration", &seconds))
+    if (!e2b_find(call, &l) || !read_seconds(call, "duration", &seconds))
         return;
     struct e2b *e = seconds && would_lengthen(call, seconds) ? e2b_begin(call, NULL) : NULL;
     if (e)
@@ -151,7 +151,7 @@ static void pause_it(struct call *call)
 {
     struct lifetime l;
 
-    if (!sandbox_find(call, &l))
+    if (!e2b_find(call, &l))
         return;
     if (l.paused) {
         call_error(call, 409, "conflict", "sandbox %s is already paused", call->workspace.id);
@@ -167,7 +167,7 @@ static void answer_brief(struct e2b *e, int status)
     struct call *call = e->call;
     struct lifetime l;
 
-    if (sandbox_find(call, &l))
+    if (e2b_find(call, &l))
         call_json(call, status, sandbox_brief(call, &l));
 }
 
@@ -185,7 +185,7 @@ static void connect_for(struct call *call, bool only_paused)
     struct lifetime l;
     uint64_t seconds;
 
-    if (!sandbox_find(call, &l) || !read_seconds(call, "timeout", &seconds))
+    if (!e2b_find(call, &l) || !read_seconds(call, "timeout", &seconds))
         return;
     if (only_paused && !l.paused) {
         call_error(call, 409, "conflict", "sandbox %s is already running", call->workspace.id);
@@ -219,7 +219,7 @@ static void metrics(struct call *call)
 {
     struct lifetime l;
 
-    if (sandbox_find(call, &l))
+    if (e2b_find(call, &l))
         call_json(call, 200, json_array());
 }
 
@@ -227,7 +227,7 @@ static void logs(struct call *call)
 {
     struct lifetime l;
 
-    if (sandbox_find(call, &l))
+    if (e2b_find(call, &l))
         call_json(call, 200, json_pack("{s:[], s:[]}", "logs", "logEntries"));
 }
 
@@ -244,7 +244,7 @@ static void no_snapshots(struct call *call)
 {
     struct lifetime l;
 
-    if (sandbox_find(call, &l))
+    if (e2b_find(call, &l))
         call_error(call, 400, "unsupported",
                    "this daemon makes no snapshots and forks for E2B's clients");
 }

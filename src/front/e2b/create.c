@@ -16,7 +16,7 @@ static void answer(struct e2b *e)
     struct lifetime l;
 
     call->params[0] = e->data;
-    if (sandbox_find(call, &l))
+    if (e2b_find(call, &l))
         call_json(call, 201, sandbox_brief(call, &l));
 }
 

@@ -118,7 +118,7 @@ void network_update(struct call *call)
     json_t *network = NULL;
     struct lifetime l;
 
-    if (!sandbox_find(call, &l) || !network_wanted(call, internet, call->body, &network))
+    if (!e2b_find(call, &l) || !network_wanted(call, internet, call->body, &network))
         return;
     json_t *policy = json_parsed(call->workspace.policy);
     json_object_set_new(policy, "network", network);

@@ -6,7 +6,7 @@
 #include <strings.h>
 #include <unistd.h>
 
-bool sandbox_find(struct call *call, struct lifetime *ret)
+bool e2b_find(struct call *call, struct lifetime *ret)
 {
     const char *id = call->params[0];
     struct err err;

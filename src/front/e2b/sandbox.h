@@ -5,7 +5,7 @@
 #include "front/e2b/e2b.h"
 
 /* The one that the path names becomes the call's workspace. False: answered with 404. */
-bool sandbox_find(struct call *call, struct lifetime *ret);
+bool e2b_find(struct call *call, struct lifetime *ret);
 /* What create and connect answer. */
 json_t *sandbox_brief(struct call *call, const struct lifetime *l);
 /* One of a list, or with all that is told of one. */

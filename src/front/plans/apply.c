@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "front/plans/work.h"
 
@@ -93,7 +94,7 @@ static void not_applied(struct plan_work *w, const char *code, const char *messa
     w->row.due_ms = again ? wall_ms() + pause_ms(w->row.attempts) : 0;
     w->front->count.plans_stale += event == PLAN_EVENT_OUTDATED;
     if (!work_change(w, event, 0, details, &err))
-        fprintf(stderr, "level=warning event=plan_row plan='%s' error='%s'\n", w->plan, err.msg);
+        log_warning("plan_row", "plan", w->plan, "error", err.msg, NULL);
     work_announce(w, "plan.apply");
 }
 
@@ -128,7 +129,7 @@ static void look_soon(struct plan_work *w)
 
     w->row.due_ms = wall_ms() + FIRST_PAUSE_MS;
     if (!work_keep(w, NULL, &err))
-        fprintf(stderr, "level=warning event=plan_row plan='%s' error='%s'\n", w->plan, err.msg);
+        log_warning("plan_row", "plan", w->plan, "error", err.msg, NULL);
 }
 
 /* --- what an end that was not good means --- */
@@ -535,7 +536,7 @@ static void not_undone(struct plan_work *w, const char *code, const char *messag
     note(details, "undo", "error", json_pack("{s:s, s:s}", "code", code, "message", message));
     w->row.due_ms = 0;
     if (!work_change(w, PLAN_EVENT_NOT_UNDONE, 0, details, &err))
-        fprintf(stderr, "level=warning event=plan_row plan='%s' error='%s'\n", w->plan, err.msg);
+        log_warning("plan_row", "plan", w->plan, "error", err.msg, NULL);
 }
 
 static void fail_undo(void *owner, const struct err *err)

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "front/exec/exec.h"
 #include "front/plans/work.h"
@@ -252,8 +253,8 @@ static void dropped(void *context, struct answer *answer)
             return;
     }
     if (failed) /* the next start finds it */
-        fprintf(stderr, "level=warning event=plan_left plan='%s' error='%s'\n", d->plan,
-                err_text(&err, text, sizeof(text)));
+        log_warning("plan_left", "plan", d->plan, "error", err_text(&err, text, sizeof(text)),
+                    NULL);
     free(d);
 }
 

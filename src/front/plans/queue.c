@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/log.h"
 #include "base/pack.h"
 #include "base/text.h"
 #include "front/exec/exec.h"
@@ -92,8 +93,8 @@ static void tried(void *context, const struct plan_outcome *outcome)
             row.state = plan_state_after(t->was, PLAN_EVENT_GIVEN_UP, 0);
             row.due_ms = 0;
         }
-        fprintf(stderr, "level=warning event=plan_waits plan='%s' state='%s' why='%s'\n", t->plan,
-                plan_state_name(row.state), outcome->message);
+        log_warning("plan_waits", "plan", t->plan, "state", plan_state_name(row.state), "why",
+                    outcome->message, NULL);
         ignore(store_plan_change(front->store, &row, t->was, &err) == 0); /* then the next turn */
     }
     arena_clear(&arena);

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "front/core/live.h"
 #include "front/core/record.h"
@@ -199,8 +200,8 @@ static void over(void *context, const struct err *failed)
 
     (void)context;
     if (failed)
-        fprintf(stderr, "level=warning event=lifetime_failed workspace='%s' error='%s'\n",
-                ending.id, err_text(failed, text, sizeof(text)));
+        log_warning("lifetime_failed", "workspace", ending.id, "error",
+                    err_text(failed, text, sizeof(text)), NULL);
     change_end(&ending.change);
     ending.is_at_work = false;
     again(failed ? SOON_MS : 0);

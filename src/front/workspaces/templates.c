@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "front/core/record.h"
 #include "front/workspaces/trash.h"
@@ -265,8 +266,8 @@ static void complain(const struct tended *t, const struct err *failed)
 {
     char text[512];
 
-    fprintf(stderr, "level=warning event=template_unfinished template='%s' state='%s' error='%s'\n",
-            t->name, t->state, err_text(failed, text, sizeof(text)));
+    log_warning("template_unfinished", "template", t->name, "state", t->state, "error",
+                err_text(failed, text, sizeof(text)), NULL);
 }
 
 static void record(struct tended *t, const char *operation, const char *result, const char *reason,

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/hash.h"
+#include "base/log.h"
 #include "base/pack.h"
 #include "base/text.h"
 #include "front/exec/exec.h"
@@ -236,8 +237,8 @@ static void item_moved(void *context, const struct err *failed)
     char text[512];
 
     if (failed) {
-        fprintf(stderr, "level=warning event=sweep_failed workspace='%s' error='%s'\n", item->id,
-                err_text(failed, text, sizeof(text)));
+        log_warning("sweep_failed", "workspace", item->id, "error",
+                    err_text(failed, text, sizeof(text)), NULL);
         sweeping.wants_thorough = true;
         sweeping.not_before_ms = now_ms() + RETRY_MS;
     }
@@ -411,8 +412,7 @@ static void begin_spools(struct front *front)
 
     sweeping.spools = fd < 0 ? NULL : fdopendir(fd);
     if (!sweeping.spools) {
-        fprintf(stderr, "level=warning event=cannot_list_output error='%s'\n",
-                strerrordesc_np(errno));
+        log_warning("cannot_list_output", "error", strerrordesc_np(errno), NULL);
         return;
     }
     (void)take_fd(&fd); /* closed with it */

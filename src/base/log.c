@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "broker/log.h"
+#include "base/log.h"
 
 #include <stdarg.h>
 #include <stdio.h>
