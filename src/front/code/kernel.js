@@ -2,8 +2,15 @@
 // A kernel of JavaScript and TypeScript, on Node's own REPL: as kernel.py, which says how the daemon talks to it. `read` reads
 // so many bytes of standard input. TypeScript loses its types by Node itself, or by the workspace's typescript or esbuild.
 'use strict';
+// The REPL's domains would follow every call, and Node counts those for them: code that is broken off (below) leaves that count wrong,
+// which would end Node. Errors that nobody catches are heard without them.
+const hooks = require('async_hooks'), { createHook } = hooks, none = { enable: () => none, disable: () => none };
+hooks.createHook = () => none;
+require('domain');
+hooks.createHook = createHook;
 const fs = require('fs'), path = require('path'), repl = require('repl'), util = require('util'), module_ = require('module');
 const { PassThrough, Writable } = require('stream');
+const { Worker } = require('worker_threads');
 
 const LARGEST = 6 << 20;
 const MIMES = { 'text/plain': 'text', 'text/html': 'html', 'text/markdown': 'markdown', 'image/svg+xml': 'svg', 'image/png': 'png', 'image/jpeg': 'jpeg',
@@ -105,14 +112,14 @@ function withoutImports(code) {
 
 // --- one after the other ---
 
-const server = repl.start({ prompt: '', input: new PassThrough(), output: new PassThrough(), terminal: false, useGlobal: true, ignoreUndefined: true, breakEvalOnSigint: true });
+const server = repl.start({ prompt: '', input: new PassThrough(), output: new PassThrough(), terminal: false, useGlobal: true, ignoreUndefined: true });
 server.removeAllListeners('SIGINT');
 process.removeAllListeners('uncaughtException');
 output('stdout');
 output('stderr');
 globalThis.console = new console.Console(process.stdout, process.stderr);
 globalThis.require = workspace;
-process.on('SIGINT', () => {}); // between two runs
+process.on('SIGINT', () => wrong(interrupted())); // until the watch below hears it
 let wrong = () => {}; // what the run under way is told of an error that its code did not catch
 if (server._domain) {
   server._domain.removeAllListeners('error');
@@ -138,15 +145,74 @@ async function bundleOf(value) {
 
 globalThis.display = async (value, options) => show(options && options.raw ? value : await bundleOf(value), false);
 
+// From the event loop, so that code which is broken off takes nothing with it that waits for it.
 function evaluate(code) {
   return new Promise((resolve, reject) => {
     wrong = reject;
-    const done = (error, value) => (error ? reject(error) : resolve(value));
-    server.eval(code, server.context, `cell ${count}`, (error, value) => {
+    setImmediate(() => server.eval(code, server.context, `cell ${count}`, (error, value) => {
       if (error instanceof repl.Recoverable) error = error.err;
-      done(error, value);
-    });
+      if (error) reject(error);
+      else resolve(value);
+    }));
   });
+}
+
+// --- interrupts ---
+
+// Code that loops hears nothing, in whatever it loops: a cell, a callback, what follows an await. So a thread waits for the signal (as
+// vm lets it: breakOnSigint), and tells the main one. Where that does not hear it, its children are interrupted, and what it does
+// is broken off as a debugger would. All that was defined stays, which is why this is not a new process.
+const watch = `
+const { parentPort, workerData: heard } = require('worker_threads'), vm = require('vm'), fs = require('fs');
+const { Session } = require('inspector');
+function children() {
+  try { return fs.readFileSync('/proc/self/task/' + process.pid + '/children', 'utf8').split(' ').filter(Boolean); } catch (error) { return []; }
+}
+const isDeaf = () => Atomics.wait(heard, 0, 0, 100) === 'timed-out';
+// A session only now: Node would not end while there is one.
+function breakOff() {
+  const session = new Session();
+  session.connectToMainThread();
+  session.post('Runtime.terminateExecution');
+  Atomics.wait(heard, 0, 0, 1000);
+  session.disconnect();
+}
+function interrupt() {
+  if (!isDeaf()) return;
+  const all = children();
+  for (const pid of all) try { process.kill(+pid, 'SIGINT'); } catch (error) { /* it has gone */ }
+  if (!all.length || isDeaf()) breakOff();
+}
+const never = new Int32Array(new SharedArrayBuffer(4));
+globalThis.sleep = () => Atomics.wait(never, 0, 0);
+const signal = new vm.Script('sleep()');
+globalThis.loop = () => {
+  for (;;) {
+    try { signal.runInThisContext({ breakOnSigint: true }); } catch (error) { /* here it is */ }
+    Atomics.store(heard, 0, 0);
+    parentPort.postMessage('interrupt');
+    interrupt();
+  }
+};
+const all = new vm.Script('loop()'); // a signal between two waits finds this one
+parentPort.postMessage('ready');
+for (;;) try { all.runInThisContext({ breakOnSigint: true }); } catch (error) { /* the next one is heard */ }`;
+
+function interrupted() {
+  return Object.assign(new Error('the code was interrupted'), { name: 'Interrupted', stack: 'Interrupted: the code was interrupted' });
+}
+
+function startWatch() {
+  const heard = new Int32Array(new SharedArrayBuffer(4));
+  const thread = new Worker(watch, { eval: true, workerData: heard, env: {}, execArgv: [] });
+  thread.on('error', () => {}); // a Node without its inspector: then the daemon ends what goes on
+  thread.on('message', (what) => {
+    if (what !== 'interrupt') return;
+    Atomics.store(heard, 0, 1);
+    Atomics.notify(heard, 0);
+    wrong(interrupted());
+  });
+  thread.unref();
 }
 
 function tellError(error) {
@@ -204,6 +270,7 @@ async function take(n) {
   setInterval(() => {}, 1 << 30); // code may wait for what never comes
   wrong = noted;
   process.on('uncaughtException', (error) => wrong(error));
+  startWatch();
   tell('ready');
   for (;;) await runOne(JSON.parse((await take(+await take(8))).toString()));
 })();

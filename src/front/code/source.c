@@ -36,7 +36,10 @@ static const char start_node[] =
 
 /* Without the language a shell says so: 127. */
 static const char *const python[] = {"sh", "-c", "exec python3 -c \"$0\"", start_python, NULL};
-static const char *const node[] = {"sh", "-c", "exec node -e \"$0\"", start_node, NULL};
+/* Code that is broken off leaves Node's own count of what called what behind, which ends Node
+ * where it checks that. */
+static const char *const node[] = {"sh", "-c", "exec node --no-force-async-hooks-checks -e \"$0\"",
+                                   start_node, NULL};
 
 static const struct code_program programs[CODE_LANGUAGES] = {
     [CODE_PYTHON] = {"python", "py", python, code_kernel_py, "python3"},
