@@ -386,7 +386,7 @@ void files_tell_disk(struct sandbox *s)
 
     if (!told || !session_disk_left(s->session, &left, &counts))
         return;
-    atomic_store(&told->left, left);
+    atomic_store(&told->left, left == UINT64_MAX ? FILES_BEING_COUNTED : left);
     atomic_store(&told->counts, counts);
 }
 

@@ -26,7 +26,8 @@ struct files_join {
     uint64_t filter[JOIN_MOST_FILTER]; /* struct sock_filter */
 };
 
-#define FILES_UNBOUNDED UINT64_MAX
+#define FILES_UNBOUNDED     UINT64_MAX
+#define FILES_BEING_COUNTED (UINT64_MAX - 1)
 
 /* In the memory: whether a sandbox is idle is the broker's question; how much may be added, by the
  * limit on its disk, its answer. */

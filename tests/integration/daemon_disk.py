@@ -114,6 +114,16 @@ class Bounded(DiskTest):
         self.assertEqual(0, self.daemon.execute("desk", "rm c")["exit_code"])
         self.assertEqual(201, self.put("d", 4 * MIB).status)
 
+    def test_a_count_under_way_is_no_answer_for_what_is_deleted_behind_it(self):
+        """A count that has met the file ends after the file has gone; or another call has the next count begun."""
+        many = [f"n{number}" for number in range(3000)]
+        self.assertEqual(0, self.daemon.execute("desk", f"mkdir z; cd z; touch {' '.join(many)}")["exit_code"])
+        for number in range(12):
+            answer = self.put(f"c{number}", 3 * MIB)
+            self.assertEqual(201, answer.status, (number, answer.bytes))
+            done = self.daemon.execute("desk", f"sleep 0.2{number:02}; rm c{number}")
+            self.assertEqual(0, done["exit_code"], done)
+
     def test_commands_and_calls_share_the_count(self):
         self.assertEqual(0, self.daemon.execute("desk", "head -c 3M /dev/zero >made")["exit_code"])
         self.refused(self.put("a", 3 * MIB))

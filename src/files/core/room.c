@@ -47,20 +47,20 @@ static void hear_of_counts(void)
         atomic_store(&taken, atomic_load(&unnamed));
 }
 
-static bool fits(uint64_t n)
+static bool fits(uint64_t left, uint64_t n)
 {
     hear_of_counts();
-    uint64_t left = atomic_load(&shared->left);
     uint64_t before = atomic_fetch_add(&taken, n);
 
-    if (before <= left && n <= left - before)
+    if (left != FILES_BEING_COUNTED && before <= left && n <= left - before)
         return true;
     atomic_fetch_sub(&taken, n);
     return false;
 }
 
-/* False: nobody counts, or not soon enough. */
-static bool wait_for_count(void)
+/* What is left is looked at once: another call may have the next count begun by then. A count that
+ * was under way is no answer, and is not told: what was deleted it may have met before. */
+static bool fits_when_counted(uint64_t n)
 {
     const struct timespec pause = {.tv_nsec = PAUSE_MS * 1000000L};
     uint64_t before = atomic_load(&shared->counts);
@@ -69,11 +69,13 @@ static bool wait_for_count(void)
     if (write(wake, &one, sizeof(one)) != (ssize_t)sizeof(one))
         return false;
     for (int i = 0; i < PATIENCE_MS / PAUSE_MS; i++) {
-        if (atomic_load(&shared->counts) != before)
-            return true;
+        bool counted = atomic_load(&shared->counts) != before;
+        uint64_t left = atomic_load(&shared->left);
+        if (counted && left != FILES_BEING_COUNTED)
+            return fits(left, n);
         (void)nanosleep(&pause, NULL);
     }
-    return false;
+    return false; /* nobody counts, or not soon enough */
 }
 
 int files_room_take(int fd, uint64_t n)
@@ -82,7 +84,7 @@ int files_room_take(int fd, uint64_t n)
 
     if (!shared || n == 0 || atomic_load(&shared->left) == FILES_UNBOUNDED)
         return 0;
-    if (!fits(n) && !(wait_for_count() && fits(n)))
+    if (!fits(atomic_load(&shared->left), n) && !fits_when_counted(n))
         return -EDQUOT;
     if (fd >= 0 && fstat(fd, &st) == 0 && st.st_nlink == 0) {
         atomic_fetch_add(&unnamed, n);

@@ -572,7 +572,7 @@ bool disk_watch_left(const struct disk_watch *watch, uint64_t *ret_bytes, uint64
 
     if (!is_polled(s))
         return false;
-    *ret_bytes = s->asked || s->answering ? 0 : less(s->max_bytes, s->counted);
+    *ret_bytes = s->asked || s->answering ? UINT64_MAX : less(s->max_bytes, s->counted);
     *ret_counts = s->counts;
     return true;
 }

@@ -53,8 +53,8 @@ void disk_watch_idle(struct disk_watch *watch, bool idle);
 void disk_watch_ask(struct disk_watch *watch);
 /* Such a count is asked for or under way. */
 bool disk_watch_is_asked(const struct disk_watch *watch);
-/* Bytes that might be added when the trees were counted last (none while another count is asked
- * for), and how often they have been; false: there is no limit, or the kernel keeps it. */
+/* Bytes that might be added when the trees were counted last (UINT64_MAX while another count is
+ * asked for), and how often they have been; false: there is no limit, or the kernel keeps it. */
 bool disk_watch_left(const struct disk_watch *watch, uint64_t *ret_bytes, uint64_t *ret_counts);
 /* When all processes are gone: fills added_bytes, overshoot_bytes and disk_method, and frees all.
  * `ret` may be NULL. */

@@ -106,7 +106,8 @@ size_t session_execs(const struct session *session);
 /* Cpu time of all in it, in ms, that only grows: whether it is idle. */
 double session_cpu_ms(const struct session *session);
 /* Where its disk is bounded and nothing but counting keeps that: bytes that might be added when it
- * was counted last, and how often that has been; else false. */
+ * was counted last (UINT64_MAX: it is to be counted anew), and how often that has been; else false.
+ */
 bool session_disk_left(const struct session *session, uint64_t *ret_bytes, uint64_t *ret_counts);
 /* Has it counted soon. */
 void session_count_disk(struct session *session);
