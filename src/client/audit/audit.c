@@ -317,11 +317,9 @@ int client_audit(char **argv)
     };
     const char *words[2] = {NULL};
     struct err err = {0};
-
-    if (args_all(argv + 1, rules, &o.common, words, 1, &err) < 0)
-        return client_fail(&err);
-    if (o.common.help)
-        return args_help(help, rules);
+    int status = client_begin(argv + 1, help, rules, &o.common, words, 1);
+    if (status >= 0)
+        return status;
     if (words[0] && strcmp(words[0], "tail") == 0)
         return tail_records(&o, &err);
     if (words[0] && strcmp(words[0], "verify") == 0)

@@ -10,6 +10,8 @@
 #include "client/core/args.h"
 #include "client/core/http.h"
 
+struct table;
+
 /* argv[0] is the verb, and argv ends with NULL; each returns the exit status. */
 int client_ws(char **argv);
 int client_exec(char **argv);
@@ -47,6 +49,10 @@ int client_mkdir(char **argv);
 int client_doctor(char **argv);
 int client_mcp(char **argv);
 
+/* Takes the options and words of a verb, as args_all does. Returns -1 for it to go on; else its
+ * exit status, after printing the help that was asked for, or what is wrong. */
+int client_begin(char **argv, const char *help, const struct args_rule *rules,
+                 struct args_common *common, const char **words, size_t most);
 /* Says it and returns 125. */
 int client_fail(const struct err *err);
 /* Says what can be done (`says`), and of the table `rows` what `word` (or NULL) is near to; 125. */
@@ -54,6 +60,15 @@ int client_no_action(const char *says, const char *word, const void *rows, size_
                      size_t size);
 /* Prints one line of JSON, consumes it and returns the exit status. */
 int client_print(json_t *value);
+/* Prints the objects of an answer's list `member`, a row for each, or as `json` the answer, which
+ * is consumed. Returns the exit status. */
+int client_table(json_t *answer, const char *member, const char *const *heads,
+                 void (*add_row)(struct table *table, const json_t *object), bool json);
+/* Prints the id in an answer, or as `json` the answer, which is consumed. Returns the exit status.
+ */
+int client_id(json_t *answer, bool json);
+/* Deletes what is at `path`, which is consumed. Returns the exit status. */
+int client_delete(struct daemon *daemon, struct buf *path, bool json, struct err *err);
 /* A member that is text, or NULL. */
 const char *client_text(const json_t *object, const char *name);
 /* A member that is a time, as "3m ago"; NULL without one. `ret` has TEXT_SHORT bytes. */

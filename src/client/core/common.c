@@ -12,6 +12,7 @@
 #include "base/near.h"
 #include "cli/cli.h"
 #include "client/core/client.h"
+#include "client/core/table.h"
 #include "client/core/text.h"
 
 enum {
@@ -23,6 +24,16 @@ int client_fail(const struct err *err)
     char text[512];
 
     return cli_fail(err_text(err, text, sizeof(text)));
+}
+
+int client_begin(char **argv, const char *help, const struct args_rule *rules,
+                 struct args_common *common, const char **words, size_t most)
+{
+    struct err err = {0};
+
+    if (args_all(argv, rules, common, words, most, &err) < 0)
+        return client_fail(&err);
+    return common->help ? args_help(help, rules) : -1;
 }
 
 int client_no_action(const char *says, const char *word, const void *rows, size_t count,
@@ -49,6 +60,48 @@ int client_print(json_t *value)
     int status = cli_put(text);
     free(text);
     return status ? status : cli_put("\n");
+}
+
+int client_table(json_t *answer, const char *member, const char *const *heads,
+                 void (*add_row)(struct table *table, const json_t *object), bool json)
+{
+    const json_t *object;
+    struct table table;
+    size_t i;
+
+    if (json)
+        return client_print(answer);
+    table_open(&table, heads);
+    json_array_foreach(json_object_get(answer, member), i, object)
+    {
+        add_row(&table, object);
+    }
+    json_decref(answer);
+    return table_show(&table);
+}
+
+int client_id(json_t *answer, bool json)
+{
+    const char *id = client_text(answer, "id");
+    char line[128];
+
+    if (json)
+        return client_print(answer);
+    snprintf(line, sizeof(line), "%s\n", id ? id : "");
+    json_decref(answer);
+    return cli_put(line);
+}
+
+int client_delete(struct daemon *daemon, struct buf *path, bool json, struct err *err)
+{
+    json_t *answer = NULL;
+
+    if (client_do(daemon, "DELETE", path, NULL, &answer, err) < 0)
+        return client_fail(err);
+    if (json && !json_is_null(answer))
+        return client_print(answer);
+    json_decref(answer);
+    return 0;
 }
 
 const char *client_text(const json_t *object, const char *name)

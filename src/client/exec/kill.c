@@ -49,12 +49,9 @@ int client_kill(char **argv)
     struct daemon daemon = {0};
     struct err err = {0};
     int number = 0;
-    int status = 0;
-
-    if (args_all(argv + 1, rules, &common, words, MOST_EXECS + 1, &err) < 0)
-        return client_fail(&err);
-    if (common.help)
-        return args_help(help, rules);
+    int status = client_begin(argv + 1, help, rules, &common, words, MOST_EXECS + 1);
+    if (status >= 0)
+        return status;
     if (!words[0] || !words[1])
         return cli_fail("name a workspace and a command: carrel kill WORKSPACE EXEC; 'carrel ps' "
                         "lists them");
@@ -65,6 +62,7 @@ int client_kill(char **argv)
     }
     if (daemon_open(&daemon, common.state, &err) < 0)
         return client_fail(&err);
+    status = 0;
     for (size_t i = 1; words[i]; i++) {
         if (end_one(&daemon, words[0], words[i], number, &err) < 0)
             status = client_fail(&err);

@@ -58,17 +58,15 @@ int client_logs(char **argv)
     struct daemon daemon = {0};
     struct err err = {0};
     uint64_t from = 0;
-
-    if (args_all(argv + 1, rules, &common, words, 2, &err) < 0)
-        return client_fail(&err);
-    if (common.help)
-        return args_help(help, rules);
+    int status = client_begin(argv + 1, help, rules, &common, words, 2);
+    if (status >= 0)
+        return status;
     if (!words[0] || !words[1])
         return cli_fail("name a workspace and a command: carrel logs WORKSPACE EXEC; 'carrel ps' "
                         "lists them");
     if (parse_from(from_text, &from, &err) < 0 || daemon_open(&daemon, common.state, &err) < 0)
         return client_fail(&err);
-    int status = CLI_FAILED;
+    status = CLI_FAILED;
     if (attach_open(&s, &daemon, words[0], &err) < 0) {
         status = client_fail(&err);
     } else {

@@ -106,19 +106,17 @@ int client_ps(char **argv)
     const char *words[2] = {NULL};
     struct daemon daemon = {0};
     struct err err = {0};
-
-    if (args_all(argv + 1, rules, &common, words, 1, &err) < 0)
-        return client_fail(&err);
-    if (common.help)
-        return args_help(help, rules);
+    int status = client_begin(argv + 1, help, rules, &common, words, 1);
+    if (status >= 0)
+        return status;
     if (daemon_open(&daemon, common.state, &err) < 0)
         return client_fail(&err);
     json_t *execs = json_array();
     int r = words[0] ? add_of(&daemon, words[0], all, execs, &err)
                      : add_of_all(&daemon, all, execs, &err);
-    int status = r < 0         ? client_fail(&err)
-                 : common.json ? client_print(json_pack("{s:O}", "execs", execs))
-                               : show(execs);
+    status = r < 0         ? client_fail(&err)
+             : common.json ? client_print(json_pack("{s:O}", "execs", execs))
+                           : show(execs);
     json_decref(execs);
     daemon_close(&daemon);
     return status;

@@ -568,11 +568,9 @@ int client_mcp(char **argv)
     const char *words[1] = {NULL};
     struct bridge b = {0};
     struct err err = {0};
-
-    if (args_all(argv + 1, options, &common, words, 0, &err) < 0)
-        return client_fail(&err);
-    if (common.help)
-        return args_help(help, options);
+    int status = client_begin(argv + 1, help, options, &common, words, 0);
+    if (status >= 0)
+        return status;
     if (daemon_open(&b.daemon, common.state, &err) < 0)
         return client_fail(&err);
     (void)signal(SIGPIPE, SIG_IGN); /* told by the failing write */

@@ -497,9 +497,8 @@ int client_plan(char **argv)
 
     if (argv[1] && strcmp(argv[1], "run") == 0)
         return dispatch_run(argv + 2, &o, rules, &err);
-    if (args_all(argv + 1, rules, &o.common, words, PLAN_WORDS, &err) < 0)
-        return client_fail(&err);
-    if (o.common.help)
-        return args_help(help, rules);
+    int status = client_begin(argv + 1, help, rules, &o.common, words, PLAN_WORDS);
+    if (status >= 0)
+        return status;
     return dispatch(&o, words, &err);
 }

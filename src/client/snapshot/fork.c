@@ -68,13 +68,7 @@ static int make(struct daemon *daemon, const struct fork_options *o, const char 
         return cli_fail("only UTF-8 can be sent");
     if (daemon_ask(daemon, "POST", "/v1/workspaces", body, &answer, err) < 0)
         return client_fail(err);
-    if (o->common.json)
-        return client_print(answer);
-    char line[128];
-    const char *id = client_text(answer, "id");
-    snprintf(line, sizeof(line), "%s\n", id ? id : "");
-    json_decref(answer);
-    return cli_put(line);
+    return client_id(answer, o->common.json);
 }
 
 int client_fork(char **argv)
@@ -84,16 +78,14 @@ int client_fork(char **argv)
     const char *words[3] = {NULL};
     struct daemon daemon = {0};
     struct err err = {0};
-
-    if (args_all(argv + 1, rules, &o.common, words, 2, &err) < 0)
-        return client_fail(&err);
-    if (o.common.help)
-        return args_help(help, rules);
+    int status = client_begin(argv + 1, help, rules, &o.common, words, 2);
+    if (status >= 0)
+        return status;
     if (!words[0] || !words[1] || !words[0][0] || !words[1][0])
         return cli_fail("name a workspace and the new one: carrel fork desk attempt-1");
     if (daemon_open(&daemon, o.common.state, &err) < 0)
         return client_fail(&err);
-    int status = make(&daemon, &o, words[0], words[1], &err);
+    status = make(&daemon, &o, words[0], words[1], &err);
     daemon_close(&daemon);
     return status;
 }

@@ -92,23 +92,12 @@ static int list_all(struct daemon *daemon, const struct snapshot_options *o,
 {
     static const char *const heads[] = {"ID", "NAME", "CREATED", "FILES", "SIZE", "OWN", NULL};
     json_t *answer = NULL;
-    struct table table;
     struct buf path;
-    json_t *one;
-    size_t i;
 
     path_of(&path, words);
     if (client_do(daemon, "GET", &path, NULL, &answer, err) < 0)
         return client_fail(err);
-    if (o->common.json)
-        return client_print(answer);
-    table_open(&table, heads);
-    json_array_foreach(json_object_get(answer, "snapshots"), i, one)
-    {
-        add_row(&table, one);
-    }
-    json_decref(answer);
-    return table_show(&table);
+    return client_table(answer, "snapshots", heads, add_row, o->common.json);
 }
 
 static int show(struct daemon *daemon, const struct snapshot_options *o, const char *const *words,
@@ -127,16 +116,10 @@ static int show(struct daemon *daemon, const struct snapshot_options *o, const c
 static int delete (struct daemon *daemon, const struct snapshot_options *o,
                    const char *const *words, struct err *err)
 {
-    json_t *answer = NULL;
     struct buf path;
 
     path_of(&path, words);
-    if (client_do(daemon, "DELETE", &path, NULL, &answer, err) < 0)
-        return client_fail(err);
-    if (o->common.json && !json_is_null(answer))
-        return client_print(answer);
-    json_decref(answer);
-    return 0;
+    return client_delete(daemon, &path, o->common.json, err);
 }
 
 static const struct {
@@ -193,10 +176,8 @@ int client_snapshot(char **argv)
     };
     const char *words[4] = {NULL};
     struct err err = {0};
-
-    if (args_all(argv + 1, rules, &o.common, words, 3, &err) < 0)
-        return client_fail(&err);
-    if (o.common.help)
-        return args_help(help, rules);
+    int status = client_begin(argv + 1, help, rules, &o.common, words, 3);
+    if (status >= 0)
+        return status;
     return dispatch(&o, words, &err);
 }

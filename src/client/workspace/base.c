@@ -64,16 +64,14 @@ int client_base(char **argv)
         {0},
     };
     const char *words[2];
-    struct err err = {0};
 
     if (argv[1] && strcmp(argv[1], "build") == 0)
         argv++;
     else if (!argv[1] || (strcmp(argv[1], "--help") != 0 && strcmp(argv[1], "-h") != 0))
         return cli_fail("what to do is missing; write carrel base build NAME");
-    if (args_all(argv + 1, rules, &b.common, words, 1, &err) < 0)
-        return client_fail(&err);
-    if (b.common.help)
-        return args_help(help, rules);
+    int status = client_begin(argv + 1, help, rules, &b.common, words, 1);
+    if (status >= 0)
+        return status;
     if (!words[0])
         return cli_fail("the name of a base is missing; write carrel base build debian-12");
     return build(&b, words[0]);

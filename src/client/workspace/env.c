@@ -150,10 +150,9 @@ int client_env(char **argv)
 
     if (argv[1] && strcmp(argv[1], "setup") == 0)
         return env_setup(argv + 1);
-    if (args_all(argv + 1, rules, &common, words, 2, &err) < 0)
-        return client_fail(&err);
-    if (common.help)
-        return args_help(help, rules);
+    int status = client_begin(argv + 1, help, rules, &common, words, 2);
+    if (status >= 0)
+        return status;
     if (!words[0])
         return cli_fail(
             "name a workspace: carrel env WORKSPACE [python|node]; or: carrel env setup");
@@ -171,7 +170,7 @@ int client_env(char **argv)
         json_decref(body);
         return client_fail(&err);
     }
-    int status = ask(&daemon, words, body, common.json, &err);
+    status = ask(&daemon, words, body, common.json, &err);
     daemon_close(&daemon);
     return status;
 }

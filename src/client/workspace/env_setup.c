@@ -109,11 +109,8 @@ int env_setup(char **argv)
         {0},
     };
     const char *words[1];
-    struct err err = {0};
-
-    if (args_all(argv + 1, rules, &s.common, words, 0, &err) < 0)
-        return client_fail(&err);
-    if (s.common.help)
-        return args_help(help, rules);
+    int status = client_begin(argv + 1, help, rules, &s.common, words, 0);
+    if (status >= 0)
+        return status;
     return set_up(&s);
 }

@@ -116,11 +116,9 @@ int client_events(char **argv)
     struct daemon daemon = {0};
     struct err err = {0};
     struct buf path;
-
-    if (args_all(argv + 1, rules, &common, words, 1, &err) < 0)
-        return client_fail(&err);
-    if (common.help)
-        return args_help(help, rules);
+    int status = client_begin(argv + 1, help, rules, &common, words, 1);
+    if (status >= 0)
+        return status;
     if (daemon_open(&daemon, common.state, &err) < 0)
         return client_fail(&err);
     stream.json = common.json;
@@ -130,9 +128,9 @@ int client_events(char **argv)
         buf_str(&path, "?workspace=");
         text_url(&path, words[0]);
     }
-    int status = buf_done(&path) < 0
-                     ? cli_fail("the name of the workspace is too long")
-                     : lines_follow(&daemon, path.p, "text/event-stream", take_line, &stream);
+    status = buf_done(&path) < 0
+                 ? cli_fail("the name of the workspace is too long")
+                 : lines_follow(&daemon, path.p, "text/event-stream", take_line, &stream);
     json_decref(stream.data);
     buf_clear(&path);
     daemon_close(&daemon);

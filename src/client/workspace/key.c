@@ -139,31 +139,21 @@ static int list_keys(struct daemon *daemon, const struct key_options *o, struct 
     static const char *const heads[] = {"ID",    "OWNER",   "SCOPES", "WORKSPACES",
                                         "STATE", "CREATED", "NAME",   NULL};
     json_t *keys = NULL;
-    json_t *key;
-    struct table table;
-    size_t i;
 
     if (daemon_list(daemon, "/v1/keys", "keys", &keys, err) < 0)
         return client_fail(err);
-    if (o->common.json)
-        return client_print(json_pack("{s:o}", "keys", keys));
-    table_open(&table, heads);
-    json_array_foreach(keys, i, key)
-    {
-        add_row(&table, key);
-    }
-    json_decref(keys);
-    return table_show(&table);
+    return client_table(json_pack("{s:o}", "keys", keys), "keys", heads, add_row, o->common.json);
 }
 
-static int revoke_key(struct daemon *daemon, const char *id, struct err *err)
+static int revoke_key(struct daemon *daemon, const char *id, const struct key_options *o,
+                      struct err *err)
 {
     struct buf path;
 
     buf_init(&path, 4096);
     buf_str(&path, "/v1/keys/");
     text_url(&path, id);
-    return client_do(daemon, "DELETE", &path, NULL, NULL, err) < 0 ? client_fail(err) : 0;
+    return client_delete(daemon, &path, o->common.json, err);
 }
 
 static int dispatch(const char *const *words, const struct key_options *o, struct err *err)
@@ -184,7 +174,7 @@ static int dispatch(const char *const *words, const struct key_options *o, struc
     if (creates)
         status = create(&daemon, o, err);
     else
-        status = lists ? list_keys(&daemon, o, err) : revoke_key(&daemon, words[1], err);
+        status = lists ? list_keys(&daemon, o, err) : revoke_key(&daemon, words[1], o, err);
     daemon_close(&daemon);
     return status;
 }
@@ -216,10 +206,8 @@ int client_key(char **argv)
     };
     const char *words[3] = {NULL};
     struct err err = {0};
-
-    if (args_all(argv + 1, rules, &options.common, words, 2, &err) < 0)
-        return client_fail(&err);
-    if (options.common.help)
-        return args_help(help, rules);
+    int status = client_begin(argv + 1, help, rules, &options.common, words, 2);
+    if (status >= 0)
+        return status;
     return dispatch(words, &options, &err);
 }

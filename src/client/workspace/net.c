@@ -152,11 +152,9 @@ int client_net(char **argv)
     const char *words[4] = {NULL};
     struct daemon daemon = {0};
     struct err err = {0};
-
-    if (args_all(argv + 1, rules, &common, words, 3, &err) < 0)
-        return client_fail(&err);
-    if (common.help)
-        return args_help(help, rules);
+    int status = client_begin(argv + 1, help, rules, &common, words, 3);
+    if (status >= 0)
+        return status;
     for (size_t i = 0; words[0] && i < sizeof(actions) / sizeof(actions[0]); i++) {
         if (strcmp(words[0], actions[i].name) == 0)
             action = &actions[i];
@@ -172,7 +170,7 @@ int client_net(char **argv)
     if (daemon_open(&daemon, common.state, &err) < 0)
         return client_fail(&err);
     const struct net_request request = {words[1], words[2], common.json};
-    int status = action->run(&daemon, &request, &err);
+    status = action->run(&daemon, &request, &err);
     daemon_close(&daemon);
     return status;
 }

@@ -95,11 +95,9 @@ int client_port(char **argv)
     const char *words[3] = {NULL};
     struct daemon daemon = {0};
     struct err err = {0};
-
-    if (args_all(argv + 1, rules, &common, words, 2, &err) < 0)
-        return client_fail(&err);
-    if (common.help)
-        return args_help(help, rules);
+    int status = client_begin(argv + 1, help, rules, &common, words, 2);
+    if (status >= 0)
+        return status;
     if ((list && (close || access)) || (close && access))
         return cli_fail("--list, --close and --access do not go together");
     if (!words[0] || (list ? words[1] != NULL : !words[1]))
@@ -107,8 +105,8 @@ int client_port(char **argv)
                              : "name a workspace and a port: carrel port WORKSPACE PORT");
     if (daemon_open(&daemon, common.state, &err) < 0)
         return client_fail(&err);
-    int status = list ? show_all(&daemon, words[0], common.json, &err)
-                      : change(&daemon, words, access, close, common.json);
+    status = list ? show_all(&daemon, words[0], common.json, &err)
+                  : change(&daemon, words, access, close, common.json);
     daemon_close(&daemon);
     return status;
 }

@@ -100,27 +100,22 @@ static int set(struct daemon *daemon, const struct secret_options *o, struct err
     return 0;
 }
 
+static void add_row(struct table *table, const json_t *secret)
+{
+    char ago[TEXT_SHORT];
+    const char *cells[] = {client_text(secret, "name"), client_ago(secret, "set", ago)};
+
+    table_add(table, cells);
+}
+
 static int list(struct daemon *daemon, const struct secret_options *o, struct err *err)
 {
     static const char *const heads[] = {"NAME", "SET", NULL};
     json_t *answer = NULL;
-    const json_t *one;
-    struct table table;
-    size_t i;
 
     if (ask(daemon, "GET", o, NULL, &answer, err) < 0)
         return client_fail(err);
-    if (o->common.json)
-        return client_print(answer);
-    table_open(&table, heads);
-    json_array_foreach(json_object_get(answer, "secrets"), i, one)
-    {
-        char ago[TEXT_SHORT];
-        const char *cells[] = {client_text(one, "name"), client_ago(one, "set", ago)};
-        table_add(&table, cells);
-    }
-    json_decref(answer);
-    return table_show(&table);
+    return client_table(answer, "secrets", heads, add_row, o->common.json);
 }
 
 static int dispatch(const char *const *words, const struct secret_options *o, struct err *err)
@@ -160,11 +155,9 @@ int client_secret(char **argv)
     };
     const char *words[3] = {NULL};
     struct err err = {0};
-
-    if (args_all(argv + 1, rules, &options.common, words, 2, &err) < 0)
-        return client_fail(&err);
-    if (options.common.help)
-        return args_help(help, rules);
+    int status = client_begin(argv + 1, help, rules, &options.common, words, 2);
+    if (status >= 0)
+        return status;
     options.name = words[1];
     return dispatch(words, &options, &err);
 }

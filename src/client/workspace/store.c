@@ -140,37 +140,33 @@ static int add(struct daemon *daemon, const char *name, const struct store_optio
     return CLI_FAILED;
 }
 
+static void add_row(struct table *table, const json_t *store)
+{
+    const char *cells[] = {client_text(store, "name"), client_text(store, "type"),
+                           client_text(store, "path"), client_text(store, "endpoint")};
+
+    table_add(table, cells);
+}
+
 static int list(struct daemon *daemon, const struct store_options *o, struct err *err)
 {
     static const char *const heads[] = {"NAME", "TYPE", "PATH", "ENDPOINT", NULL};
     json_t *answer = NULL;
-    const json_t *store;
-    struct table table;
-    size_t i;
 
     if (daemon_ask(daemon, "GET", "/v1/stores", NULL, &answer, err) < 0)
         return client_fail(err);
-    if (o->common.json)
-        return client_print(answer);
-    table_open(&table, heads);
-    json_array_foreach(json_object_get(answer, "stores"), i, store)
-    {
-        const char *cells[] = {client_text(store, "name"), client_text(store, "type"),
-                               client_text(store, "path"), client_text(store, "endpoint")};
-        table_add(&table, cells);
-    }
-    json_decref(answer);
-    return table_show(&table);
+    return client_table(answer, "stores", heads, add_row, o->common.json);
 }
 
-static int forget(struct daemon *daemon, const char *name, struct err *err)
+static int forget(struct daemon *daemon, const char *name, const struct store_options *o,
+                  struct err *err)
 {
     struct buf path;
 
     buf_init(&path, 4096);
     buf_str(&path, "/v1/stores/");
     text_url(&path, name);
-    return client_do(daemon, "DELETE", &path, NULL, NULL, err) < 0 ? client_fail(err) : 0;
+    return client_delete(daemon, &path, o->common.json, err);
 }
 
 static int dispatch(const char *const *words, const struct store_options *o, struct err *err)
@@ -196,7 +192,7 @@ static int dispatch(const char *const *words, const struct store_options *o, str
     else if (lists)
         status = list(&daemon, o, err);
     else
-        status = checks ? check(&daemon, words[1], o, err) : forget(&daemon, words[1], err);
+        status = checks ? check(&daemon, words[1], o, err) : forget(&daemon, words[1], o, err);
     daemon_close(&daemon);
     return status;
 }
@@ -218,10 +214,8 @@ int client_store(char **argv)
     };
     const char *words[3] = {NULL};
     struct err err = {0};
-
-    if (args_all(argv + 1, rules, &options.common, words, 2, &err) < 0)
-        return client_fail(&err);
-    if (options.common.help)
-        return args_help(help, rules);
+    int status = client_begin(argv + 1, help, rules, &options.common, words, 2);
+    if (status >= 0)
+        return status;
     return dispatch(words, &options, &err);
 }

@@ -80,22 +80,12 @@ static int list_all(struct daemon *daemon, const struct template_options *o, con
 {
     static const char *const heads[] = {"NAME", "SIZE", "WORKSPACES", "CREATED", "WHAT", NULL};
     json_t *templates = NULL;
-    json_t *template;
-    struct table table;
-    size_t i;
 
     (void)name;
     if (daemon_list(daemon, "/v1/templates", "templates", &templates, err) < 0)
         return client_fail(err);
-    if (o->common.json)
-        return client_print(json_pack("{s:o}", "templates", templates));
-    table_open(&table, heads);
-    json_array_foreach(templates, i, template)
-    {
-        add_row(&table, template);
-    }
-    json_decref(templates);
-    return table_show(&table);
+    return client_table(json_pack("{s:o}", "templates", templates), "templates", heads, add_row,
+                        o->common.json);
 }
 
 static void path_of(struct buf *path, const char *name)
@@ -192,16 +182,10 @@ static int show(struct daemon *daemon, const struct template_options *o, const c
 static int delete (struct daemon *daemon, const struct template_options *o, const char *name,
                    struct err *err)
 {
-    json_t *answer = NULL;
     struct buf path;
 
     path_of(&path, name);
-    if (client_do(daemon, "DELETE", &path, NULL, &answer, err) < 0)
-        return client_fail(err);
-    if (o->common.json && !json_is_null(answer))
-        return client_print(answer);
-    json_decref(answer);
-    return 0;
+    return client_delete(daemon, &path, o->common.json, err);
 }
 
 /* --- which file --- */
@@ -334,10 +318,8 @@ int client_template(char **argv)
     };
     const char *words[3] = {NULL};
     struct err err = {0};
-
-    if (args_all(argv + 1, rules, &o.common, words, 2, &err) < 0)
-        return client_fail(&err);
-    if (o.common.help)
-        return args_help(help, rules);
+    int status = client_begin(argv + 1, help, rules, &o.common, words, 2);
+    if (status >= 0)
+        return status;
     return dispatch(&o, words, &err);
 }

@@ -140,13 +140,7 @@ static int create(struct daemon *daemon, const struct ws_options *o, const char 
         r = daemon_ask(daemon, "POST", "/v1/workspaces", body, &answer, err);
     if (r < 0)
         return client_fail(err);
-    if (o->common.json)
-        return client_print(answer);
-    char line[128];
-    const char *id = client_text(answer, "id");
-    snprintf(line, sizeof(line), "%s\n", id ? id : "");
-    json_decref(answer);
-    return cli_put(line);
+    return client_id(answer, o->common.json);
 }
 
 /* "-" where it is not mirrored; `text` has TEXT_SHORT bytes. */
@@ -202,10 +196,7 @@ static int list_all(struct daemon *daemon, const struct ws_options *o, const cha
                                         "CREATED", "MIRROR", "LABELS", NULL};
     static const char *const trash[] = {"ID", "OWNER", "STATE", "EXECS", "DELETED", "LABELS", NULL};
     json_t *workspaces = NULL;
-    json_t *workspace;
-    struct table table;
     struct buf path;
-    size_t i;
 
     (void)words;
     buf_init(&path, 4096);
@@ -219,15 +210,8 @@ static int list_all(struct daemon *daemon, const struct ws_options *o, const cha
     buf_clear(&path);
     if (r < 0)
         return client_fail(err);
-    if (o->common.json)
-        return client_print(json_pack("{s:o}", "workspaces", workspaces));
-    table_open(&table, o->deleted ? trash : heads);
-    json_array_foreach(workspaces, i, workspace)
-    {
-        add_row(&table, workspace);
-    }
-    json_decref(workspaces);
-    return table_show(&table);
+    return client_table(json_pack("{s:o}", "workspaces", workspaces), "workspaces",
+                        o->deleted ? trash : heads, add_row, o->common.json);
 }
 
 static int show(struct daemon *daemon, const struct ws_options *o, const char *const *words,
@@ -381,10 +365,8 @@ int client_ws(char **argv)
     };
     const char *words[4] = {NULL};
     struct err err = {0};
-
-    if (args_all(argv + 1, rules, &o.common, words, 3, &err) < 0)
-        return client_fail(&err);
-    if (o.common.help)
-        return args_help(help, rules);
+    int status = client_begin(argv + 1, help, rules, &o.common, words, 3);
+    if (status >= 0)
+        return status;
     return dispatch(&o, words, &err);
 }

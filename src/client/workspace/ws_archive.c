@@ -166,9 +166,6 @@ int ws_adopt(struct daemon *daemon, const struct ws_options *o, const char *cons
     static const char *const heads[] = {"WORKSPACE", "ACTION", "LINKS", "WHY", NULL};
     char *real = realpath(words[1], NULL);
     json_t *answer = NULL;
-    json_t *workspace;
-    struct table table;
-    size_t i;
 
     if (!real) {
         err_set(err, ERR_NOT_FOUND, errno, "'%.200s'", words[1]);
@@ -182,13 +179,5 @@ int ws_adopt(struct daemon *daemon, const struct ws_options *o, const char *cons
         json_object_set_new(body, "owner", json_string(o->owner));
     if (daemon_ask(daemon, "POST", "/v1/adopt", body, &answer, err) < 0)
         return client_fail(err);
-    if (o->common.json)
-        return client_print(answer);
-    table_open(&table, heads);
-    json_array_foreach(json_object_get(answer, "workspaces"), i, workspace)
-    {
-        add_row(&table, workspace);
-    }
-    json_decref(answer);
-    return table_show(&table);
+    return client_table(answer, "workspaces", heads, add_row, o->common.json);
 }
