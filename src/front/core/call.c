@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "base/answers.h"
+#include "base/pack.h"
 #include "front/core/planned.h"
 #include "front/core/record_text.h"
 #include "front/core/router.h"
@@ -311,6 +312,33 @@ void call_ask(struct call *call, uint32_t kind, const char *a, const char *b, co
     buf_init(&message, 4096);
     protocol_pack_plain(&message, call_expect(call, heard), &m);
     broker_send(call->front->channel, kind, &message);
+}
+
+const char **call_texts(struct call *call, struct answer *answer, size_t most)
+{
+    struct unpack u = {.at = answer->bytes, .end = answer->bytes + answer->n};
+    struct err err;
+
+    if (answer_check(answer, &err) < 0) {
+        call_fail(call, &err);
+        return NULL;
+    }
+    (void)unpack_u64(&u); /* the tag */
+    const char **texts = unpack_list(&u, &call->arena, most);
+    if (unpack_done(&u))
+        return texts;
+    call_error(call, 500, "internal", "the broker's answer is not well formed");
+    return NULL;
+}
+
+void call_heard_empty(struct call *call, struct answer *answer)
+{
+    struct err err;
+
+    if (answer_check(answer, &err) < 0)
+        call_fail(call, &err);
+    else
+        call_empty(call);
 }
 
 /* Its key, meanwhile. */

@@ -127,6 +127,12 @@ void call_record(struct call *call, const char *workspace, const char *operation
 void call_ask(struct call *call, uint32_t kind, const char *a, const char *b, const char *c,
               call_heard *heard);
 
+/* The texts in the broker's answer, at most so many, ended by NULL; they are gone after the answer.
+ * NULL: answered with what is wrong. */
+const char **call_texts(struct call *call, struct answer *answer, size_t most);
+/* A call_heard: nothing is the answer, or what is wrong. */
+void call_heard_empty(struct call *call, struct answer *answer);
+
 /* Query parameter as a number within bounds; `fallback` when absent. False: answered with 400. */
 bool call_number(struct call *call, const char *name, uint64_t max, uint64_t fallback,
                  uint64_t *ret);

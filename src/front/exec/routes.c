@@ -225,23 +225,13 @@ int exec_signal_number(const json_t *value)
     return -1;
 }
 
-static void done_empty(struct call *call, struct answer *answer)
-{
-    struct err err;
-
-    if (answer_check(answer, &err) < 0)
-        call_fail(call, &err);
-    else
-        call_empty(call);
-}
-
 static void ask_with_number(struct call *call, uint32_t kind, uint64_t number)
 {
     struct plain_message m = {.texts = {call->params[1]}, .number = number};
     struct buf b;
 
     buf_init(&b, 4096);
-    protocol_pack_plain(&b, call_expect(call, done_empty), &m);
+    protocol_pack_plain(&b, call_expect(call, call_heard_empty), &m);
     broker_send(call->front->channel, kind, &b);
 }
 

@@ -152,20 +152,10 @@ static void decide(struct call *call, const struct trial *t, const char *const *
 static void heard_rules(struct call *call, struct answer *answer)
 {
     const struct trial *t = call->context;
-    struct unpack u = {.at = answer->bytes, .end = answer->bytes + answer->n};
-    struct err err;
+    const char **texts = call_texts(call, answer, EGRESS_RULES);
 
-    if (answer_check(answer, &err) < 0) {
-        call_fail(call, &err);
-        return;
-    }
-    (void)unpack_u64(&u);
-    const char **texts = unpack_list(&u, &call->arena, EGRESS_RULES);
-    if (!unpack_done(&u)) {
-        call_error(call, 500, "internal", "the broker's answer is not well formed");
-        return;
-    }
-    decide(call, t, texts);
+    if (texts)
+        decide(call, t, texts);
 }
 
 void network_try(struct call *call)

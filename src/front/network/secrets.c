@@ -135,17 +135,12 @@ void secret_put(struct call *call)
 
 static void heard_list(struct call *call, struct answer *answer)
 {
-    struct unpack u = {.at = answer->bytes, .end = answer->bytes + answer->n};
-    struct err err;
+    const char **facts = call_texts(call, answer, MOST_LISTED);
 
-    if (answer_check(answer, &err) < 0) {
-        call_fail(call, &err);
+    if (!facts)
         return;
-    }
-    (void)unpack_u64(&u);
-    const char **facts = unpack_list(&u, &call->arena, MOST_LISTED);
     json_t *list = json_array();
-    for (; unpack_done(&u) && facts && facts[0] && facts[1]; facts += 2)
+    for (; facts[0] && facts[1]; facts += 2)
         json_array_append_new(list, json_pack("{s:s, s:o}", "name", facts[0], "set",
                                               time_json(strtoll(facts[1], NULL, 10))));
     call_json(call, 200, json_pack("{s:o}", "secrets", list));
@@ -161,16 +156,6 @@ void secrets_list(struct call *call)
 
 /* --- remove --- */
 
-static void is_removed(struct call *call, struct answer *answer)
-{
-    struct err err;
-
-    if (answer_check(answer, &err) < 0)
-        call_fail(call, &err);
-    else
-        call_empty(call);
-}
-
 static void remove_recorded(struct call *call, struct answer *answer)
 {
     const char *owner = call->context;
@@ -179,7 +164,7 @@ static void remove_recorded(struct call *call, struct answer *answer)
     if (answer_check(answer, &err) < 0)
         call_fail(call, &err);
     else
-        send_value(call, owner, "", is_removed);
+        send_value(call, owner, "", call_heard_empty);
 }
 
 void secret_remove(struct call *call)

@@ -185,18 +185,12 @@ void stores_set(struct call *call)
 
 static void heard_list(struct call *call, struct answer *answer)
 {
-    struct unpack u = {.at = answer->bytes, .end = answer->bytes + answer->n};
-    struct err err;
+    const char **facts = call_texts(call, answer, MOST_LISTED);
 
-    if (answer_check(answer, &err) < 0) {
-        call_fail(call, &err);
+    if (!facts)
         return;
-    }
-    (void)unpack_u64(&u);
-    const char **facts = unpack_list(&u, &call->arena, MOST_LISTED);
     json_t *list = json_array();
-    for (; unpack_done(&u) && facts && facts[0] && facts[1] && facts[2] && facts[3];
-         facts += STORE_FACTS)
+    for (; facts[0] && facts[1] && facts[2] && facts[3]; facts += STORE_FACTS)
         json_array_append_new(list, store_json(facts));
     call_json(call, 200, json_pack("{s:o}", "stores", list));
 }
@@ -217,16 +211,6 @@ static bool has_name(struct call *call)
     return false;
 }
 
-static void is_removed(struct call *call, struct answer *answer)
-{
-    struct err err;
-
-    if (answer_check(answer, &err) < 0)
-        call_fail(call, &err);
-    else
-        call_empty(call);
-}
-
 static void remove_recorded(struct call *call, struct answer *answer)
 {
     struct err err;
@@ -234,7 +218,7 @@ static void remove_recorded(struct call *call, struct answer *answer)
     if (answer_check(answer, &err) < 0)
         call_fail(call, &err);
     else
-        call_ask(call, REQUEST_STORE_REMOVE, call->params[0], NULL, NULL, is_removed);
+        call_ask(call, REQUEST_STORE_REMOVE, call->params[0], NULL, NULL, call_heard_empty);
 }
 
 void stores_remove(struct call *call)

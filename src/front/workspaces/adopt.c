@@ -302,17 +302,13 @@ static void has_looked(struct call *call, const struct err *failed)
 static void scanned(struct call *call, struct answer *answer)
 {
     struct adoption *a = call->context;
-    struct unpack u = {.at = answer->bytes, .end = answer->bytes + answer->n};
+    const char **names = call_texts(call, answer, PROTOCOL_NAMES);
     struct err err;
-
-    if (answer_check(answer, &err) < 0) {
-        call_fail(call, &err);
-        return;
-    }
-    (void)unpack_u64(&u); /* the tag */
-    const char **names = unpack_list(&u, &call->arena, PROTOCOL_NAMES);
     size_t n = 0;
-    while (names && names[n])
+
+    if (!names)
+        return;
+    while (names[n])
         n++;
     a->list = json_array();
     a->names = arena_alloc(&call->arena, (n + 1) * sizeof(*a->names));
