@@ -1,15 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* /v1/workspaces. Every change is recorded before anything of it is done; a record of one that then
- * fails is followed by another that says so. A front may die at any instant:
- *
- *   create    record, tree, row     a tree without a row may be left; who creates that id takes it
- *   ... on a template   record, tree, row that is on its way out, files, row that is not
- *   delete    record, row, tree     the row says where the tree belongs: the sweep moves it there
- *   undelete  record, tree, row     likewise, which is back into the trash
- *   purge     record, row, tree, row gone     the sweep goes on with what is on its way out
- *
- * So no row is without its tree, in the threads or in the trash. Of a workspace there is one change
- * at a time; it is finished also when its client has gone. */
+/* /v1/workspaces. What a change is, and where one may break off: doing.h. */
 #include "front/workspaces/routes.h"
 
 #include <errno.h>
@@ -18,15 +8,11 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "front/core/call.h"
 #include "front/core/live.h"
-#include "front/core/quota.h"
 #include "front/network/routes.h"
 #include "front/plans/planned.h"
-#include "front/stores/job.h"
 #include "front/stores/mirror.h"
-#include "front/workspaces/env.h"
-#include "front/workspaces/find_links.h"
+#include "front/workspaces/doing.h"
 #include "front/workspaces/lifetime.h"
 #include "front/workspaces/request.h"
 #include "front/workspaces/template_routes.h"
@@ -66,24 +52,6 @@ const struct route workspace_routes[] = {
     ROUTES_END,
 };
 
-/* A change that is under way: the context of its call. */
-struct doing {
-    struct change change;
-    struct change name;        /* of the template that it builds */
-    struct change parent;      /* of the workspace that it is a fork of */
-    struct front *front;       /* while a tree of it is copied or removed: */
-    struct owner_use *at_work; /* ... one of whose trees that is */
-    const char *operation;     /* as in its record */
-    int64_t was_deleted_ms;
-    bool was_planned; /* before an update, */
-    bool is_redrawn;  /* which changes what is mounted in it */
-    struct links_look look;
-    struct err failed;
-    int status; /* with `refusal`, the answer that `failed` stands for */
-    const char *refusal;
-    const char *from_store; /* that its files come from; NULL: it begins empty */
-};
-
 static json_t *fork_json(const struct store_workspace *w)
 {
     const char *slash = strchr(w->base, '/');
@@ -93,7 +61,7 @@ static json_t *fork_json(const struct store_workspace *w)
                  : json_null();
 }
 
-static json_t *workspace_json(const struct call *call, const struct store_workspace *w)
+json_t *workspace_json(const struct call *call, const struct store_workspace *w)
 {
     json_t *object = json_pack(
         "{s:s, s:s, s:s, s:o, s:s*, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:I}", "id", w->id,
@@ -115,470 +83,6 @@ static json_t *workspace_json(const struct call *call, const struct store_worksp
             object, "path",
             json_sprintf("%s/%s/threads/%s", call->front->settings->state, w->bucket, w->id));
     return object;
-}
-
-static void end_change(struct call *call)
-{
-    struct doing *doing = call->context;
-
-    change_end(&doing->change);
-    change_end(&doing->name);
-    change_end(&doing->parent);
-    owner_use_end_chore(doing->front, doing->at_work);
-    doing->at_work = NULL;
-}
-
-/* A whole tree is copied or removed for its owner: so many at a time. False: answered. */
-static bool begin_chore(struct call *call, struct doing *doing)
-{
-    doing->front = call->front;
-    doing->at_work = owner_use_begin_chore(call->front, call->workspace.owner);
-    if (doing->at_work)
-        return true;
-    end_change(call);
-    call_chores(call);
-    return false;
-}
-
-/* Answered, or the client has gone. What is still under way ends the change itself. */
-static void left(struct call *call)
-{
-    if (call->pending == 0)
-        end_change(call);
-}
-
-/* NULL: answered. From here on every answer is given after the change has ended. */
-static struct doing *begin_change(struct call *call, const char *workspace, const char *operation)
-{
-    struct doing *doing = arena_alloc(&call->arena, sizeof(*doing));
-
-    if (!doing) {
-        call_error(call, 413, "too_large", "the request is too large");
-        return NULL;
-    }
-    doing->operation = operation;
-    if (!change_begin(&doing->change, workspace)) {
-        call_error(call, 409, "conflict", "another change of this workspace is under way");
-        return NULL;
-    }
-    call->context = doing;
-    call->abandoned = left;
-    return doing;
-}
-
-/* Before anything was changed. */
-static void fail(struct call *call, const struct err *err)
-{
-    end_change(call);
-    call_fail(call, err);
-}
-
-/* Without memory for the question nobody hears the answer. */
-static void check_asked(struct call *call, unsigned pending)
-{
-    if (call->pending != pending)
-        return;
-    sweep_look_again();
-    end_change(call);
-    call_error(call, 503, "unavailable", "out of memory");
-}
-
-static void record(struct call *call, const char *result, json_t *details, call_heard *heard)
-{
-    const struct doing *doing = call->context;
-    unsigned pending = call->pending;
-
-    call_record(call, call->workspace.id, doing->operation, result, details, heard);
-    check_asked(call, pending);
-}
-
-static void ask_tree(struct call *call, uint32_t kind, call_heard *heard)
-{
-    const struct store_workspace *w = &call->workspace;
-    unsigned pending = call->pending;
-
-    call_ask(call, kind, w->bucket, w->id, *w->trash ? w->trash : NULL, heard);
-    check_asked(call, pending);
-}
-
-static void recorded_failure(struct call *call, struct answer *answer)
-{
-    struct doing *doing = call->context;
-
-    (void)answer; /* if this cannot be recorded, the log of the broker says so */
-    if (!doing->refusal) {
-        fail(call, &doing->failed);
-        return;
-    }
-    end_change(call);
-    call_reply(call, doing->status, "application/json", NULL, doing->refusal,
-               strlen(doing->refusal));
-}
-
-/* After its record, which said that it was done. */
-static void fail_recorded(struct call *call, const struct err *err)
-{
-    struct doing *doing = call->context;
-    char text[512];
-
-    doing->failed = *err;
-    sweep_look_again();
-    record(call, "failed", json_pack("{s:s}", "error", err_text(err, text, sizeof(text))),
-           recorded_failure);
-}
-
-/* --- create --- */
-
-static void is_gone_again(void *context, const struct err *failed)
-{
-    struct call *call = context;
-    const struct doing *doing = call->context;
-
-    (void)failed; /* the sweep tries again */
-    fail_recorded(call, &doing->failed);
-    call_release(call);
-}
-
-/* There is a row, on its way out. */
-static void take_away(struct call *call, const struct err *err)
-{
-    struct doing *doing = call->context;
-
-    doing->failed = *err;
-    call->pending++;
-    sweep_move(call->front, &call->workspace, is_gone_again, call);
-}
-
-/* It may have been purged meanwhile, and its id be somebody else's. */
-static bool is_still_there(struct call *call)
-{
-    const struct store_workspace *w = &call->workspace;
-    struct store_workspace now;
-    struct err err;
-
-    return store_workspace_get(call->front->store, &call->arena, w->id, &now, &err) == 1 &&
-           now.created_ms == w->created_ms && strcmp(now.owner, w->owner) == 0;
-}
-
-/* What it was refused with is the answer, when it is gone. False: it is not on its way out. */
-static bool begin_taking_back(struct call *call, int status, const json_t *object)
-{
-    struct store_workspace *w = &call->workspace;
-    struct doing *doing = arena_alloc(&call->arena, sizeof(*doing));
-    const char *refusal = json_compact(&call->arena, object);
-    const char *message =
-        json_string_value(json_object_get(json_object_get(object, "error"), "message"));
-    struct err err;
-
-    w->trash = arena_printf(&call->arena, "%jd", (intmax_t)wall_ms());
-    if (!doing || !refusal || !w->trash || !is_still_there(call) ||
-        !change_begin(&doing->change, w->id))
-        return false; /* or another change of it is under way, and will say what becomes of it */
-    w->deleted_ms = -wall_ms();
-    if (store_workspace_move(call->front->store, w, 0, &err) < 0) {
-        change_end(&doing->change);
-        return false;
-    }
-    doing->operation = "workspace.create";
-    doing->status = status;
-    doing->refusal = refusal;
-    err_set(&doing->failed, ERR_INVALID, 0, "%s", message ? message : "it was refused");
-    call->context = doing;
-    call->abandoned = left;
-    return true;
-}
-
-/* Environments that it was to begin with could not be made: as if it had never been. */
-static void environments_made(struct call *call, int status, json_t *object)
-{
-    struct store_workspace *w = &call->workspace;
-
-    if (status < 400) {
-        json_decref(object);
-        call_json(call, 201, workspace_json(call, w));
-    } else if (begin_taking_back(call, status, object)) {
-        const struct doing *doing = call->context;
-        json_decref(object);
-        front_announce(call->front, "workspace.delete", w->id, w->owner, NULL);
-        take_away(call, &doing->failed);
-    } else {
-        call_json(call, status, object);
-    }
-}
-
-static void created(struct call *call, const struct err *failed)
-{
-    struct store_workspace *w = &call->workspace;
-
-    (void)failed; /* there is nothing of before */
-    end_change(call);
-    lifetimes_look(call->front);
-    mirror_set(call->front, w);
-    front_announce(call->front, "workspace.create", w->id, w->owner, NULL);
-    if (!env_is_asked_for(call)) {
-        call_json(call, 201, workspace_json(call, w));
-        return;
-    }
-    call->context = NULL;
-    call->abandoned = NULL;
-    env_create(call, environments_made);
-}
-
-static void answer_created(struct call *call)
-{
-    if (planned_workspace(&call->workspace))
-        planned_enter(call, true, created);
-    else
-        created(call, NULL);
-}
-
-static void files_are_there(struct call *call, struct answer *answer)
-{
-    const struct doing *doing = call->context;
-    struct store_workspace *w = &call->workspace;
-    struct store_workspace live = *w;
-    struct err err;
-
-    live.deleted_ms = 0;
-    live.trash = "";
-    if (answer_check(answer, &err) < 0 ||
-        store_workspace_move(call->front->store, &live, doing->was_deleted_ms, &err) < 0) {
-        take_away(call, &err);
-        return;
-    }
-    *w = live;
-    answer_created(call);
-}
-
-static void ask_fork(struct call *call)
-{
-    const struct store_workspace *w = &call->workspace;
-    const char *snapshot = strchr(w->base, '/') + 1;
-    const char *of = arena_copy(&call->arena, w->base, (size_t)(snapshot - 1 - w->base));
-    struct plain_message m = {.texts = {w->bucket, w->id, of ? of : "", snapshot}};
-    struct buf b;
-
-    buf_init(&b, 4096);
-    protocol_pack_plain(&b, call_expect(call, files_are_there), &m);
-    broker_send(call->front->channel, REQUEST_FORK, &b);
-}
-
-/* Half filled it must not be left behind, nor taken for somebody's: until it has its files its row
- * says that it is to go. */
-static void fill(struct call *call)
-{
-    struct doing *doing = call->context;
-    struct store_workspace *w = &call->workspace;
-    unsigned pending = call->pending;
-    struct err err;
-
-    w->deleted_ms = doing->was_deleted_ms = -w->created_ms;
-    w->trash = arena_printf(&call->arena, "%jd", (intmax_t)w->created_ms);
-    if (!w->trash)
-        err_set(&err, ERR_LIMIT, ENOMEM, "make the workspace");
-    if (!w->trash || store_workspace_add(call->front->store, w, &err) < 0) {
-        fail_recorded(call, &err);
-        return;
-    }
-    if (*w->base)
-        ask_fork(call);
-    else
-        call_ask(call, REQUEST_TREE_FILL, w->bucket, w->id, w->template, files_are_there);
-    check_asked(call, pending);
-}
-
-/* --- ... from its copy in a store --- */
-
-static void is_hydrated(void *owner, const struct store_end *end)
-{
-    struct call *call = owner;
-    struct doing *doing = call->context;
-    struct answer whole = {.kind = ANSWER_OK};
-    struct err err;
-
-    if (end->done) {
-        files_are_there(call, &whole);
-    } else {
-        doing->status = end->status;
-        json_t *refusal =
-            json_pack("{s:{s:s, s:s}}", "error", "code", end->code, "message", end->message);
-        doing->refusal = json_compact(&call->arena, refusal);
-        json_decref(refusal);
-        err_set(&err, ERR_IO, 0, "%s", end->message);
-        take_away(call, &err);
-    }
-    call_release(call);
-}
-
-/* As with a template: until it is whole its row says that it is to go. */
-static void hydrate(struct call *call)
-{
-    static const struct store_calls calls = {.ended = is_hydrated};
-    struct doing *doing = call->context;
-    struct store_workspace *w = &call->workspace;
-    struct store_job job = {
-        .store = doing->from_store, .verb = "hydrate", .bucket = w->bucket, .workspace = w->id};
-    struct err err;
-
-    w->deleted_ms = doing->was_deleted_ms = -w->created_ms;
-    w->trash = arena_printf(&call->arena, "%jd", (intmax_t)w->created_ms);
-    if (!w->trash)
-        err_set(&err, ERR_LIMIT, ENOMEM, "make the workspace");
-    if (!w->trash || store_workspace_add(call->front->store, w, &err) < 0) {
-        fail_recorded(call, &err);
-        return;
-    }
-    call->pending++;
-    if (store_work_start(call->front, &job, &calls, call))
-        return;
-    err_set(&err, ERR_LIMIT, ENOMEM, "bring the files from the store");
-    take_away(call, &err);
-    call_release(call);
-}
-
-/* Its copy may be anybody's, and only who owns the host sees all of them. False: answered. */
-static bool read_from_store(struct call *call, const char **ret)
-{
-    const char *store = NULL;
-
-    if (!field_text(call, call->body, "from_store", PROTOCOL_ID, &store))
-        return false;
-    if (!store)
-        return true;
-    if (!protocol_id_is_valid(store) || !json_object_get(call->body, "id") ||
-        json_object_get(call->body, "template") || env_is_asked_for(call)) {
-        call_bad_field(call, "from_store",
-                       "the name of a store, with the \"id\" of a workspace in it, and without a "
-                       "template or environments");
-        return false;
-    }
-    if (!(call->actor.scopes & SCOPE_ADMIN)) {
-        call_error(call, 403, "forbidden", "only an administrator brings workspaces from a store");
-        return false;
-    }
-    *ret = arena_copy(&call->arena, store, strlen(store));
-    if (!*ret)
-        call_error(call, 413, "too_large", "the request is too large");
-    return *ret != NULL;
-}
-
-static void finish_create(struct call *call, struct answer *answer)
-{
-    const struct doing *doing = call->context;
-    struct store_workspace *w = &call->workspace;
-    struct err err;
-
-    int r = answer_check(answer, &err);
-    if (r == 0 && doing->from_store) {
-        hydrate(call);
-        return;
-    }
-    if (r == 0 && (*w->template || *w->base)) {
-        fill(call);
-        return;
-    }
-    if (r < 0 || store_workspace_add(call->front->store, w, &err) < 0)
-        fail_recorded(call, &err);
-    else
-        answer_created(call);
-}
-
-static void make_tree(struct call *call, struct answer *answer)
-{
-    struct err err;
-
-    if (answer_check(answer, &err) < 0)
-        fail(call, &err);
-    else
-        ask_tree(call, REQUEST_TREE_MAKE, finish_create);
-}
-
-/* Until it is there, neither the workspace nor the snapshot goes. False: answered. */
-static bool take_parent(struct call *call, struct doing *doing)
-{
-    const char *base = call->workspace.base;
-    const char *of = arena_copy(&call->arena, base, strcspn(base, "/"));
-
-    if (of && change_begin(&doing->parent, of))
-        return true;
-    end_change(call);
-    call_error(call, 409, "conflict", "another change of the workspace '%s' is under way",
-               of ? of : "");
-    return false;
-}
-
-/* NULL: answered. The name, and the place among what is copied, are taken before anything is. */
-static struct doing *begin_create(struct call *call)
-{
-    const struct store_workspace *w = &call->workspace;
-    struct doing *doing = begin_change(call, w->id, "workspace.create");
-
-    if (!doing)
-        return NULL;
-    if (*w->builds && !template_name_take(call, w->builds, &doing->name)) {
-        end_change(call);
-        template_refuse_name(call, w->builds);
-        return NULL;
-    }
-    if (*w->base)
-        return take_parent(call, doing) ? doing : NULL;
-    return !*w->template || begin_chore(call, doing) ? doing : NULL;
-}
-
-/* Environments are made in the tree itself. False: answered. */
-static bool may_begin_with(struct call *call)
-{
-    if (!env_is_asked_for(call) || !planned_is(&call->actor, &call->workspace))
-        return true;
-    call_error(
-        call, 403, "forbidden",
-        "the policy of this key's workspaces says \"writes\": \"plan\", so it makes none with "
-        "an environment; leave \"python\" and \"node\" out, or have the key made with a "
-        "template that has one");
-    return false;
-}
-
-void workspaces_create(struct call *call)
-{
-    static const char *const known[] = {"id",       "owner",      "policy", "links", "labels",
-                                        "template", "builds",     "python", "node",  "lifetime",
-                                        "store",    "from_store", "fork",   NULL};
-    struct store_workspace *w = &call->workspace;
-    const char *from_store = NULL;
-    struct store_workspace other;
-    struct doing *doing;
-    struct err err;
-
-    *w = (struct store_workspace){.bucket = call->front->settings->bucket,
-                                  .policy = "{}",
-                                  .links = "{}",
-                                  .labels = "{}",
-                                  .trash = "",
-                                  .template = "",
-                                  .builds = "",
-                                  .store = "",
-                                  .lifetime = "",
-                                  .token = "",
-                                  .base = "",
-                                  .created_ms = wall_ms()};
-    w->updated_ms = w->created_ms;
-    if (!fields_known(call, call->body, known) || !workspace_read(call, w) ||
-        !env_request_check(call) || !may_begin_with(call) || !read_from_store(call, &from_store))
-        return;
-    int found = store_workspace_get(call->front->store, &call->arena, w->id, &other, &err);
-    if (found < 0)
-        call_fail(call, &err);
-    else if (found > 0)
-        call_error(call, 409, "conflict", "the id '%s' is taken", w->id);
-    else if ((doing = begin_create(call))) {
-        doing->from_store = from_store;
-        record(call, "ok",
-               json_pack("{s:s, s:s, s:s, s:s, s:s*, s:o, s:o}", "owner", w->owner, "bucket",
-                         w->bucket, "template", w->template, "builds", w->builds, "fork",
-                         *w->base ? w->base : NULL, "policy", json_parsed(w->policy), "links",
-                         json_parsed(w->links)),
-               make_tree);
-    }
 }
 
 struct listing {
@@ -677,7 +181,7 @@ static void answer_updated(struct call *call)
 {
     struct store_workspace *w = &call->workspace;
 
-    end_change(call);
+    doing_end(call);
     lifetimes_look(call->front);
     mirror_set(call->front, w);
     front_announce(call->front, "workspace.update", w->id, w->owner, NULL);
@@ -695,7 +199,7 @@ static void is_told(struct call *call, struct answer *answer)
 static void is_entered(struct call *call, const struct err *failed)
 {
     if (failed)
-        fail(call, failed);
+        doing_fail(call, failed);
     else
         answer_updated(call);
 }
@@ -706,9 +210,9 @@ static void finish_update(struct call *call, struct answer *answer)
     struct err err;
 
     if (answer_check(answer, &err) < 0)
-        fail(call, &err);
+        doing_fail(call, &err);
     else if (store_workspace_update(call->front->store, &call->workspace, &err) < 0)
-        fail_recorded(call, &err);
+        doing_fail_recorded(call, &err);
     else if (planned_workspace(&call->workspace) && !doing->was_planned)
         planned_enter(call, false, is_entered);
     else if (planned_workspace(&call->workspace) && doing->is_redrawn)
@@ -722,7 +226,7 @@ static void record_update(struct call *call)
     struct store_workspace *w = &call->workspace;
 
     w->updated_ms = wall_ms();
-    record(
+    doing_record(
         call, "ok",
         json_pack("{s:o, s:o}", "policy", json_parsed(w->policy), "links", json_parsed(w->links)),
         finish_update);
@@ -735,7 +239,7 @@ static void found_links(struct call *call, const struct err *failed)
     json_t *links = json_parsed(call->workspace.links);
 
     if (failed) {
-        fail(call, failed);
+        doing_fail(call, failed);
     } else {
         links_place(links, doing->look.found);
         call->workspace.links = json_compact(&call->arena, links);
@@ -758,7 +262,7 @@ void workspaces_update(struct call *call)
     if (refuse_deleted(call) || !fields_known(call, call->body, known) ||
         !workspace_read_settings(call, w))
         return;
-    struct doing *doing = begin_change(call, w->id, operation);
+    struct doing *doing = doing_begin(call, w->id, operation);
     if (!doing)
         return;
     doing->was_planned = was_planned;
@@ -771,13 +275,13 @@ void workspaces_update(struct call *call)
     doing->look.workspace = w->id;
     doing->look.done = found_links;
     if (!links_read(&call->arena, links, doing->look.links)) {
-        end_change(call);
+        doing_end(call);
         call_error(call, 413, "too_large", "the request is too large");
         return;
     }
     unsigned pending = call->pending;
     links_look(call, &doing->look);
-    check_asked(call, pending);
+    doing_check_asked(call, pending);
 }
 
 static void finish_delete(void *context, const struct err *failed)
@@ -785,9 +289,9 @@ static void finish_delete(void *context, const struct err *failed)
     struct call *call = context;
 
     if (failed) {
-        fail_recorded(call, failed);
+        doing_fail_recorded(call, failed);
     } else {
-        end_change(call);
+        doing_end(call);
         call_empty(call);
     }
     call_release(call);
@@ -801,11 +305,11 @@ static void write_deleted(struct call *call, struct answer *answer)
     struct err err;
 
     if (answer_check(answer, &err) < 0) {
-        fail(call, &err);
+        doing_fail(call, &err);
         return;
     }
     if (store_workspace_move(call->front->store, w, doing->was_deleted_ms, &err) < 0) {
-        fail_recorded(call, &err);
+        doing_fail_recorded(call, &err);
         return;
     }
     mirror_drop(call->front, w->id);
@@ -850,8 +354,8 @@ void workspaces_delete(struct call *call)
         call_error(call, 413, "too_large", "the request is too large");
         return;
     }
-    struct doing *doing = begin_change(call, w->id, operation);
-    if (!doing || (for_good && !begin_chore(call, doing)))
+    struct doing *doing = doing_begin(call, w->id, operation);
+    if (!doing || (for_good && !doing_begin_chore(call, doing)))
         return;
     doing->was_deleted_ms = w->deleted_ms;
     if (!w->deleted_ms) {
@@ -861,7 +365,7 @@ void workspaces_delete(struct call *call)
     if (for_good)
         w->deleted_ms = -llabs(w->deleted_ms);
     w->updated_ms = now;
-    record(call, "ok", NULL, write_deleted);
+    doing_record(call, "ok", NULL, write_deleted);
 }
 
 static void finish_undelete(struct call *call, struct answer *answer)
@@ -875,7 +379,7 @@ static void finish_undelete(struct call *call, struct answer *answer)
     w->updated_ms = wall_ms();
     if (answer_check(answer, &err) < 0 ||
         store_workspace_move(call->front->store, w, doing->was_deleted_ms, &err) < 0)
-        fail_recorded(call, &err);
+        doing_fail_recorded(call, &err);
     else
         answer_updated(call);
 }
@@ -885,9 +389,9 @@ static void take_back(struct call *call, struct answer *answer)
     struct err err;
 
     if (answer_check(answer, &err) < 0)
-        fail(call, &err);
+        doing_fail(call, &err);
     else
-        ask_tree(call, REQUEST_TREE_BACK, finish_undelete);
+        doing_ask_tree(call, REQUEST_TREE_BACK, finish_undelete);
 }
 
 void workspaces_undelete(struct call *call)
@@ -904,11 +408,11 @@ void workspaces_undelete(struct call *call)
         (void)refuse_deleted(call);
         return;
     }
-    struct doing *doing = begin_change(call, w->id, "workspace.undelete");
+    struct doing *doing = doing_begin(call, w->id, "workspace.undelete");
     if (!doing)
         return;
     doing->was_deleted_ms = w->deleted_ms;
-    record(call, "ok", NULL, take_back);
+    doing_record(call, "ok", NULL, take_back);
 }
 
 static void slept(struct call *call, struct answer *answer)

@@ -2,9 +2,14 @@
 /* /v1/workspaces, /v1/keys, /v1/templates, /v1/adopt, and environments in workspaces. */
 #pragma once
 
+#include <jansson.h>
+
 #include "front/core/router.h"
 
 extern const struct route workspace_routes[];
+
+/* A workspace as answers have it. */
+json_t *workspace_json(const struct call *call, const struct store_workspace *w);
 
 void keys_create(struct call *call);
 void keys_list(struct call *call);
