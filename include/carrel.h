@@ -102,6 +102,8 @@ struct carrel_spec {
     const char *base; /* a base (`carrel base build`): its /usr, /etc, /var, /opt, /home and /root
                            are shown in the place of the host's. NULL: the host's /usr */
     const char *base_layer;  /* with base: a directory (0700) that keeps what is changed of it */
+    const char *base_over;   /* with base: such a directory of another, whose changes are seen, too,
+                                and stay as they are; or NULL */
     const char *init_path;   /* where carrel-init is; NULL: where it was installed */
     const char *egress_path; /* likewise carrel-egress, which CARREL_NET_ALLOW needs */
     uint16_t own_ports[CARREL_MAX_PORTS]; /* of this host, out of reach also with its network:

@@ -156,10 +156,11 @@ class BuildRoom:
 
     # --- commands ---
 
-    def run(self, argv, data=b"", most=None):
+    def run(self, argv, data=b"", most=None, more=None):
         """To its end. One that fails is a Failure that says what to do. `most`: returns its standard output, of so many bytes
-        at most; otherwise that is told, as errors are."""
-        body = {"argv": argv, "stream": "ndjson", "timeout_ms": TIMEOUT_MS, "env": ENV, **(encode("stdin", data) if data else {})}
+        at most; otherwise that is told, as errors are. `more`: members of the request."""
+        body = {"argv": argv, "stream": "ndjson", "timeout_ms": TIMEOUT_MS, "env": ENV, **(encode("stdin", data) if data else {}),
+                **(more or {})}
         end, output = None, b""
         with self.heard():
             connection, answer = self.daemon.open("POST", self.at("/exec"), json.dumps(body).encode(), "application/x-ndjson")

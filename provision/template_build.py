@@ -22,6 +22,7 @@ import time
 import template_file
 import template_lock as locks
 from build_room import BuildRoom, Stopped
+from template_machine import Machine
 from words import FAILED, Failure, put, put_json, say, size
 
 PAUSE_S, MOST_PAUSE_S = 0.2, 5  # doubled, up to
@@ -98,10 +99,12 @@ class Making:
             raise Failure(f"'{asked['file'][:120]}': {failure}") from None
         for beside in self.file.files.values():
             self.find_file(beside)
-        self.python = Lock(self.file, self.file.python, self.directory, "python", update)
-        self.node = Lock(self.file, self.file.node, self.directory, "node", update)
-        self.check_locks()
         self.room = BuildRoom(asked)
+        self.machine = Machine(self.room, self.file, self.find_file) if self.file.base else None
+        unlocked = template_file.Packages()  # what goes into a system is not
+        self.python = Lock(self.file, unlocked if self.machine else self.file.python, self.directory, "python", update)
+        self.node = Lock(self.file, unlocked if self.machine else self.file.node, self.directory, "node", update)
+        self.check_locks()
         self.python_version = self.interpreter = ""
         self.before = None  # id of the template that has the name
         self.answer = None  # the template
@@ -139,6 +142,9 @@ class Making:
 
     def steps(self):
         """The environments come before any package is there."""
+        if self.machine:
+            return [step[::2] for step in (("workspace", True, self.make_workspace), *self.machine.steps(),
+                                           ("template", True, self.keep_it)) if step[1]]
         python, node = self.file.python, self.file.node
         return [(name, run) for name, wanted, run in (
             ("workspace", True, self.make_workspace),
@@ -152,8 +158,11 @@ class Making:
 
     def make_workspace(self):
         sets = [name for name, packages in (("@python", self.file.python.packages), ("@node", self.file.node.packages)) if packages]
+        system = {}
+        if self.machine:
+            sets, system = self.machine.sets(), {"system": {"base": self.file.base}}
         self.room.make({"labels": {"template-build": self.file.name}, "builds": self.file.name,
-                        "policy": {"network": {"allow": sets} if sets and not self.offline else "none"}})
+                        "policy": {"network": {"allow": sets} if sets and not self.offline else "none", **system}})
 
     def make_python(self):
         version = self.file.python.version
@@ -240,7 +249,7 @@ class Making:
 
     def spec(self):
         """What the daemon keeps of it, beside the tree."""
-        spec = {}
+        spec = {"base": self.file.base, "debian": self.file.debian} if self.machine else {}
         for kind, packages, lock, version in (("python", self.file.python, self.python, self.python_version),
                                               ("node", self.file.node, self.node, None)):
             if packages.wanted:
@@ -255,7 +264,7 @@ class Making:
         if status == 0:
             raise Failure("the daemon does not answer; build again")
         self.before = now and now.get("id")
-        foreign_code_ran = self.file.python.build or self.file.node.build
+        foreign_code_ran = self.file.python.build or self.file.node.build or self.machine is not None
         self.answer = self.room.post("/v1/templates", {"name": self.file.name, "workspace": self.room.workspace,
                                                        "spec": self.spec(), "share_cache": not foreign_code_ran})
         if self.answer is None or self.answer.get("state") == "freezing":

@@ -9,6 +9,10 @@ MOST_BYTES = 256 * 1024
 MOST = 512  # packages of one kind, files, variables
 TEXT, PACKAGE, LOCK = 4096, 256, 128  # bytes at most
 
+BASE = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
+# A name, and which version.
+DEBIAN_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+(:[a-z0-9]+)?(=[A-Za-z0-9.+~:-]+)?")
+USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.A)
 VERSION = re.compile(r"[0-9]+(\.[0-9]+){0,2}")  # "3", "3.11", "3.11.2"
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -37,8 +41,23 @@ class Packages:
 
 
 @dataclass
+class Step:
+    """Of a system of the template's own: a line for the shell, or words; or what is copied."""
+    title: str
+    line: str | list | None = None
+    pairs: list = field(default_factory=list)  # (path beside the file, path inside)
+    user: str = "root"
+    cwd: str | None = None
+    env: dict = field(default_factory=dict)
+
+
+@dataclass
 class Template:
     name: str = ""
+    base: str | None = None  # None: the host's system
+    debian: list = field(default_factory=list)
+    users: list = field(default_factory=list)
+    steps: list = field(default_factory=list)
     python: Packages = field(default_factory=Packages)
     node: Packages = field(default_factory=Packages)
     files: dict = field(default_factory=dict)  # a path inside: a path beside this file
@@ -131,7 +150,6 @@ def is_plain(path):
 def read_files(value):
     for inside, beside in read_pairs(value).items():
         why = ("write an absolute path without '.' and '..'" if not inside.startswith("/") or not is_plain(inside[1:])
-               else "that is not for files of the workspace" if inside.split("/")[1] in TAKEN
                else "what is copied lies beside the template's file or below" if not is_plain(beside) else None)
         if why:
             raise Failure(f"\"files\": '{inside[:80]}' from '{beside[:80]}': {why}")
@@ -145,10 +163,21 @@ def read_env(value):
     return value
 
 
-def read_debian(value):
-    """Its place is kept for a system that is the template's own."""
-    if value != [] or not isinstance(value, list):
+def list_of(name, pattern, what):
+    def read(value):
+        if not isinstance(value, list) or len(value) > MOST:
+            raise Refused
+        for item in value:
+            if not isinstance(item, str) or length(item) > PACKAGE or not pattern.fullmatch(item):
+                raise Failure(f"\"{name}\": '{item[:80] if isinstance(item, str) else ''}' is no name of a {what}")
+        return value
+    return read
+
+
+def read_run(value):
+    if not isinstance(value, list) or len(value) > MOST:
         raise Refused
+    return [Step(f"run {number}", read_text(line, TEXT)) for number, line in enumerate(value, 1)]
 
 
 PYTHON_KEYS, NODE_KEYS = languages()
@@ -159,7 +188,10 @@ KEYS = {
     "files": ("an object: paths inside, and the paths of what is copied there", read_files),
     "env": ("an object of texts", read_env),
     "start": ("a line for the shell", lambda value: read_text(value, TEXT)),
-    "debian": ("an empty list: Debian packages are not installed yet", read_debian),
+    "base": ("\"host\" or the name of a base, such as \"debian-12\"", lambda value: read_text(value, 32, BASE)),
+    "debian": ("a list of names of Debian packages", list_of("debian", DEBIAN_PACKAGE, "Debian package")),
+    "users": ("a list of names of users", list_of("users", USER, "user")),
+    "run": ("a list of lines for the shell", read_run),
 }
 
 
@@ -172,7 +204,28 @@ def parse(data):
         raise Failure(str(error)) from None
     except Refused:
         raise Failure("it is no JSON object") from None
-    found.pop("debian", None)
     if "name" not in found:
         raise Failure("it has no \"name\"")
-    return Template(**found)
+    found["steps"] = found.pop("run", [])
+    if found.get("base") == "host":
+        found["base"] = None
+    template = Template(**found)
+    check_system(template)
+    return template
+
+
+def check_system(template):
+    """What goes only with a system of its own, and what only without one."""
+    for inside in template.files:
+        top = inside.split("/")[1]
+        if top in TAKEN and not (template.base and top in ("usr", "etc")):
+            raise Failure(f"\"files\": '{inside[:80]}': that is not for files of {'a template' if template.base else 'the workspace'}")
+    if not template.base:
+        for name in ("debian", "users", "steps"):
+            if getattr(template, name):
+                raise Failure(f"\"{'run' if name == 'steps' else name}\" needs a system of the template's own: add \"base\": \"debian-12\"")
+        return
+    for name, packages in (("python", template.python), ("node", template.node)):
+        if packages.version or packages.lock:
+            raise Failure(f"\"{name}\": with a \"base\" packages go into its system, with its own {name.capitalize()}: no "
+                          "\"version\" and no \"lock\"")

@@ -11,6 +11,7 @@
 
 #include "base/fd.h"
 #include "broker/plans.h"
+#include "broker/templates.h"
 #include "sys/path.h"
 
 #define BASES  ".carrel/bases"
@@ -102,7 +103,8 @@ static int read_pinned(int layer, char ret[NAME_ROOM], struct err *err)
                : err_set(err, ERR_IO, 0, "what the workspace's system is on is no base");
 }
 
-static int choose(const struct broker *b, int layer, const struct exec_message *m,
+/* `over`: what the template has changed, or -1; that is of one base, and so is all over it. */
+static int choose(const struct broker *b, int layer, int over, const struct exec_message *m,
                   char ret[NAME_ROOM], struct err *err)
 {
     unsigned long number;
@@ -110,8 +112,13 @@ static int choose(const struct broker *b, int layer, const struct exec_message *
 
     if (r < 0)
         return -1;
-    if (r == 1)
-        return find_newest(b, m->spec.base, ret, err) < 0 ? -1 : pin(layer, ret, err);
+    if (r == 1) {
+        r = over < 0 ? find_newest(b, m->spec.base, ret, err) : read_pinned(over, ret, err);
+        if (r == 1)
+            err_set(err, ERR_IO, 0, "the template does not say which base its system is on");
+        if (r != 0 || pin(layer, ret, err) < 0)
+            return -1;
+    }
     if (is_of(ret, m->spec.base, &number))
         return 0;
     return err_set(
@@ -131,17 +138,31 @@ static int keep(struct sandbox_spec *to, int *fd, const char **ret, struct err *
     return *ret ? 0 : err_set(err, ERR_LIMIT, ENOMEM, "keep the workspace's system");
 }
 
-static int check(const struct sandbox_spec *to, const struct exec_message *m, struct err *err)
+static int check(const struct sandbox_spec *to, struct err *err)
 {
-    if (*m->spec.template)
-        return err_set(err, ERR_CONFLICT, 0,
-                       "a workspace on a template cannot have a system of its own: the template's "
-                       "environments are for the host's; make one without a template");
     if (to->spec.limits.disk_image)
         return err_set(err, ERR_CONFLICT, 0,
                        "a workspace with a system of its own cannot have its disk in an image, as "
                        "its layer lies outside of it; bound the disk without an image");
     return 0;
+}
+
+/* What the workspace's template has changed of its base is seen below the workspace's own. */
+static int add_over(const struct broker *b, struct sandbox_spec *to, const struct exec_message *m,
+                    int *ret, struct err *err)
+{
+    *ret = -1;
+    if (!*m->spec.template)
+        return 0;
+    scoped_fd int over = template_open_system(b, m->spec.template);
+    if (over == -ENOENT)
+        return err_set(err, ERR_CONFLICT, 0,
+                       "a workspace on a template for the host's system cannot have one of its "
+                       "own; make one without a template, or on a template with a \"base\"");
+    if (over < 0)
+        return err_set(err, ERR_IO, -over, "open the system of the workspace's template");
+    *ret = over;
+    return keep(to, &over, &to->spec.base_over, err);
 }
 
 int base_add(const struct broker *b, struct sandbox_spec *to, const struct exec_message *m,
@@ -153,10 +174,11 @@ int base_add(const struct broker *b, struct sandbox_spec *to, const struct exec_
 
     snprintf(at.bucket, sizeof(at.bucket), "%s", m->bucket);
     snprintf(at.workspace, sizeof(at.workspace), "%s", m->workspace);
-    if (check(to, m, err) < 0)
+    int over;
+    if (check(to, err) < 0 || add_over(b, to, m, &over, err) < 0)
         return -1;
     scoped_fd int layer = layer_open(b, &at, "system", to->tree, err);
-    if (layer < 0 || choose(b, layer, m, id, err) < 0)
+    if (layer < 0 || choose(b, layer, over, m, id, err) < 0)
         return -1;
     snprintf(path, sizeof(path), "%s/root", id);
     scoped_fd int bases = open_bases(b);
@@ -172,6 +194,5 @@ int base_add(const struct broker *b, struct sandbox_spec *to, const struct exec_
     to->spec.base_layer = arena_copy(&to->arena, path, strlen(path));
     if (!to->spec.base_layer)
         return err_set(err, ERR_LIMIT, ENOMEM, "keep the workspace's system");
-    to->spec.env = m->spec.env;
     return keep(to, &base, &to->spec.base, err);
 }

@@ -4,7 +4,9 @@
  *
  *   DIR/.carrel/bases/NAME.N/root                           the base, of which the highest N is
  * used DIR/BUCKET/.carrel/workspaces/ID/env/system/upper,work  what the workspace has changed of it
- *   DIR/BUCKET/.carrel/workspaces/ID/env/system/base        NAME.N, since the first of that */
+ *   DIR/BUCKET/.carrel/workspaces/ID/env/system/base        NAME.N, since the first of that
+ *   DIR/.carrel/templates/ID/system/upper,base              of a template, likewise: seen over the
+ * base by all that stand on the template */
 #pragma once
 
 #include "broker/sandbox_spec.h"

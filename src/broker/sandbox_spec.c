@@ -421,8 +421,8 @@ static int add_variables(const struct broker *b, struct sandbox_spec *to, const 
 static int add_environments(struct broker *b, struct sandbox_spec *to, const struct exec_message *m,
                             struct err *err)
 {
-    if (*m->spec.base)
-        return base_add(b, to, m, err);
+    if (*m->spec.base) /* which has none of our tools, and authorities of its own */
+        return base_add(b, to, m, err) < 0 ? -1 : add_variables(b, to, m->spec.env, err);
     if (*m->spec.template && add_template(b, to, m, err) < 0)
         return -1;
     if (add_tools(b, to, m, err) < 0 || add_ca(b, to, err) < 0)

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Templates:  DIR/.carrel/templates/<template>/tree  is the tree of a workspace that was frozen,
  * and never written again. Workspaces on it are shown its environments below layers of their own
- * (sandbox_spec.c), and begin with copies of its other files.
+ * (sandbox_spec.c), and begin with copies of its other files. .../system is what it has changed of
+ * a base (bases.c).
  *
  * Freezing moves the tree by one rename, after which there is no workspace any more and there is a
  * template. Before it nothing has changed; what comes after it may be repeated:
  *
- *   look, sync --> rename --> the caches' files to all, if wanted --> layers and plans go
+ *   look, sync --> rename --> the caches' files to all, if wanted --> its system's layer comes too
+ *   --> other layers and plans go
  */
 #include "broker/templates.h"
 #include "broker/channel.h"
@@ -63,6 +65,14 @@ int template_open_part(const struct broker *b, const char *id, const char *part)
     if (tree < 0)
         return tree == -ENOENT ? -ESTALE : tree;
     return path_open_beneath(tree, part, O_RDONLY | O_DIRECTORY, 0);
+}
+
+int template_open_system(const struct broker *b, const char *id)
+{
+    char path[PATH_ROOM];
+
+    snprintf(path, sizeof(path), ".carrel/templates/%s/system", id);
+    return path_open_beneath(b->state, path, O_RDONLY | O_DIRECTORY, 0);
 }
 
 /* --- a new workspace's files --- */
@@ -245,6 +255,8 @@ static int begin_freezing(const int *fds, const struct freezing *f, struct err *
         return -1;
     /* What installers have written they have not sent to the disk. */
     int r = tree_sync(tree);
+    if (r == 0 && fds[WORKSPACES] >= 0 && syncfs(fds[WORKSPACES]) < 0)
+        r = -errno; /* of a system not all files could be opened by us */
     if (r < 0)
         return err_set(err, ERR_IO, -r, "write the workspace to disk");
     scoped_fd int home = open_home(fds, f, err);
@@ -255,6 +267,23 @@ static int begin_freezing(const int *fds, const struct freezing *f, struct err *
         return -1;
     }
     return 0;
+}
+
+/* 0, also where it has none, or has come already. */
+static int move_system(const int *fds, const struct freezing *f)
+{
+    char path[PATH_ROOM];
+
+    snprintf(path, sizeof(path), "%s/env", f->workspace);
+    scoped_fd int from = path_open_beneath(fds[WORKSPACES], path, O_RDONLY | O_DIRECTORY, 0);
+    scoped_fd int to = path_open_beneath(fds[TEMPLATES], f->template, O_RDONLY | O_DIRECTORY, 0);
+    if (from == -ENOENT)
+        return 0;
+    if (from < 0 || to < 0)
+        return from < 0 ? from : to;
+    if (syscall(SYS_renameat2, from, "system", to, "system", RENAME_NOREPLACE) < 0)
+        return errno == ENOENT ? 0 : -errno;
+    return fsync(to) < 0 || fsync(from) < 0 ? -errno : 0;
 }
 
 static int finish_freezing(const int *fds, const struct freezing *f, struct chore_report *report)
@@ -278,6 +307,8 @@ static int finish_freezing(const int *fds, const struct freezing *f, struct chor
         log_err("cache_not_shared", f->workspace, err);
         r = 0;
     }
+    if (fds[WORKSPACES] >= 0 && (r = move_system(fds, f)) < 0)
+        return err_set(err, ERR_IO, -r, "make the workspace's system the template's");
     if (fds[WORKSPACES] >= 0)
         r = tree_remove(fds[WORKSPACES], f->workspace);
     return r < 0 ? err_set(err, ERR_IO, -r, "remove what the workspace had beside its tree") : 0;
@@ -483,7 +514,7 @@ static bool is_shown(const struct broker *b, const char *id)
 
 static int remove_here(const int *fds, const void *what, struct chore_report *report)
 {
-    int r = tree_remove(fds[0], what);
+    int r = tree_remove_lent(fds[0], what);
 
     if (r == 0 && fsync(fds[0]) < 0)
         r = -errno;

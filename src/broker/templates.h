@@ -7,6 +7,9 @@
 /* --- templates.c */
 /* The directory of a part of its tree (".venv"), -ENOENT when it has none, or -errno. */
 int template_open_part(const struct broker *b, const char *id, const char *part);
+/* What it has changed of its base: the layer of the workspace that it was. -ENOENT when it stands
+ * on none, or -errno. */
+int template_open_system(const struct broker *b, const char *id);
 void template_fill(struct broker *b, uint64_t tag, const struct plain_message *m);
 void template_freeze(struct broker *b, uint64_t tag, const struct plain_message *m);
 void template_erase(struct broker *b, uint64_t tag, const struct plain_message *m);

@@ -452,6 +452,16 @@ void tree_back(struct broker *b, uint64_t tag, const struct plain_message *m)
     close_both(&p);
 }
 
+int tree_remove_lent(int dir, const char *name)
+{
+    struct err err;
+    int r = tree_remove(dir, name);
+
+    return r == -EACCES && geteuid() != 0 && identity_enter_subids(&err) == 0
+               ? tree_remove(dir, name)
+               : r;
+}
+
 enum {
     KEPT, /* what a process works with */
     PLANS,
@@ -471,21 +481,17 @@ static int remove_all(const int *fds, const struct remains *p)
     int r = 0;
 
     if (fds[PLANS] >= 0) /* before the row goes, which is all that leads to them */
-        r = tree_remove(fds[PLANS], p->workspace);
+        r = tree_remove_lent(fds[PLANS], p->workspace);
     if (r == 0)
-        r = p->copy ? tree_copy(fds[KEPT], p->name, p->copy) : tree_remove(fds[KEPT], p->name);
+        r = p->copy ? tree_copy(fds[KEPT], p->name, p->copy) : tree_remove_lent(fds[KEPT], p->name);
     return r;
 }
 
 static int remove_here(const int *fds, const void *what, struct chore_report *report)
 {
     const struct remains *p = what;
-    struct err err;
     int r = remove_all(fds, p);
 
-    /* A system of its own has files of ids that are not ours, but lent to us. */
-    if (r == -EACCES && geteuid() != 0 && !p->copy && identity_enter_subids(&err) == 0)
-        r = remove_all(fds, p);
     if (r == 0 && p->image && unlinkat(fds[KEPT], p->image, 0) < 0 && errno != ENOENT)
         r = -errno;
     if (r == 0 && fsync(fds[KEPT]) < 0)

@@ -37,5 +37,8 @@ int tree_link_from(int from, int to);
 int tree_sync(int dir);
 /* `partly`: only what tree_fill_from copies. */
 int tree_count(int from, bool partly, uint64_t *ret_files, uint64_t *ret_bytes);
+/* tree_remove of what may hold a system's files, in a process that ends after it: they are of ids
+ * that are not ours, but lent to us. */
+int tree_remove_lent(int dir, const char *name);
 /* Removes a plan's directory. */
 void tree_drop_plan(struct broker *broker, uint64_t tag, const struct plain_message *m);

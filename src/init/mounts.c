@@ -114,11 +114,14 @@ static int attach_part(int dir, const char *name, int tree)
     return mount_attach_at(tree, dir, name);
 }
 
-/* Of the two trees that are below the working directory. */
+/* Of the trees that are below the working directory. */
 static int make_overlay(const struct op *op)
 {
     bool shown = (op->flags & OP_SHOWN) != 0;
-    struct overlay_options options = {.lower = shown ? "layer/upper:tree" : "tree",
+    char lower[48];
+    snprintf(lower, sizeof(lower), "%s%stree", shown ? "layer/upper:" : "",
+             *op->over ? "over:" : "");
+    struct overlay_options options = {.lower = lower,
                                       .upper = shown ? NULL : "layer/upper",
                                       .work = "layer/work",
                                       .in_userns = true,
@@ -148,14 +151,21 @@ static int open_layer_tree(struct sandbox *sandbox, const struct op *op, struct 
                       .attrs = op->attrs,
                       .device = op->layer_device,
                       .inode = op->layer_inode};
+    struct op between = {.source = op->over,
+                         .attrs = op->attrs | MOUNT_RDONLY,
+                         .device = op->over_device,
+                         .inode = op->over_inode};
     scoped_fd int lower = open_bind_tree(op, err);
     scoped_fd int layer = lower < 0 ? -1 : open_bind_tree(&from, err);
+    scoped_fd int over = layer < 0 || !*op->over ? -1 : open_bind_tree(&between, err);
 
-    if (layer < 0)
+    if (layer < 0 || (*op->over && over < 0))
         return -1;
     int r = enter_layer_place(sandbox, op);
     if (r == 0)
         r = attach_part(AT_FDCWD, "tree", lower);
+    if (r == 0 && over >= 0)
+        r = attach_part(AT_FDCWD, "over", over);
     if (r == 0)
         r = attach_part(AT_FDCWD, "layer", layer);
     if (r == 0)

@@ -235,6 +235,7 @@ static void close_layer(struct layer *layer)
     scope_close(&layer->dir);
     scope_close(&layer->upper);
     scope_close(&layer->lower);
+    scope_close(&layer->over);
 }
 
 /* What was changed so far; 1: nothing was. */
@@ -275,7 +276,8 @@ int overlay_open(struct run *run, const char *name, int lower, uint32_t flags, s
 
     if (run->layer_count == (run->plan || is_plan(flags) ? MAX_PIECES : CARREL_MAX_LAYERS))
         return err_set(err, ERR_LIMIT, 0, "more than %d mounts with a layer", CARREL_MAX_LAYERS);
-    *layer = (struct layer){.name = name, .flags = flags, .dir = -1, .upper = -1, .lower = -1};
+    *layer = (struct layer){
+        .name = name, .flags = flags, .dir = -1, .upper = -1, .lower = -1, .over = -1};
     layer->lower = fcntl(lower, F_DUPFD_CLOEXEC, 3);
     if (layer->lower < 0)
         return err_set(err, ERR_LIMIT, errno, "open files");
@@ -286,6 +288,34 @@ int overlay_open(struct run *run, const char *name, int lower, uint32_t flags, s
     else
         close_layer(layer);
     return r < 0 ? -1 : 0;
+}
+
+int overlay_see_through(const struct run *run, struct layer *layer, const char *name,
+                        struct err *err)
+{
+    if (run->dry)
+        return 0;
+    scoped_fd int dir = open(name, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    layer->over = dir < 0 ? -errno : path_open_beneath(dir, "upper", O_RDONLY | O_DIRECTORY, 1);
+    return layer->over < 0 ? err_set(err, ERR_NOT_FOUND, -layer->over, "open '%s/upper'", name) : 0;
+}
+
+/* Pid 1 opens it by its path where the engine cannot send a mount of it. */
+static int describe_over(struct run *run, const struct layer *layer, struct op *op, struct err *err)
+{
+    char path[4096];
+    struct stat st;
+
+    op->over = "";
+    if (layer->over < 0)
+        return 0;
+    int r = fstat(layer->over, &st) < 0 ? -errno : path_of_fd(layer->over, path, sizeof(path));
+    if (r < 0)
+        return err_set(err, ERR_IO, -r, "find the path of what '%s' is over", layer->name);
+    op->over = arena_copy(&run->arena, path, strlen(path));
+    op->over_device = st.st_dev;
+    op->over_inode = st.st_ino;
+    return op->over ? 0 : err_set(err, ERR_LIMIT, ENOMEM, "the directory of a layer");
 }
 
 /* A copy of either's mount would have kept this of itself. */
@@ -316,7 +346,9 @@ int overlay_describe(struct run *run, struct layer *layer, struct op *op, struct
     op->layer_inode = st.st_ino;
     if (is_noexec(layer->lower) || is_noexec(layer->upper))
         op->attrs |= MOUNT_NOEXEC;
-    return op->layer ? 0 : err_set(err, ERR_LIMIT, ENOMEM, "the directory of a layer");
+    if (!op->layer)
+        return err_set(err, ERR_LIMIT, ENOMEM, "the directory of a layer");
+    return describe_over(run, layer, op, err);
 }
 
 /* --- places for mounts --- */
@@ -400,6 +432,7 @@ int overlay_make_point(struct run *run, const char *path, bool is_directory, str
 /* One overlay to be mounted, and what became of it. */
 struct piece {
     int lower; /* detached mounts */
+    int over;  /* or -1 */
     int layer;
     uint32_t flags;
     uint64_t attrs;
@@ -467,27 +500,33 @@ static int make_and_attach(int tree, int place, const char *name)
     return mount_attach_at(tree, place, name);
 }
 
-/* The two parts of a piece, as names of their own at `place`. */
+/* The parts of a piece, as names of their own at `place`. */
 static int attach_piece(const struct piece *piece, size_t i, int place)
 {
     char name[32];
 
     snprintf(name, sizeof(name), "tree%zu", i);
     int r = make_and_attach(piece->lower, place, name);
+    snprintf(name, sizeof(name), "over%zu", i);
+    if (r == 0 && piece->over >= 0)
+        r = make_and_attach(piece->over, place, name);
     snprintf(name, sizeof(name), "layer%zu", i);
     return r < 0 ? r : make_and_attach(piece->layer, place, name);
 }
 
 static int mount_piece(const struct piece *piece, size_t i)
 {
-    char lower[64];
+    char over[32] = "";
+    char lower[96];
     char upper[32];
     char work[32];
     bool shown = (piece->flags & OP_SHOWN) != 0;
 
     snprintf(upper, sizeof(upper), "layer%zu/upper", i);
     snprintf(work, sizeof(work), "layer%zu/work", i);
-    snprintf(lower, sizeof(lower), "%s%stree%zu", shown ? upper : "", shown ? ":" : "", i);
+    if (piece->over >= 0)
+        snprintf(over, sizeof(over), "over%zu:", i);
+    snprintf(lower, sizeof(lower), "%s%s%stree%zu", shown ? upper : "", shown ? ":" : "", over, i);
     bool stays = (piece->flags & OP_STAYS) != 0;
     struct overlay_options options = {.lower = lower,
                                       .upper = shown ? NULL : upper,
@@ -548,6 +587,8 @@ static int fill_piece(struct run *run, const struct layer *layer, bool mapped, s
          identity_idmap(&run->identity, kind, run->owner_uid, run->owner_gid, &of_layer, err) < 0))
         return -ECANCELED;
     int r = copy_for_overlay(layer->lower, fixed | MOUNT_RDONLY, of_lower, &piece->lower);
+    if (r == 0 && layer->over >= 0)
+        r = copy_for_overlay(layer->over, fixed | MOUNT_RDONLY, of_lower, &piece->over);
     if (r < 0)
         return r;
     if (op->flags & OP_SHOWN)
@@ -559,6 +600,7 @@ static void close_pieces(struct aside *aside, bool trees)
 {
     for (size_t i = 0; i < aside->count; i++) {
         scope_close(&aside->pieces[i].lower);
+        scope_close(&aside->pieces[i].over);
         scope_close(&aside->pieces[i].layer);
         if (trees)
             scope_close(&aside->pieces[i].tree);
@@ -578,7 +620,7 @@ static int mount_mapped(struct run *run, struct aside *aside, bool mapped, size_
     *ret_at = 0;
     for (aside->count = 0; r == 0 && aside->count < run->layer_count;) {
         size_t i = *ret_at = aside->count++;
-        aside->pieces[i] = (struct piece){.lower = -1, .layer = -1, .tree = -1};
+        aside->pieces[i] = (struct piece){.lower = -1, .over = -1, .layer = -1, .tree = -1};
         r = fill_piece(run, &run->layers[i], mapped, &aside->pieces[i], err);
     }
     if (r == 0) {
@@ -671,6 +713,7 @@ void overlay_started(struct run *run)
 {
     for (size_t i = 0; i < run->layer_count; i++) {
         scope_close(&run->layers[i].lower);
+        scope_close(&run->layers[i].over);
         if (&run->layers[i] != run->plan)
             scope_close(&run->layers[i].upper);
         if (run->layers[i].flags & OP_SHOWN)

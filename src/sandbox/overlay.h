@@ -32,6 +32,9 @@ struct op;
  * makes, and where there is nothing to show *ret is NULL. */
 int overlay_open(struct run *run, const char *name, int lower, uint32_t flags, struct layer **ret,
                  struct err *err);
+/* What was changed of the tree in the layer `name` of another is seen between the two. */
+int overlay_see_through(const struct run *run, struct layer *layer, const char *name,
+                        struct err *err);
 /* The operation that binds the tree becomes one that puts the layer over it. */
 int overlay_describe(struct run *run, struct layer *layer, struct op *op, struct err *err);
 /* A place for a mount that the tree does not have is made in the plan's layer. */

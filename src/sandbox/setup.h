@@ -61,6 +61,10 @@ struct op {
     const char *layer;     /* OP_LAYER: the host's directory with upper/ and work/ */
     uint64_t layer_device; /* ... and who that must be */
     uint64_t layer_inode;
+    const char *over; /* OP_LAYER: the host's directory that is seen over the source, below the
+                         layer; "": none */
+    uint64_t over_device;
+    uint64_t over_inode;
 };
 
 /* Whether a mount tree of the host's, or one made of it, goes with the operation. */

@@ -88,6 +88,13 @@ static int add_layer(struct run *run, int base, struct err *err)
         return rootfs_full(err);
     if (overlay_open(run, run->spec->base_layer, base, flags, &layer, err) < 0)
         return -1;
+    if (!layer && run->spec->base_over) { /* then nothing but what another has changed */
+        if (overlay_open(run, run->spec->base_over, base, flags, &layer, err) < 0)
+            return -1;
+    } else if (run->spec->base_over &&
+               overlay_see_through(run, layer, run->spec->base_over, err) < 0) {
+        return -1;
+    }
     if (!layer) /* only to be shown, and nothing was changed so far */
         as.attrs |= MOUNT_RDONLY;
     return rootfs_add_opened(run, base, run->spec->base, &as, layer, err);

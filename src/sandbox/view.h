@@ -18,6 +18,7 @@ struct layer {
     int dir;          /* has upper/ and work/; locked, unless it is only shown; dry: -1 */
     int upper;
     int lower;   /* the tree */
+    int over;    /* seen over it, and not changed either; -1: none */
     uint32_t op; /* the operation that mounts it */
 };
 

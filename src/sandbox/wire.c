@@ -81,6 +81,9 @@ static void walk_op(struct wire *w, struct op *op)
     walk_text(w, &op->layer);
     walk_u64(w, &op->layer_device);
     walk_u64(w, &op->layer_inode);
+    walk_text(w, &op->over);
+    walk_u64(w, &op->over_device);
+    walk_u64(w, &op->over_inode);
 }
 
 /* `count` operations from `first` on, within what a setup holds. */

@@ -196,7 +196,7 @@ class Plain(Templates):
         os.symlink("/etc/passwd", self.path("lab/out"))
         bad = [("{", "line 1"),
                ('{"nmae": "x"}', 'unknown key "nmae"; known are: name, python'),
-               ('{"name": "x", "debian": ["tesseract-ocr"]}', "not installed yet"),
+               ('{"name": "x", "debian": ["tesseract-ocr"]}', 'add "base": "debian-12"'),
                ('{"name": "x", "files": {"/a": "missing"}}', "there is no 'missing' beside"),
                ('{"name": "x", "files": {"/a": "out"}}', "leads out of"),
                ('{"name": "x", "files": {"/usr/a": "hello.sh"}}', "not for files"),

@@ -5,43 +5,17 @@
 """A workspace whose policy says "system": root inside, what it changes stays with the workspace, and is its alone."""
 import os
 import signal
-import subprocess
 import unittest
 
-from carreltest import CARREL, PATIENCE, ROOT, read
-from daemontest import Daemon, DaemonTest
-from systemtest import BASE, FIRST
+from carreltest import read
+from systemtest import BASE, FIRST, SystemDaemonTest
 
 SYSTEM = {"policy": {"system": True}}
 
 
-class System(DaemonTest):
-    def setUp(self):
-        super().setUp()
-        os.makedirs(f"{self.daemon.state}/.carrel", exist_ok=True)
-        os.symlink(os.path.dirname(os.path.dirname(BASE)), f"{self.daemon.state}/.carrel/bases")
-
-    def tearDown(self):
-        self.daemon.stop()
-        if not ROOT:
-            self.clear()
-        super().tearDown()
-
-    def clear(self):
-        """What ids of the base have made they remove: the user could not."""
-        os.mkdir(self.path("w"))
-        os.mkdir(self.path("l"), 0o700)
-        subprocess.run([CARREL, "run", "--workspace", self.path("w"), "--system", f"{BASE}:{self.path('l')}", "--user", "root",
-                        "--rw", f"{self.daemon.state}:/x", "--", "find", "/x", "-mindepth", "1", "-delete"],
-                       stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE, check=False)
-        subprocess.run(["chmod", "-Rf", "u+rwx", self.path("l")], check=False)
-
+class System(SystemDaemonTest):
     def refused(self, **body):
         return self.daemon.post("/v1/workspaces/desk/exec", {"command": "id -u", **body})
-
-    def run_as(self, user, command, workspace="desk"):
-        done = self.daemon.execute(workspace, command, user=user)
-        return done["exit_code"], done["stdout"] + done["stderr"]
 
     def test_root_changes_the_system_and_the_user_sees_it(self):
         self.workspace(id="desk", **SYSTEM)

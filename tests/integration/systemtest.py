@@ -4,6 +4,7 @@ import os
 import subprocess
 
 from carreltest import CARREL, PATIENCE, ROOT, CarrelTest, carrel
+from daemontest import DaemonTest
 
 BASE = os.environ["BASE"]
 FIRST = 0x7FFF0000 if ROOT else 0x6FFE0000  # root inside, on disk
@@ -48,3 +49,31 @@ class SystemTest(CarrelTest):
                             "--", "sh", "-c", "chmod -R u+rwX /x; find /x -mindepth 1 -delete"],
                            stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE, check=False)
             subprocess.run(["chmod", "-Rf", "u+rwx", dump], check=False)
+
+
+class SystemDaemonTest(DaemonTest):
+    """A daemon that has the base."""
+
+    def setUp(self):
+        super().setUp()
+        os.makedirs(f"{self.daemon.state}/.carrel", exist_ok=True)
+        os.symlink(os.path.dirname(os.path.dirname(BASE)), f"{self.daemon.state}/.carrel/bases")
+
+    def tearDown(self):
+        self.daemon.stop()
+        if not ROOT:
+            self.clear()
+        super().tearDown()
+
+    def clear(self):
+        """What ids of the base have made they remove: the user could not."""
+        os.mkdir(self.path("w"))
+        os.mkdir(self.path("l"), 0o700)
+        subprocess.run([CARREL, "run", "--workspace", self.path("w"), "--system", f"{BASE}:{self.path('l')}", "--user", "root",
+                        "--rw", f"{self.daemon.state}:/x", "--", "find", "/x", "-mindepth", "1", "-delete"],
+                       stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE, check=False)
+        subprocess.run(["chmod", "-Rf", "u+rwx", self.path("l")], check=False)
+
+    def run_as(self, user, command, workspace="desk"):
+        done = self.daemon.execute(workspace, command, user=user)
+        return done["exit_code"], done["stdout"] + done["stderr"]

@@ -19,8 +19,21 @@ static const char *const *mounts_of(struct call *call, const struct policy *poli
     return list;
 }
 
-/* "NAME=value" of what the template says for all that stand on it. False: answered. */
-static bool template_env(struct call *call, const char *id, const char *const **ret)
+/* Its system is the workspace's, whose commands are root's only where the policy has one, too. */
+static bool take_base(struct call *call, const json_t *spec, struct policy *policy)
+{
+    const char *base = json_string_value(json_object_get(spec, "base"));
+
+    if (!base || policy->base)
+        return true;
+    policy->base = arena_copy(&call->arena, base, strlen(base));
+    policy->no_root = true;
+    return policy->base != NULL;
+}
+
+/* What the template says for all that stand on it: "NAME=value", and its base. False: answered. */
+static bool take_template(struct call *call, const char *id, struct policy *policy,
+                          const char *const **ret)
 {
     struct store_template t;
     const char *name;
@@ -45,7 +58,7 @@ static bool template_env(struct call *call, const char *id, const char *const **
         if (text)
             list[n++] = text;
     }
-    bool whole = list && n == json_object_size(env);
+    bool whole = list && n == json_object_size(env) && take_base(call, spec, policy);
     json_decref(spec);
     if (!whole)
         call_error(call, 413, "too_large", "the template's environment is too large");
@@ -63,9 +76,10 @@ static bool choose_user(struct call *call, const struct policy *policy, struct c
     m->root = spec->user == CARREL_USER_ROOT ||
               (spec->user == CARREL_USER_DEFAULT && policy->user == CARREL_USER_ROOT);
     if (m->root && policy->no_root) {
-        call_error(call, 403, "forbidden",
-                   "the workspace's policy says that no command is root's (\"root\": false in "
-                   "\"system\")");
+        call_error(
+            call, 403, "forbidden",
+            "the workspace's policy says that no command is root's (\"root\": false in "
+            "\"system\"), or has no \"system\", which a template's base alone does not allow");
         return false;
     }
     spec->user = CARREL_USER_USER;
@@ -90,6 +104,9 @@ bool sandbox_request_make(struct call *call, struct carrel_spec *spec,
         call_fail(call, &err);
         return false;
     }
+    const char *const *env = NULL;
+    if (*call->workspace.template && !take_template(call, call->workspace.template, policy, &env))
+        return false;
     if (!choose_user(call, policy, spec, m))
         return false;
     if (policy_apply(policy, &call->arena, spec, &err) < 0) {
@@ -119,8 +136,7 @@ bool sandbox_request_make(struct call *call, struct carrel_spec *spec,
                                     .mounts = mounts_of(call, policy)};
     m->spec.base = policy->base ? policy->base : "";
     m->spec.template = call->workspace.template;
-    if (*call->workspace.template && !template_env(call, call->workspace.template, &m->spec.env))
-        return false;
+    m->spec.env = env;
     if (!links_apply(call, &m->spec))
         return false;
     m->bucket = call->workspace.bucket;

@@ -189,6 +189,19 @@ static bool check_start(struct call *call, json_t *spec)
     return field_text(call, spec, "start", LONGEST_START, &line);
 }
 
+static bool check_base(struct call *call, json_t *spec)
+{
+    const char *base = NULL;
+
+    if (!field_text(call, spec, "base", PROTOCOL_ID, &base))
+        return false;
+    if (base && !protocol_id_is_valid(base)) {
+        call_bad_field(call, "spec.base", "the name of a base, such as \"debian-12\"");
+        return false;
+    }
+    return true;
+}
+
 static bool check_env(struct call *call, json_t *spec)
 {
     json_t *env = NULL;
@@ -222,7 +235,7 @@ static bool read_spec(struct call *call, const char **ret)
         return false;
     if (!spec)
         return true;
-    if (!check_env(call, spec) || !check_start(call, spec))
+    if (!check_base(call, spec) || !check_env(call, spec) || !check_start(call, spec))
         return false;
     char *text = json_dumps(spec, JSON_COMPACT);
     *ret =

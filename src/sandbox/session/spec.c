@@ -70,11 +70,13 @@ int session_copy_spec(struct session *session, const struct carrel_spec *spec, s
     own->plan = copy(session, spec->plan);
     own->base = copy(session, spec->base);
     own->base_layer = copy(session, spec->base_layer);
+    own->base_over = copy(session, spec->base_over);
     if ((spec->workspace && !own->workspace) || (spec->at && !own->at) ||
         (spec->cwd && !own->cwd) || (spec->init_path && !own->init_path) ||
         (spec->egress_path && !own->egress_path) || (spec->plan && !own->plan) ||
         (spec->base && !own->base) || (spec->base_layer && !own->base_layer) ||
-        !copy_mounts(session, spec) || !copy_list(session, spec->env, &own->env) ||
+        (spec->base_over && !own->base_over) || !copy_mounts(session, spec) ||
+        !copy_list(session, spec->env, &own->env) ||
         !copy_list(session, spec->net_rules, &own->net_rules))
         return err_set(err, ERR_LIMIT, 0, "out of memory, or too many mounts");
     return 0;

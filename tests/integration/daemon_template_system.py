@@ -1,0 +1,104 @@
+#!/usr/bin/python3 -B
+# SPDX-License-Identifier: Apache-2.0
+# TIMEOUT: 300
+# TAKES: 25
+# BASE
+"""Templates with a system of their own: built as root inside, and shown below the systems of all workspaces on them."""
+import json
+import os
+import signal
+import subprocess
+import unittest
+
+from carreltest import PATIENCE, carrel, read, write
+from systemtest import BASE, SystemDaemonTest
+
+LONG = 10 * PATIENCE
+LAB = {"name": "lab", "base": "debian-12", "debian": ["tree"], "users": ["ada"], "env": {"LAB": "ready"},
+       "files": {"/etc/lab.conf": "lab.conf", "/notes/a.txt": "lab.conf"},
+       "run": ["echo ran > /usr/local/ran; rm /etc/debian_version; mkdir /made; echo r > /made/by-root",
+               "install -d -m 700 -o 33 /var/deep; touch /var/deep/f"]}
+
+
+class TemplateSystem(SystemDaemonTest):
+    def setUp(self):
+        super().setUp()
+        self.env = {**os.environ, "CARREL_SOCKET": self.daemon.socket, "HOME": self.dir}
+        os.mkdir(self.path("lab"))
+        write(self.path("lab/lab.conf"), "conf\n")
+
+    def build(self, spec, **more):
+        path = write(self.path("lab/lab.json"), json.dumps(spec))
+        return carrel("template", "build", path, env=self.env, timeout=LONG, **more)
+
+    def built(self, spec):
+        done = self.build(spec)
+        self.assertEqual(0, done.returncode, done.stdout[-2000:] + done.stderr[-2000:])
+
+    def test_a_workspace_begins_with_what_was_built(self):
+        self.built(LAB)
+        self.workspace(id="desk", template="lab")
+        for command, says in (("id -u; tree --version | cut -d' ' -f1; cat /usr/local/ran /etc/lab.conf", "1000\ntree\nran\nconf\n"),
+                              ("echo $LAB; getent passwd ada | cut -d: -f6; ls /etc/debian_version 2>&1 | wc -l; cat /notes/a.txt",
+                               "ready\n/home/ada\n1\nconf\n"),
+                              ("cd /made && echo more >> by-root && stat -c %U by-root", "user\n"),
+                              ("stat -c %U:%a /usr /etc /var | xargs", "root:755 root:755 root:755\n")):
+            self.assertEqual((0, says), self.run_as("user", command))
+        self.check_it_is_flat_and_apart()
+        self.check_who_may_be_root()
+        self.check_sleep_and_kill()
+        self.check_it_goes()
+
+    def check_it_is_flat_and_apart(self):
+        self.workspace(id="other", template="lab", policy={"system": True})
+        self.assertEqual((0, ""), self.run_as("root", "rm /usr/bin/tree /usr/local/ran; echo other > /etc/lab.conf", "other"))
+        self.assertEqual((0, "ran\nconf\n"), self.run_as("user", "cat /usr/local/ran /etc/lab.conf; tree --version >/dev/null"))
+        self.assertEqual((0, "other\nran\n"), self.run_as("root", "cat /etc/lab.conf; rm -f /etc/lab.conf; echo ran > /usr/local/ran; "
+                                                                  "cat /usr/local/ran", "other"))
+        self.assertTrue(os.path.exists(f"{BASE}/etc/debian_version"))
+        layers = [where for where, _, _ in os.walk(f"{self.daemon.state}") if where.endswith("/desk/env/system/upper")]
+        self.assertEqual(1, len(layers))
+        self.assertEqual([], os.listdir(layers[0]))
+
+    def check_who_may_be_root(self):
+        answer = self.daemon.post("/v1/workspaces/desk/exec", {"command": "id -u", "user": "root"})
+        self.assertEqual((403, "forbidden"), (answer.status, answer.code))
+        answer = self.daemon.post("/v1/workspaces", {"id": "odd", "template": "lab", "policy": {"system": "slackware"}})
+        answer = self.daemon.post("/v1/workspaces/odd/exec", {"command": "true"})
+        self.assertEqual(409, answer.status, answer.bytes)
+        self.assertIn("stands on 'debian-12.1'", answer.json["error"]["message"])
+
+    def check_sleep_and_kill(self):
+        self.daemon.post("/v1/workspaces/other/sleep")
+        self.daemon.stop(signal.SIGKILL)
+        self.daemon.start()
+        self.assertEqual((1, ""), self.run_as("root", "test -e /usr/bin/tree || test -e /etc/lab.conf", "other"))
+        self.assertEqual((0, "ran\n"), self.run_as("user", "cat /usr/local/ran"))
+
+    def check_it_goes(self):
+        for name in ("desk", "other", "odd"):
+            self.assertEqual(204, self.daemon.request("DELETE", f"/v1/workspaces/{name}?purge=1").status)
+        done = carrel("template", "rm", "lab", env=self.env, timeout=PATIENCE)
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertEqual([], os.listdir(f"{self.daemon.state}/.carrel/templates"))
+
+    def test_a_build_that_fails_leaves_nothing(self):
+        for spec, says in (({"run": ["echo on the way >&2; exit 7"]}, "failed with status 7"),
+                           ({"run": ["true"], "base": "slackware"}, "carrel base build slackware"),
+                           ({"files": {"/etc/x": "nothing"}}, "there is no 'nothing'")):
+            with self.subTest(spec=spec):
+                done = self.build({"name": "lab", "base": "debian-12", **spec})
+                self.assertEqual(125, done.returncode, done.stdout + done.stderr)
+                self.assertIn(says, done.stderr)
+                self.assertEqual([], self.daemon.get("/v1/workspaces").json["workspaces"])
+                self.assertEqual([], self.daemon.get("/v1/templates").json["templates"])
+
+    def test_the_network_of_a_build_is_what_it_needs(self):
+        self.built({"name": "lab", "base": "debian-12", "run": ["true"]})
+        policies = [r["details"] for r in self.daemon.audit() if r["operation"] == "workspace.create"]
+        self.assertIn("@debian", json.dumps(policies))
+        self.assertNotIn("host", json.dumps([p.get("policy", {}).get("network") for p in policies]))
+
+
+if __name__ == "__main__":
+    unittest.main()
