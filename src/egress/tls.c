@@ -240,7 +240,7 @@ const char *tls_why_inside(const SSL *ssl, const char **ret_fix)
     case SSL_R_SSLV3_ALERT_BAD_CERTIFICATE:
     case SSL_R_SSLV3_ALERT_CERTIFICATE_UNKNOWN:
     case SSL_R_TLSV1_ALERT_DECRYPT_ERROR:
-        *ret_fix = "have it trust /etc/carrel/ca-bundle.crt: it has a list of its own";
+        *ret_fix = "have it trust the file that SSL_CERT_FILE names: it has a list of its own";
         return "the program does not trust the sandbox's authority, which this rule needs";
     default:
         return "its TLS failed";

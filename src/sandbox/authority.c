@@ -137,10 +137,6 @@ int authority_get(struct run *run, const struct network_rule *rules, size_t coun
     }
     if (n == 2)
         return 0;
-    if (run->spec->base)
-        return err_set(err, ERR_INVALID, 0,
-                       "rules with methods, paths, secrets or tls=inspect do not go with a system "
-                       "of the workspace's own: what is trusted there is its own, too");
     if (run->dry) {
         run->authority_key = "";
         run->authority_cert = "(made when the sandbox is)\n";
@@ -161,6 +157,7 @@ const char *const *authority_env(const struct run *run, struct arena *arena)
     static const char *const bundles[] = {"SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE",
                                           "GIT_SSL_CAINFO", "AWS_CA_BUNDLE"};
     static const char *const none[] = {NULL};
+    const char *dir = run->spec->base ? AUTHORITY_SYSTEM_DIR : AUTHORITY_DIR;
     const char **env = arena_alloc(arena, (MOST_ENV + 1) * sizeof(*env));
     struct network_rule rule;
     char placeholder[PLACEHOLDER];
@@ -170,8 +167,8 @@ const char *const *authority_env(const struct run *run, struct arena *arena)
     if (!env || !run->authority_cert)
         return none;
     for (size_t i = 0; i < sizeof(bundles) / sizeof(bundles[0]); i++)
-        env[n++] = arena_printf(arena, "%s=/" AUTHORITY_BUNDLE, bundles[i]);
-    env[n++] = "NODE_EXTRA_CA_CERTS=/" AUTHORITY_FILE;
+        env[n++] = arena_printf(arena, "%s=/%s/" AUTHORITY_BUNDLE, bundles[i], dir);
+    env[n++] = arena_printf(arena, "NODE_EXTRA_CA_CERTS=/%s/" AUTHORITY_FILE, dir);
     for (size_t i = 0; run->spec->net_rules[i] && n < MOST_ENV; i++) {
         if (network_parse_rule(run->spec->net_rules[i], &rule, &err) < 0 || !rule.secret)
             continue;

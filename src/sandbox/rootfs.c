@@ -366,8 +366,8 @@ static int add_authority(struct run *run, struct err *err)
     if (!run->authority_cert)
         return 0;
     if (!rootfs_add_dir(run, "etc/carrel", 0) ||
-        !rootfs_add_file(run, AUTHORITY_FILE, run->authority_cert) ||
-        !(bundle = rootfs_add_file(run, AUTHORITY_BUNDLE, run->authority_cert)))
+        !rootfs_add_file(run, AUTHORITY_DIR "/" AUTHORITY_FILE, run->authority_cert) ||
+        !(bundle = rootfs_add_file(run, AUTHORITY_DIR "/" AUTHORITY_BUNDLE, run->authority_cert)))
         return rootfs_full(err);
     bundle->layer = authority_of_host();
     return 0;
@@ -380,8 +380,8 @@ static int show_authority(struct run *run, uint64_t attrs, struct err *err)
 
     if (!host || !realpath(host, path) || strncmp(path, "/etc/", 5) != 0)
         return 0;
-    return add_show(run, AUTHORITY_BUNDLE, arena_copy(&run->arena, path + 1, strlen(path + 1)),
-                    attrs)
+    return add_show(run, AUTHORITY_DIR "/" AUTHORITY_BUNDLE,
+                    arena_copy(&run->arena, path + 1, strlen(path + 1)), attrs)
                ? 0
                : rootfs_full(err);
 }

@@ -42,7 +42,9 @@ enum op_flags {
         1 << 7, /* OP_BIND: a path of the host's own, that no tenant writes; no tree comes */
     OP_SYSTEM = 1 << 8, /* OP_LAYER: the whole system, put among the prepared files */
     OP_STAYS = 1 << 9,  /* OP_PLAN: a fork's, which the next run has at once */
-    OP_FLAGS_ALL_ = (1 << 10) - 1,
+    OP_TRUST = 1 << 10, /* OP_FILE: instead of the host's file that of the system, SETUP_TRUST, if
+                           it has one; OP_PART: on that file, if it is there */
+    OP_FLAGS_ALL_ = (1 << 11) - 1,
 };
 
 struct op {
@@ -73,6 +75,10 @@ static inline bool op_has_tree(const struct op *op)
     return (op->kind == OP_BIND && !(op->flags & OP_OF_HOST)) || op->kind == OP_LAYER;
 }
 
+/* Among the prepared files: a system of the workspace's own, and the authorities it trusts. */
+#define SETUP_SYSTEM_PLACE "system"
+#define SETUP_TRUST        "etc/ssl/certs/ca-certificates.crt"
+
 enum {
     SETUP_MAX_OPS = 512,
     SETUP_MAX_FILTER = 1024,
@@ -90,9 +96,11 @@ enum setup_flags {
     SETUP_SAY_READY = 1 << 6,     /* say so when the frame stands: it was made ahead, for a pool */
     SETUP_GUARD = 1 << 7,         /* connections are made by the engine: not without a listener, and
                                      with SCOPE_SOCKETS Landlock refuses those of TCP inside */
-    SETUP_SYSTEM = 1 << 8, /* a system of the workspace's own: commands may be root's, and pid 1
-                              keeps what it takes to start them */
-    SETUP_FLAGS_ALL_ = (1 << 9) - 1,
+    SETUP_SYSTEM = 1 << 8,   /* a system of the workspace's own: commands may be root's, and pid 1
+                                keeps what it takes to start them */
+    SETUP_REDIRECT = 1 << 9, /* the engine makes connections to names at ports from 1024 on, and
+                                leads them to `ports`: not without a listener */
+    SETUP_FLAGS_ALL_ = (1 << 10) - 1,
 };
 
 struct setup {
@@ -105,7 +113,9 @@ struct setup {
     uint32_t op_count;
     uint32_t port_count; /* of the root: TCP ports that lead to names; 0: no network by name */
     uint32_t ports[SETUP_MAX_PORTS];
-    uint32_t limit_mask; /* bit n: limits[n] is set */
+    uint32_t
+        named_ports[SETUP_MAX_PORTS]; /* what rules and programs call them; the engine's alone */
+    uint32_t limit_mask;              /* bit n: limits[n] is set */
 
     struct {
         uint64_t soft;

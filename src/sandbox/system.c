@@ -10,13 +10,14 @@
 
 #include "base/fd.h"
 #include "base/names.h"
+#include "sandbox/authority.h"
 #include "sandbox/overlay.h"
 #include "sandbox/rootfs.h"
 #include "sandbox/run.h"
 #include "sys/mount.h"
 #include "sys/path.h"
 
-#define PLACE     "system" /* among the prepared files */
+#define PLACE     SETUP_SYSTEM_PLACE
 #define RUN_BYTES (16UL << 20)
 
 /* Parts of the base that are shown, and the names that lead into /usr, as Debian has them. */
@@ -157,6 +158,29 @@ static int add_etc(struct run *run, const char *resolver)
                : add_part(run, "hosts", "etc/hosts", attrs);
 }
 
+/* In /run, as the rest belongs to the system, and nothing of this is to stay; also in the place of
+ * the file that programs without settings know. */
+static int add_authority(struct run *run)
+{
+    const uint64_t attrs = rootfs_data_attrs() | MOUNT_RDONLY | MOUNT_NOEXEC;
+    struct op *bundle;
+
+    if (!run->authority_cert)
+        return 0;
+    if (!rootfs_add_dir(run, "trust", 0) ||
+        !rootfs_add_file(run, "trust/" AUTHORITY_FILE, run->authority_cert) ||
+        !(bundle = rootfs_add_file(run, "trust/" AUTHORITY_BUNDLE, run->authority_cert)) ||
+        !rootfs_add_dir(run, AUTHORITY_SYSTEM_DIR, OP_IN_ROOT) ||
+        add_part(run, "trust", AUTHORITY_SYSTEM_DIR, attrs) < 0)
+        return -1;
+    bundle->layer = authority_of_host();
+    bundle->flags |= OP_TRUST;
+    if (add_part(run, "trust/" AUTHORITY_BUNDLE, SETUP_TRUST, attrs) < 0)
+        return -1;
+    run->setup.ops[run->setup.op_count - 1].flags |= OP_TRUST;
+    return 0;
+}
+
 int system_write_frame(struct run *run, const char *resolver, struct err *err)
 {
     scoped_fd int base = open(run->spec->base, O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -174,7 +198,9 @@ int system_write_frame(struct run *run, const char *resolver, struct err *err)
         if (add_top(run, base, merged[i]) < 0)
             return rootfs_full(err);
     }
-    return add_run(run) < 0 || add_etc(run, resolver) < 0 ? rootfs_full(err) : 0;
+    return add_run(run) < 0 || add_etc(run, resolver) < 0 || add_authority(run) < 0
+               ? rootfs_full(err)
+               : 0;
 }
 
 /* Those that were added to the frame. */
