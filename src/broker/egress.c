@@ -8,9 +8,8 @@
  *   to be dropped --(its last word)--> freed
  */
 #include "broker/egress.h"
-#include "broker/channel.h"
 #include "broker/listen.h"
-#include "broker/record.h"
+#include "broker/outlet.h"
 #include "broker/sandboxes.h"
 #include "broker/secrets.h"
 
@@ -25,22 +24,15 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/log.h"
-#include "base/programs.h"
-#include "policy/network_inner.h"
 #include "policy/network_sets.h"
 #include "protocol/egress.h"
-#include "sys/message.h"
 #include "sys/packet.h"
 
 enum {
     STOP_MS = 1000,
     AGAIN_MS = 5, /* its socket is full */
     MOST_ARGS = 128,
-    MOST_PRIVATE = 32,
-    LONGEST_DETAILS = 4096,
-    MOST_OPENED = 8192,
-    RECORDS = 100, /* of connections of one sandbox, in a second; more are counted */
-    SECOND_MS = 1000,
+    MOST_PRIVATE = EGRESS_MOST_PRIVATE,
 };
 
 #define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
@@ -51,218 +43,6 @@ enum due {
     DUE_DROP = 4,
     DUE_SPEND = 8,
 };
-
-/* An open connection, and the command that made it. */
-struct opened {
-    uint64_t connection;
-    char exec[PROTOCOL_EXEC_ID + 1];
-};
-
-struct outlet {
-    struct outlet *next;
-    struct sandbox *sandbox; /* NULL: its sandbox has ended */
-    uint64_t id;
-    unsigned due;
-    uint64_t to_spend; /* bytes, while that is due */
-    char workspace[PROTOCOL_ID + 1];
-    const char *authority; /* its sandbox's, while that is there */
-    int fds[PACKET_MAX_FDS];
-    size_t fd_count;
-    struct buf add;    /* as packed, with the rules of now */
-    struct buf change; /* likewise, while that is due */
-    uint64_t second_ms;
-    unsigned records;
-    uint64_t skipped; /* records, since the last one */
-    struct opened *opened;
-    size_t opened_count;
-    size_t opened_room;
-};
-
-/* --- rules --- */
-
-/* "a, b c": at most `most` words of it, cut up in place. */
-static size_t split(char *text, const char **words, size_t most)
-{
-    char *rest;
-    size_t n = 0;
-
-    for (char *word = strtok_r(text, ", \t", &rest); word && n < most;
-         word = strtok_r(NULL, ", \t", &rest))
-        words[n++] = word;
-    return n;
-}
-
-static int parse_limit(const struct broker *b, struct network_rule *rules, size_t *ret,
-                       struct err *err)
-{
-    char text[sizeof(b->settings.network_limit)];
-    const char *words[NETWORK_MOST];
-
-    snprintf(text, sizeof(text), "%s", b->settings.network_limit);
-    *ret = split(text, words, NETWORK_MOST);
-    for (size_t i = 0; i < *ret; i++) {
-        if (network_parse_rule(words[i], &rules[i], err) < 0)
-            return err_wrap(err, "the setting network_limit");
-    }
-    return 0;
-}
-
-int egress_check_settings(const struct broker *b, struct err *err)
-{
-    const struct settings *s = &b->settings;
-    char text[sizeof(s->network_private)];
-    const char *words[MOST_PRIVATE + 1];
-    struct network_rule rule;
-    size_t n;
-
-    snprintf(text, sizeof(text), "%s", s->network_private);
-    n = split(text, words, MOST_PRIVATE + 1);
-    if (n > MOST_PRIVATE)
-        return err_set(err, ERR_INVALID, 0, "the setting network_private names more than %d hosts",
-                       MOST_PRIVATE);
-    for (size_t i = 0; i < n; i++) {
-        if (words[i][0] == '!' || network_parse_rule(words[i], &rule, err) < 0)
-            return err_set(err, ERR_INVALID, 0,
-                           "the setting network_private: '%.80s' is not HOST or HOST:PORT",
-                           words[i]);
-    }
-    if (strspn(s->nameservers, "0123456789abcdefABCDEF.:[], ") != strlen(s->nameservers))
-        return err_set(err, ERR_INVALID, 0,
-                       "the setting nameservers must be ADDRESS:PORT, with commas between");
-    struct network_rule *limit = malloc(NETWORK_MOST * sizeof(*limit));
-    int r = limit ? parse_limit(b, limit, &n, err)
-                  : err_set(err, ERR_LIMIT, ENOMEM, "check the settings");
-    free(limit);
-    return r;
-}
-
-static int check_rules(const struct broker *b, const char *const *texts, struct network_rule *limit,
-                       size_t limits, struct err *err)
-{
-    struct network_rule rule;
-
-    (void)b;
-    for (size_t i = 0; texts && texts[i]; i++) {
-        if (i == NETWORK_MOST)
-            return err_set(err, ERR_LIMIT, 0, "more than %d rules of the network", NETWORK_MOST);
-        if (network_parse_rule(texts[i], &rule, err) < 0)
-            return err_wrap(err, "the policy's network");
-        if (!rule.deny && limits && !network_is_within(&rule, limit, limits))
-            return err_set(err, ERR_DENIED, 0,
-                           "the policy allows %s, which goes beyond the setting network_limit",
-                           texts[i]);
-    }
-    return 0;
-}
-
-int egress_check(const struct broker *b, const struct spec_message *m, struct err *err)
-{
-    size_t limits = 0;
-
-    if (m->net != CARREL_NET_ALLOW)
-        return 0;
-    if (!b->settings.allow_net) {
-        err_set(err, ERR_DENIED, 0,
-                "the policy names hosts of the network, which the setting allow_net forbids");
-        err->said = SAID_ALLOW_NET;
-        return -1;
-    }
-    struct network_rule *limit = malloc(NETWORK_MOST * sizeof(*limit));
-    if (!limit)
-        return err_set(err, ERR_LIMIT, ENOMEM, "check the policy");
-    int r = parse_limit(b, limit, &limits, err);
-    if (r == 0)
-        r = check_rules(b, m->net_rules, limit, limits, err);
-    free(limit);
-    return r;
-}
-
-int egress_expand(const struct broker *b, struct spec_message *m, struct arena *arena,
-                  struct err *err)
-{
-    const struct network_mirror mirrors[] = {
-        {"pip", b->settings.package_index}, {"npm", b->settings.package_registry}, {NULL, NULL}};
-    char path[4096];
-
-    if (m->net != CARREL_NET_ALLOW)
-        return 0;
-    const char *dir = *b->settings.networks ? b->settings.networks
-                                            : program_share("networks", path, sizeof(path));
-    return network_sets_expand(m->net_rules, dir, mirrors, arena, &m->net_rules, err);
-}
-
-void egress_request(struct broker *b, uint64_t tag, const struct exec_message *m)
-{
-    struct exec_message expanded = *m;
-    struct arena arena;
-    scoped_buf struct buf names;
-    struct err err;
-
-    arena_init(&arena, 8 << 20);
-    buf_init(&names, MESSAGE_MAX_BYTES);
-    pack_u64(&names, tag);
-    int r = egress_expand(b, &expanded.spec, &arena, &err);
-    if (r == 0)
-        r = egress_check(b, &expanded.spec, &err);
-    if (r == 0) {
-        sandbox_change_network(b, &expanded);
-        pack_list(&names, expanded.spec.net_rules);
-        r = buf_done(&names) < 0 ? err_set(&err, ERR_LIMIT, ENOMEM, "tell the rules") : 0;
-    }
-    arena_clear(&arena);
-    if (r < 0)
-        channel_send_error(b, tag, &err);
-    else
-        channel_send(b, ANSWER_NAMES, &names, NULL, 0);
-}
-
-/* The ports of rules that were checked; -1: too many. */
-static int ports_of(const char *const *texts, uint16_t *ret)
-{
-    struct network_rule *rules = malloc(NETWORK_MOST * sizeof(*rules));
-    struct err err;
-    size_t n = 0;
-
-    while (rules && texts && texts[n] && n < NETWORK_MOST &&
-           network_parse_rule(texts[n], &rules[n], &err) == 0)
-        n++;
-    int count = rules ? network_ports(rules, n, ret, EGRESS_PORTS) : -1;
-    free(rules);
-    return count;
-}
-
-/* What the sandbox was made with: the hosts that its authority is for, and its placeholders. */
-static bool inspects_same(const char *const *was, const char *const *is)
-{
-    struct network_rule a = {.inspect = false};
-    struct network_rule b = {.inspect = false};
-    struct err err;
-
-    for (;;) {
-        while (*was && (network_parse_rule(*was, &a, &err) < 0 || !a.inspect))
-            was++;
-        while (*is && (network_parse_rule(*is, &b, &err) < 0 || !b.inspect))
-            is++;
-        if (!*was || !*is)
-            return !*was && !*is;
-        if (strcmp(a.name, b.name) != 0 ||
-            strcmp(network_inner(&a, a.secret), network_inner(&b, b.secret)) != 0 ||
-            strcmp(network_inner(&a, a.env), network_inner(&b, b.env)) != 0)
-            return false;
-        was++;
-        is++;
-    }
-}
-
-static bool leads_to_same_ports(const char *const *was, const char *const *is)
-{
-    uint16_t old[EGRESS_PORTS];
-    uint16_t new[EGRESS_PORTS];
-    int n = ports_of(was, old);
-    int m = ports_of(is, new);
-
-    return n > 0 && n == m && memcmp(old, new, (size_t)n * sizeof(*old)) == 0;
-}
 
 /* --- bytes of an hour, which are the workspace's --- */
 
@@ -330,7 +110,7 @@ static struct account *account_of(struct broker *b, const char *workspace, bool 
 }
 
 /* Another sandbox of the same workspace, that of a plan for example, has used them. */
-static void spent(struct broker *b, const struct outlet *by, uint64_t bytes)
+void outlet_spent(struct broker *b, const struct outlet *by, uint64_t bytes)
 {
     struct account *a = account_of(b, by->workspace, true);
 
@@ -425,9 +205,7 @@ static void send_all(struct broker *b)
     }
 }
 
-/* --- what it says --- */
-
-static void free_outlet(struct broker *b, struct outlet *o)
+void outlet_free(struct broker *b, struct outlet *o)
 {
     struct outlet **at = &b->outlets;
 
@@ -442,152 +220,6 @@ static void free_outlet(struct broker *b, struct outlet *o)
     free(o);
 }
 
-/* Whose it is; "": that cannot be told for certain. */
-static const char *exec_now(const struct outlet *o, const struct egress_news *news)
-{
-    uint64_t now = now_ms();
-
-    if (!o->sandbox || !o->sandbox->session || o->sandbox->over || news->group == EGRESS_NOBODY)
-        return "";
-    const struct broker_exec *e =
-        session_exec_of(o->sandbox->session, news->group == EGRESS_UNGROUPED ? 0 : news->group,
-                        news->ms < now ? now - news->ms : 0);
-    return e ? e->id : "";
-}
-
-/* Without memory its end will have none. */
-static void remember_exec(struct outlet *o, uint64_t connection, const char *exec)
-{
-    if (o->opened_count == o->opened_room) {
-        size_t room = o->opened_room ? o->opened_room * 2 : 16;
-        struct opened *all = room <= MOST_OPENED ? realloc(o->opened, room * sizeof(*all)) : NULL;
-        if (!all)
-            return;
-        o->opened = all;
-        o->opened_room = room;
-    }
-    struct opened *one = &o->opened[o->opened_count++];
-    one->connection = connection;
-    snprintf(one->exec, sizeof(one->exec), "%s", exec);
-}
-
-static void recall_exec(struct outlet *o, uint64_t connection, char ret[PROTOCOL_EXEC_ID + 1])
-{
-    *ret = '\0';
-    for (size_t i = 0; i < o->opened_count; i++) {
-        if (o->opened[i].connection != connection)
-            continue;
-        memcpy(ret, o->opened[i].exec, PROTOCOL_EXEC_ID + 1);
-        o->opened[i] = o->opened[--o->opened_count];
-        return;
-    }
-}
-
-static void find_exec(struct outlet *o, const struct egress_news *news,
-                      char ret[PROTOCOL_EXEC_ID + 1])
-{
-    if (news->kind == EGRESS_CLOSED) {
-        recall_exec(o, news->connection, ret);
-        return;
-    }
-    snprintf(ret, PROTOCOL_EXEC_ID + 1, "%s", exec_now(o, news));
-    if (news->kind == EGRESS_OPENED && *ret)
-        remember_exec(o, news->connection, ret);
-}
-
-static void describe(struct buf *b, const struct egress_news *news, const char *exec,
-                     uint64_t skipped)
-{
-    buf_str(b, "{\"host\":");
-    record_put_text(b, news->host, EGRESS_TEXT);
-    if (news->port)
-        buf_printf(b, ",\"port\":%llu", (unsigned long long)news->port);
-    buf_str(b, ",\"rule\":");
-    record_put_text(b, news->rule, EGRESS_TEXT);
-    if (news->kind != EGRESS_REFUSED)
-        buf_printf(b, ",\"connection\":%llu", (unsigned long long)news->connection);
-    if (*exec)
-        buf_printf(b, ",\"exec\":\"%s\"", exec);
-    if (*news->why) {
-        buf_str(b, news->kind == EGRESS_REQUEST ? ",\"request\":" : ",\"why\":");
-        record_put_text(b, news->why, EGRESS_TEXT);
-    }
-    if (news->kind == EGRESS_CLOSED)
-        buf_printf(b, ",\"up\":%llu,\"down\":%llu,\"ms\":%llu", (unsigned long long)news->up,
-                   (unsigned long long)news->down, (unsigned long long)news->ms);
-    if (news->kind == EGRESS_REQUEST)
-        buf_printf(b, ",\"status\":%llu,\"ms\":%llu", (unsigned long long)news->count,
-                   (unsigned long long)news->ms);
-    if (news->kind == EGRESS_REFUSED)
-        buf_printf(b, ",\"count\":%llu", (unsigned long long)news->count);
-    if (skipped)
-        buf_printf(b, ",\"skipped\":%llu", (unsigned long long)skipped);
-    buf_str(b, "}");
-}
-
-/* A sandbox that does nothing but connect does not fill the disk with records of that. */
-static bool may_record(struct outlet *o)
-{
-    uint64_t now = now_ms();
-
-    if (now - o->second_ms >= SECOND_MS) {
-        o->second_ms = now;
-        o->records = 0;
-    }
-    if (o->records++ < RECORDS)
-        return true;
-    o->skipped++;
-    return false;
-}
-
-static void record(struct broker *b, struct outlet *o, const struct egress_news *news)
-{
-    static const char *const operations[] = {[EGRESS_OPENED] = "net.open",
-                                             [EGRESS_CLOSED] = "net.close",
-                                             [EGRESS_REFUSED] = "net.refuse",
-                                             [EGRESS_REQUEST] = "net.request"};
-    char exec[PROTOCOL_EXEC_ID + 1];
-    scoped_buf struct buf details;
-
-    buf_init(&details, LONGEST_DETAILS);
-    find_exec(o, news, exec);
-    if (!may_record(o))
-        return;
-    describe(&details, news, exec, o->skipped);
-    if (buf_done(&details) < 0)
-        return;
-    o->skipped = 0;
-    (void)record_note(
-        b,
-        &(struct audit_record){.actor = "carrel-egress",
-                               .workspace = o->workspace,
-                               .request = "",
-                               .operation = operations[news->kind],
-                               .result = news->kind == EGRESS_REFUSED ? "denied" : "ok",
-                               .details = details.p},
-        NULL);
-}
-
-static void deny(const struct outlet *o, const struct egress_news *news)
-{
-    struct carrel_denial denial;
-
-    if (!o->sandbox)
-        return;
-    denied_name(news->host, (unsigned)news->port, news->rule, news->why, news->fix, &denial);
-    denial.count = news->count > UINT32_MAX ? UINT32_MAX : (unsigned)news->count;
-    sandbox_deny(o->sandbox, &denial);
-}
-
-static struct outlet *find(const struct broker *b, uint64_t id)
-{
-    struct outlet *o = b->outlets;
-
-    while (o && o->id != id)
-        o = o->next;
-    return o;
-}
-
 static void begin_outlet(struct broker *b, struct outlet *o)
 {
     const struct account *a = account_of(b, o->workspace, false);
@@ -597,7 +229,7 @@ static void begin_outlet(struct broker *b, struct outlet *o)
 }
 
 /* What the one before was told is to be told to this one. */
-static void begin(struct broker *b)
+void outlet_begin_all(struct broker *b)
 {
     struct outlet *next;
 
@@ -608,55 +240,11 @@ static void begin(struct broker *b)
         next = o->next;
         o->opened_count = 0;
         if (!o->sandbox)
-            free_outlet(b, o);
+            outlet_free(b, o);
         else
             begin_outlet(b, o);
     }
     send_all(b);
-}
-
-static void heard(struct helper *h, const char *bytes, size_t n)
-{
-    struct broker *b = h->broker;
-    struct egress_news news;
-    char copy[HELPER_MESSAGE];
-
-    memcpy(copy, bytes, n);
-    if (!egress_unpack_news(copy, n, &news))
-        return;
-    if (news.kind == EGRESS_READY) {
-        begin(b);
-        return;
-    }
-    struct outlet *o = find(b, news.id);
-    if (!o)
-        return;
-    switch ((enum egress_news_kind)news.kind) {
-    case EGRESS_REFUSED:
-        deny(o, &news);
-        __attribute__((fallthrough));
-    case EGRESS_OPENED:
-    case EGRESS_REQUEST:
-        record(b, o, &news);
-        break;
-    case EGRESS_CLOSED:
-        record(b, o, &news);
-        if (b->resumed && !channel_is_behind(b)) /* it only counts them */
-            channel_send_plain(
-                b, EVENT_CONNECTION, 0,
-                &(struct plain_message){.texts = {o->workspace}, .number = news.up + news.down});
-        break;
-    case EGRESS_SPENT:
-        spent(b, o, news.up);
-        break;
-    case EGRESS_DROPPED:
-        if (!o->sandbox)
-            free_outlet(b, o);
-        break;
-    case EGRESS_READY:
-    case EGRESS_NEWS_COUNT_:
-        break;
-    }
 }
 
 /* --- the process --- */
@@ -668,7 +256,7 @@ static size_t add_private(const struct settings *s, struct arena *arena, const c
     const char *const indexes[] = {s->package_index, s->package_registry};
     const char *words[MOST_PRIVATE + LENGTH(indexes)];
     char *text = arena_copy(arena, s->network_private, strlen(s->network_private));
-    size_t n = text ? split(text, words, MOST_PRIVATE) : 0;
+    size_t n = text ? egress_split(text, words, MOST_PRIVATE) : 0;
     char rule[NETWORK_RULE];
 
     for (size_t i = 0; i < LENGTH(indexes); i++) {
@@ -749,7 +337,7 @@ static void start(struct broker *b)
                                 .uid = b->egress_uid,
                                 .gid = b->egress_uid != geteuid() ? b->egress_uid : getegid(),
                                 .prepare = prepare,
-                                .heard = heard,
+                                .heard = outlet_heard,
                                 .socket = -1,
                                 .watch = {.fd = -1},
                                 .talk = {.fd = -1}};
@@ -763,7 +351,7 @@ void egress_stop(struct broker *b)
     timer_stop(b->events, &b->egress_timer);
     drop_secrets(b);
     while (b->outlets)
-        free_outlet(b, b->outlets);
+        outlet_free(b, b->outlets);
     for (struct account *a = b->accounts, *next; a; a = next) {
         next = a->next;
         free(a);
@@ -873,7 +461,7 @@ void egress_add(struct sandbox *s, const int *fds, size_t count)
     if (!whole) { /* its connections fail */
         log_error("network_failed", "workspace", s->workspace, "why", "no memory or open files",
                   NULL);
-        free_outlet(b, o);
+        outlet_free(b, o);
         return;
     }
     start(b);
@@ -890,8 +478,7 @@ static bool is_like(struct sandbox *s, const struct spec_message *m)
     bool like = m->net == CARREL_NET_ALLOW && read_network(s, &arena, &was) &&
                 was.net_connections == m->net_connections &&
                 was.net_bytes_per_hour == m->net_bytes_per_hour &&
-                leads_to_same_ports(was.net_rules, m->net_rules) &&
-                inspects_same(was.net_rules, m->net_rules);
+                egress_is_alike(was.net_rules, m->net_rules);
     arena_clear(&arena);
     return like;
 }
@@ -922,7 +509,7 @@ void egress_drop(struct sandbox *s)
     o->sandbox = NULL;
     o->authority = NULL;
     if (!b->egress_ready || o->due & DUE_ADD) {
-        free_outlet(b, o);
+        outlet_free(b, o);
         return;
     }
     for (size_t i = 0; i < o->fd_count; i++)

@@ -9,6 +9,10 @@
 #include "broker/broker.h"
 #include "sandbox/denial/denied.h"
 
+enum {
+    EGRESS_MOST_PRIVATE = 32, /* hosts of the setting network_private */
+};
+
 /* At the start: those about names. */
 int egress_check_settings(const struct broker *broker, struct err *err);
 /* Whether the rules are rules, and within what the settings allow. */
@@ -18,6 +22,10 @@ int egress_expand(const struct broker *broker, struct spec_message *m, struct ar
                   struct err *err);
 /* REQUEST_NETWORK. */
 void egress_request(struct broker *broker, uint64_t tag, const struct exec_message *m);
+/* Whether a sandbox made for the ones will do for the others. */
+bool egress_is_alike(const char *const *was, const char *const *is);
+/* "a, b c": at most `most` words of it, cut up in place. */
+size_t egress_split(char *text, const char **words, size_t most);
 /* What a sandbox keeps of it. */
 void egress_pack_network(struct buf *b, const struct spec_message *m);
 /* The sockets that the sandbox's pid 1 has made; borrowed. */
