@@ -138,7 +138,8 @@ static int pack(struct buf *b, enum egress_order_kind kind, const struct outlet 
                                        .connections = m->net_connections,
                                        .bytes_per_hour = m->net_bytes_per_hour,
                                        .owner = m->owner,
-                                       .authority = o->authority};
+                                       .authority = o->authority,
+                                       .places = o->places};
 
     buf_clear(b);
     buf_init(b, EGRESS_MESSAGE);
@@ -452,6 +453,7 @@ void egress_add(struct sandbox *s, const int *fds, size_t count)
     o->id = ++b->outlets_begun;
     snprintf(o->workspace, sizeof(o->workspace), "%s", s->workspace);
     o->authority = session_authority(s->session);
+    session_places(s->session, o->places);
     begin_outlet(b, o);
     o->next = b->outlets;
     b->outlets = o;

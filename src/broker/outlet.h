@@ -23,6 +23,7 @@ struct outlet {
     uint64_t to_spend; /* bytes, while that is due */
     char workspace[PROTOCOL_ID + 1];
     const char *authority;          /* its sandbox's, while that is there */
+    char places[EGRESS_PLACES + 1]; /* struct egress_order's */
     int fds[PACKET_MAX_FDS];
     size_t fd_count;
     struct buf add;    /* as packed, with the rules of now */

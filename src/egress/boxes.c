@@ -196,13 +196,30 @@ static void set_limits(struct box *box, const struct egress_order *order)
     box->bytes_per_hour = order->bytes_per_hour;
 }
 
-static int take_sockets(struct box *box, int *fds, size_t count, struct err *err)
+/* What the port of a socket inside is called: "512=8080" is one of the places. */
+static uint16_t name_of(uint16_t port, const char *places)
+{
+    while (*places) {
+        char *end;
+        unsigned long place = strtoul(places, &end, 10);
+        unsigned long name = *end == '=' ? strtoul(end + 1, &end, 10) : 0;
+        if (place == port)
+            return name <= UINT16_MAX ? (uint16_t)name : 0;
+        if (*end != ',')
+            break;
+        places = end + 1;
+    }
+    return port;
+}
+
+static int take_sockets(struct box *box, const char *places, int *fds, size_t count,
+                        struct err *err)
 {
     if (count < EGRESS_SOCKETS || count > EGRESS_SOCKETS + EGRESS_PORTS ||
         !port_of(fds[0], SOCK_DGRAM) || !port_of(fds[1], SOCK_STREAM))
         return err_set(err, ERR_INVALID, 0, "not the sockets of a sandbox");
     for (size_t i = EGRESS_SOCKETS; i < count; i++) {
-        uint16_t port = port_of(fds[i], SOCK_STREAM);
+        uint16_t port = name_of(port_of(fds[i], SOCK_STREAM), places);
         if (port == 0)
             return err_set(err, ERR_INVALID, 0, "not a socket that listens");
         port_init(box, &box->ports[box->port_count++], &fds[i], port);
@@ -272,7 +289,7 @@ static int add(struct egress *e, const struct egress_order *order, int *fds, siz
     port_init(box, &box->udp, &none, 0);
     port_init(box, &box->tcp, &none, 0);
     if (take_owner(box, order, err) < 0 || set_rules(box, order->rules, err) < 0 ||
-        take_sockets(box, fds, count, err) < 0 || begin(box, err) < 0) {
+        take_sockets(box, order->places, fds, count, err) < 0 || begin(box, err) < 0) {
         free_box(box);
         return -1;
     }

@@ -252,6 +252,11 @@ int stage_filter(struct sandbox *sandbox, struct err *err)
                        "another program listens to the system calls here (a container's "
                        "manager), and --net host needs that to refuse metadata addresses; use "
                        "--net none, or run Carrel on the host itself");
+    if (errno == EBUSY && sandbox->setup->flags & SETUP_REDIRECT)
+        return err_set(err, ERR_KERNEL, errno,
+                       "another program listens to the system calls here (a container's "
+                       "manager), and rules of the network with ports from 1024 on need that; run "
+                       "Carrel on the host itself");
     if (errno == EBUSY) { /* a container's manager listens already, and there can be only one */
         answer_without_listener(program.filter, program.len);
         if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) == 0)

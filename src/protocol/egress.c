@@ -24,6 +24,7 @@ void egress_pack_order(struct buf *b, const struct egress_order *order)
     pack_u64(b, order->bytes_per_hour);
     pack_string(b, order->owner);
     pack_string(b, order->authority);
+    pack_string(b, order->places);
     pack_string(b, order->secret);
     pack_string(b, order->value);
 }
@@ -40,6 +41,7 @@ bool egress_unpack_order(char *bytes, size_t n, struct arena *arena, struct egre
     ret->bytes_per_hour = unpack_u64(&u);
     ret->owner = unpack_bounded(&u, EGRESS_TEXT);
     ret->authority = unpack_bounded(&u, EGRESS_VALUE);
+    ret->places = unpack_bounded(&u, EGRESS_PLACES);
     ret->secret = unpack_bounded(&u, EGRESS_TEXT);
     ret->value = unpack_bounded(&u, EGRESS_VALUE);
     return (ret->id != 0) == (ret->kind != EGRESS_SECRET) && ret->rules && unpack_done(&u);

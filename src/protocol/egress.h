@@ -19,6 +19,7 @@ enum {
     EGRESS_NEWS = 2048,         /* longest news */
     EGRESS_SOCKETS = 3,         /* that come before those of the ports */
     EGRESS_VALUE = 20 << 10,    /* longest value of a secret, sealed */
+    EGRESS_PLACES = 512,        /* longest list of ports with other numbers inside */
 };
 
 /* Inside: names have addresses in 198.18.0.0/15, and the name server is the first of them. */
@@ -30,9 +31,9 @@ enum {
 #define EGRESS_HOUR_MS 3600000
 
 enum egress_order_kind {
-    /* id, name, owner, authority, rules, connections, bytes_per_hour; + DNS over UDP, DNS over TCP
-     * (listening), one to ask the kernel about its sockets (or, where it does not answer, of
-     * another kind), then a listening socket for each port. Serves that sandbox from now on. */
+    /* id, name, owner, authority, places, rules, connections, bytes_per_hour; + DNS over UDP, DNS
+     * over TCP (listening), one to ask the kernel about its sockets (or, where it does not answer,
+     * of another kind), then a listening socket for each port. Serves that sandbox from now on. */
     EGRESS_ADD = 1,
     /* id, rules, connections, bytes_per_hour: from now on; open connections that the rules no
      * longer allow end */
@@ -54,8 +55,9 @@ struct egress_order {
     uint64_t bytes_per_hour;  /* both ways together; 0: no bound */
     const char *owner;        /* whose secrets its rules name */
     const char *authority;    /* the private key that came with what is trusted inside; "": none */
-    const char *secret;       /* name */
-    const char *value;        /* sealed, if the process has a key; "": it is none any more */
+    const char *places; /* "512=8080,…": port 512 of a socket stands for 8080; "": none does */
+    const char *secret; /* name */
+    const char *value;  /* sealed, if the process has a key; "": it is none any more */
 };
 
 enum egress_news_kind {

@@ -132,6 +132,7 @@ int confinement_write(struct run *run, struct err *err)
     filter.walled = filter.guard && run->setup.flags & SETUP_SCOPE_SOCKETS;
     if (!(run->setup.flags & SETUP_SCOPE_SOCKETS) && run->net == CARREL_NET_HOST)
         filter.no_unix_sockets = true; /* the host's abstract sockets are in its network */
+    filter.redirect = (run->setup.flags & SETUP_REDIRECT) != 0;
     const struct carrel_limits *asked = &run->spec->limits;
     filter.no_fallocate = asked->disk_bytes && !asked->disk_image && !weak("disk");
     filter.notify = run->host.can_notify;

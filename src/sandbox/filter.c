@@ -325,7 +325,7 @@ static void check_connect(struct setup *s, const struct filter_options *o, int l
                                        sizeof(struct sockaddr_storage)};
 
     (void)unused;
-    if (o->guard && o->walled) {
+    if ((o->guard && o->walled) || o->redirect) {
         load_argument(s, length);
         for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++)
             answer_if_equal(s, lengths[i], ANSWER_ASK | EACCES);

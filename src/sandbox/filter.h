@@ -15,6 +15,8 @@ struct filter_options {
                              data; and what would make one in another way is refused */
     bool walled;          /* ... but for those that are not of TCP by the length of their address:
                              Landlock refuses TCP inside */
+    bool redirect;        /* connections of TCP, by the length of their address, are the listener's;
+                             what it does not see finds nothing */
     bool notify;          /* refusals worth telling of are left to a listener (denial.h), as
                              SECCOMP_RET_USER_NOTIF with the error in its data; with 0 the kernel
                              refuses, and the listener lets it */

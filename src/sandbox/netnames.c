@@ -15,9 +15,11 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/weak.h"
 #include "policy/network_inner.h"
 #include "protocol/egress.h"
 #include "sandbox/authority.h"
+#include "sandbox/denial/connector.h"
 #include "sandbox/denial/denial.h"
 #include "sandbox/denial/denied.h"
 #include "sys/packet.h"
@@ -33,6 +35,8 @@ enum {
     LAST_WORD_MS = 1000,
     NEWS_BYTES = 8192,
     HEAR_TURN = 512, /* more than its socket holds */
+    FIRST_PLACE = 512,
+    FIRST_FREE_PORT = 1024,
 };
 
 /* --- the rules --- */
@@ -68,9 +72,51 @@ static int write_ports(struct run *run, const struct network_rule *rules, size_t
             return err_set(err, ERR_INVALID, 0,
                            "a rule of the network names port 53, where the sandbox's own name "
                            "server is; leave it out: names are resolved without it");
+        run->setup.named_ports[run->setup.port_count] = ports[i];
         run->setup.ports[run->setup.port_count++] = ports[i];
     }
     return 0;
+}
+
+static bool is_taken(const struct setup *setup, uint32_t port)
+{
+    bool taken = port == NAME_PORT;
+
+    for (uint32_t i = 0; i < setup->port_count; i++)
+        taken = taken || setup->ports[i] == port || setup->named_ports[i] == port;
+    return taken;
+}
+
+/* Programs may listen at ports from 1024 on. So that these are theirs, Carrel's sockets are at
+ * others, where nobody inside can be, and connections are led there. */
+static void place_ports(struct run *run)
+{
+    struct setup *setup = &run->setup;
+    uint32_t place = FIRST_PLACE;
+
+    if (!run->host.can_notify || !host_can_guard() || weak("net-redirect"))
+        return;
+    for (uint32_t i = 0; i < setup->port_count; i++) {
+        if (setup->named_ports[i] < FIRST_FREE_PORT)
+            continue;
+        while (is_taken(setup, place))
+            place++;
+        setup->ports[i] = place;
+        setup->flags |= SETUP_REDIRECT;
+    }
+}
+
+void netnames_places(const struct setup *setup, char ret[EGRESS_PLACES + 1])
+{
+    size_t n = 0;
+
+    _Static_assert(SETUP_MAX_PORTS * sizeof("1023=65535") <= EGRESS_PLACES, "they fit");
+    *ret = '\0';
+    for (uint32_t i = 0; i < setup->port_count; i++) {
+        if (setup->ports[i] != setup->named_ports[i])
+            n += (size_t)snprintf(ret + n, EGRESS_PLACES + 1 - n, "%s%u=%u", n ? "," : "",
+                                  setup->ports[i], setup->named_ports[i]);
+    }
 }
 
 int netnames_check(struct run *run, struct err *err)
@@ -95,6 +141,8 @@ int netnames_check(struct run *run, struct err *err)
     free(rules);
     if (run->setup.port_count == 0)
         run->net = CARREL_NET_NONE; /* no rules allow nothing */
+    if (r == 0)
+        place_ports(run);
     return r;
 }
 
@@ -322,6 +370,7 @@ int netnames_serve(struct netnames *netnames, const struct run *run, const int *
                    struct err *err)
 {
     static const char *const nothing[] = {NULL};
+    char places[EGRESS_PLACES + 1];
     struct egress_order order = {
         .kind = EGRESS_ADD,
         .id = 1,
@@ -330,9 +379,11 @@ int netnames_serve(struct netnames *netnames, const struct run *run, const int *
         .connections = run->spec->net_connections,
         .bytes_per_hour = run->spec->net_bytes_per_hour,
         .authority = run->authority_key,
+        .places = places,
     };
     scoped_buf struct buf b;
 
+    netnames_places(&run->setup, places);
     buf_init(&b, EGRESS_MESSAGE);
     if (count != run->setup.port_count + EGRESS_SOCKETS || netnames->served)
         return err_set(err, ERR_IO, 0, "the sandbox's first process sent other sockets than asked");

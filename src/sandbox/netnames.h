@@ -8,6 +8,7 @@
 #include <sys/types.h>
 
 #include "base/err.h"
+#include "protocol/egress.h"
 #include "sandbox/identity.h"
 #include "sandbox/run.h"
 
@@ -26,6 +27,9 @@ struct netnames {
 /* Checks the rules and writes into the setup which ports lead to names; without any the sandbox has
  * no network. Where TLS is to end in carrel-egress the run gets its authority. */
 int netnames_check(struct run *run, struct err *err);
+
+/* struct egress_order's places. */
+void netnames_places(const struct setup *setup, char ret[EGRESS_PLACES + 1]);
 
 void netnames_init(struct netnames *netnames);
 /* Where carrel-egress is. */

@@ -323,7 +323,8 @@ void pool_take(struct carrel_pool *pool, struct run *run)
     pool->last_use_ms = now_ms();
     pool->owner_uid = run->owner_uid;
     pool->owner_gid = run->owner_gid;
-    if (suits(&pool->like, run->spec) && !run->authority_cert)
+    if (suits(&pool->like, run->spec) && !run->authority_cert &&
+        !(run->setup.flags & SETUP_REDIRECT))
         p = take_living(pool);
     if (p)
         pool->stats.taken++;

@@ -293,9 +293,9 @@ def pack_text(text):
     return struct.pack("=I", len(data)) + data + b"\0"
 
 
-def pack_order(kind, ident, name="box", rules=(), connections=0, bytes_per_hour=0, owner="", authority="", secret="", value=""):
+def pack_order(kind, ident, name="box", rules=(), connections=0, bytes_per_hour=0, owner="", authority="", secret="", value="", places=""):
     return (struct.pack("=QQ", kind, ident) + pack_text(name) + struct.pack("=I", len(rules)) + b"".join(map(pack_text, rules))
-            + struct.pack("=QQ", connections, bytes_per_hour) + b"".join(map(pack_text, (owner, authority, secret, value))))
+            + struct.pack("=QQ", connections, bytes_per_hour) + b"".join(map(pack_text, (owner, authority, places, secret, value))))
 
 
 def read_news(message):

@@ -104,20 +104,60 @@ class Reached(NamesTest):
 
 
 class Ports(NamesTest):
-    LISTEN = "import socket, sys; socket.create_server((sys.argv[1], int(sys.argv[2]))); print('listens')"
+    """Programs listen where they like, also at the ports of rules: a name leads to its host, and the rest to them."""
+    LISTEN = """
+import errno, http.server, select, socket, sys, threading, urllib.request
+host, port = sys.argv[1], int(sys.argv[2])
+class Own(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200); self.end_headers(); self.wfile.write(b'own\\n')
+    def log_message(self, *_): pass
+server = http.server.ThreadingHTTPServer((host, port), Own)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+def get(at):
+    return urllib.request.urlopen(f'http://{at}:{port}/', timeout=20).read().decode().strip()
+print(get('127.0.0.1'), get('api.example.org'))
+for at, family in (('::ffff:' + socket.gethostbyname('api.example.org'), socket.AF_INET6), ('127.0.0.1', socket.AF_INET)):
+    with socket.socket(family) as s: # as event loops connect
+        s.setblocking(False)
+        assert s.connect_ex((at, port)) in (0, errno.EINPROGRESS)
+        select.select([], [s], [])
+        print(s.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR), s.gettimeout(), s.getpeername()[0])
+"""
 
-    def test_a_port_that_leads_to_names_is_carrels_and_that_is_told(self):
-        options = self.allow(f"api.example.org:{self.web.port}")
-        for address in ("0.0.0.0", "127.0.0.1"):
-            result, _ = self.json(*options, "--", PYTHON, "-c", self.LISTEN, address, str(self.web.port))
-            self.assertEqual(("", 1), (result["stdout"], result["exit_code"]))
-            told = {one["what"]: one for one in result["denials"]}["listen on a port that leads to names"]
-            self.assertIn(f"at port {self.web.port}", told["fix"])
-        result, _ = self.json(*options, "--", PYTHON, "-c", self.LISTEN, "0.0.0.0", str(self.web.port % 60000 + 1024))
-        self.assertEqual(("listens\n", []), (result["stdout"], result["denials"]))
-        # A rule of 80 and 443 takes no port from programs.
-        result, _ = self.json("--allow", "api.example.org", "--", PYTHON, "-c", self.LISTEN, "0.0.0.0", str(self.web.port))
-        self.assertEqual(("listens\n", []), (result["stdout"], result["denials"]))
+    def test_programs_listen_at_the_ports_of_rules(self):
+        for address in ("0.0.0.0", "127.0.0.1", ""):
+            result, _ = self.json(*self.allow(f"api.example.org:{self.web.port}", "www.example.org"), "--", PYTHON, "-c", self.LISTEN, address, str(self.web.port))
+            lines = result["stdout"].splitlines()
+            self.assertEqual((0, []), (result["exit_code"], result["denials"]), result["stderr"])
+            self.assertEqual(f"own from api.example.org:{self.web.port} /", lines[0])
+            self.assertRegex(lines[1], r"^0 0.0 ::ffff:198\.18\.")
+            self.assertEqual("0 0.0 127.0.0.1", lines[2])
+
+    def test_a_port_by_its_other_number_is_the_same_rule(self):
+        """Where Carrel's own socket is cannot be taken by programs, and leads nowhere else."""
+        script = ("import socket, urllib.request\n"
+                  "for port in range(512, 514):\n"
+                  "    for name in ('api.example.org', 'other.example.net'):\n"
+                  "        try: print(socket.create_connection((name, port), 5).recv(1) or 'end')\n"
+                  "        except OSError as error: print(type(error).__name__)\n"
+                  "    try: socket.create_server(('0.0.0.0', port))\n"
+                  "    except OSError as error: print(type(error).__name__)\n")
+        options = self.allow(f"api.example.org:{self.web.port}", "other.example.net")
+        result, _ = self.json(*options, "--", PYTHON, "-c", script)
+        lines = result["stdout"].splitlines()
+        self.assertEqual(("ConnectionResetError", "PermissionError"), (lines[1], lines[2]), result)
+        self.assertEqual(["ConnectionRefusedError", "ConnectionRefusedError", "PermissionError"], lines[3:])
+        self.assertEqual([], self.web.seen)
+
+    def test_without_the_listener_that_is_told(self):
+        environment = {**os.environ, "CARREL_WEAKEN": "net-redirect"}
+        weak = os.path.join(os.path.dirname(CARREL), "weak", "carrel")
+        done = subprocess.run([weak, "run", "--json", *self.allow(f"api.example.org:{self.web.port}"), "--", PYTHON, "-c",
+                               "import socket, sys; socket.create_server(('127.0.0.1', int(sys.argv[1])))", str(self.web.port)],
+                              env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        told = {one["what"]: one for one in json.loads(done.stdout)["denials"]}["listen on a port that leads to names"]
+        self.assertIn(f"at port {self.web.port}", told["fix"])
 
 
 class Addresses(NamesTest):

@@ -23,7 +23,8 @@ TEST(orders_and_news_come_as_they_went)
                                  .name = "w",
                                  .rules = rules,
                                  .connections = 3,
-                                 .bytes_per_hour = 9};
+                                 .bytes_per_hour = 9,
+                                 .places = "512=8080"};
     struct egress_news news = {.kind = EGRESS_CLOSED,
                                .id = 7,
                                .connection = 2,
@@ -47,7 +48,8 @@ TEST(orders_and_news_come_as_they_went)
     egress_pack_order(&b, &order);
     CHECK(buf_done(&b) == 0 && egress_unpack_order(b.p, b.n, &arena, &order_again));
     CHECK(order_again.id == 7 && order_again.bytes_per_hour == 9 &&
-          strcmp(order_again.rules[1], "!b.test") == 0 && !order_again.rules[2]);
+          strcmp(order_again.rules[1], "!b.test") == 0 && !order_again.rules[2] &&
+          strcmp(order_again.places, "512=8080") == 0);
     CHECK(!egress_unpack_order(b.p, b.n - 1, &arena, &order_again));
     b.p[0] = EGRESS_ORDER_COUNT_;
     CHECK(!egress_unpack_order(b.p, b.n, &arena, &order_again));

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sandbox/denial/connector.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,9 +19,14 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/weak.h"
+#include "protocol/egress.h"
 #include "sandbox/view.h"
 #include "sys/path.h"
 #include "sys/uapi.h"
+
+enum {
+    OLD_IN6_BYTES = 24, /* a sockaddr_in6 without its scope */
+};
 
 struct pending_connection {
     uint64_t id;     /* of the notification: its caller waits */
@@ -207,6 +215,56 @@ static int judge(const struct run_view *run, const struct pending_connection *p,
     return *ret_why == OUTBOUND_FREE ? 0 : -EACCES;
 }
 
+/* Carrel's own socket for a port of names, in place of that port; the rest of what is in the
+ * sandbox's network are its own programs. */
+static bool redirect(const struct setup *setup, struct sockaddr_storage *address, socklen_t n)
+{
+    struct sockaddr_in v4;
+    struct sockaddr_in6 v6;
+    uint32_t to;
+
+    memcpy(&v4, address, sizeof(v4));
+    memcpy(&v6, address, sizeof(v6));
+    to = v4.sin_addr.s_addr;
+    if (v4.sin_family == AF_INET6 && n >= OLD_IN6_BYTES && IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr))
+        memcpy(&to, &v6.sin6_addr.s6_addr[12], sizeof(to));
+    else if (v4.sin_family != AF_INET || n < (socklen_t)sizeof(v4))
+        return false;
+    if ((ntohl(to) ^ EGRESS_NETWORK) >> (32 - EGRESS_PREFIX))
+        return false;
+    for (uint32_t i = 0; i < setup->port_count; i++) {
+        if (setup->named_ports[i] != ntohs(v4.sin_port) || setup->ports[i] == setup->named_ports[i])
+            continue;
+        v4.sin_port = htons((uint16_t)setup->ports[i]); /* at the same place in both families */
+        memcpy(address, &v4, offsetof(struct sockaddr_in, sin_addr));
+        return true;
+    }
+    return false;
+}
+
+/* To a name, at a port where programs inside may listen. All else goes on inside: that a caller
+ * changes its address meanwhile leads it nowhere. */
+static int take_redirected(struct connector *c, const struct run_view *run, int listener,
+                           const struct seccomp_notif *ask)
+{
+    pid_t thread = (pid_t)ask->pid;
+    struct pending_connection p = {.id = ask->id, .fd = -1};
+
+    if (thread <= 0 || copy_address(thread, &ask->data, &p.address, &p.n) < 0 ||
+        !redirect(run->setup, &p.address, p.n))
+        return CONNECTOR_GO_ON;
+    scoped_fd int fd = take_socket(thread, (int)ask->data.args[0]);
+    if (fd < 0)
+        return fd;
+    int family = option_of(fd, SO_DOMAIN);
+    if ((family != AF_INET && family != AF_INET6) || option_of(fd, SO_PROTOCOL) != IPPROTO_TCP)
+        return CONNECTOR_GO_ON;
+    if (ioctl(listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &ask->id) < 0)
+        return -EACCES;
+    p.fd = fd;
+    return connect_for(c, &p, &fd);
+}
+
 int connector_take(struct connector *c, const struct run_view *run, int listener,
                    const struct seccomp_notif *ask, enum outbound *ret_why,
                    struct sockaddr_storage *ret_address)
@@ -215,6 +273,8 @@ int connector_take(struct connector *c, const struct run_view *run, int listener
     pid_t thread = (pid_t)ask->pid;
 
     *ret_why = OUTBOUND_FREE;
+    if (run->setup->flags & SETUP_REDIRECT)
+        return take_redirected(c, run, listener, ask);
     if (thread <= 0)
         return -EACCES;
     scoped_fd int fd = take_socket(thread, (int)ask->data.args[0]);

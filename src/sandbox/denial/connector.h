@@ -5,7 +5,11 @@
  * at again. The socket is the same one, so that its owner, its group and its flags are the
  * caller's. Connections over Unix sockets and netlink go on inside, where their permissions are;
  * that the number of such a socket cannot be given to one of TCP in the meantime is Landlock's part
- * (SETUP_GUARD), and without Landlock they are refused. */
+ * (SETUP_GUARD), and without Landlock they are refused.
+ *
+ * With the network by name it is the same for names at ports from 1024 on (SETUP_REDIRECT): the
+ * connection goes to the port at which Carrel's socket is, so that programs inside can listen at
+ * those that names have. Nothing depends on it but that. */
 #pragma once
 
 #include <linux/seccomp.h>

@@ -240,7 +240,8 @@ static bool has_rested(struct denials *d)
 
 static bool has_spent_cpu(const struct denials *d)
 {
-    double most = d->run.setup->flags & SETUP_GUARD ? WINDOW_CONNECT_CPU_MS : WINDOW_CPU_MS;
+    double most = d->run.setup->flags & (SETUP_GUARD | SETUP_REDIRECT) ? WINDOW_CONNECT_CPU_MS
+                                                                       : WINDOW_CPU_MS;
 
     return cpu_ms() - d->window_cpu_ms > most;
 }
@@ -315,7 +316,7 @@ static int serve_one(struct denials *d)
         spend(d, 1);
         return 0;
     }
-    if (got.ask.data.nr == __NR_connect && d->run.setup->flags & SETUP_GUARD)
+    if (got.ask.data.nr == __NR_connect && d->run.setup->flags & (SETUP_GUARD | SETUP_REDIRECT))
         return serve_connection(d, &got.ask);
     if (d->is_caller && setid_is_chmod(&got.ask.data, &mode))
         return serve_chmod(d, &got.ask, mode);

@@ -17,6 +17,7 @@
 #include "base/fd.h"
 #include "protocol/egress.h"
 #include "sandbox/filter.h"
+#include "sandbox/netnames.h"
 #include "sandbox/overlay.h"
 #include "sandbox/session/internal.h"
 
@@ -370,6 +371,11 @@ static void hear_first_process(struct session *session)
     }
     for (size_t i = 0; i < fd_count; i++)
         (void)close(fds[i]);
+}
+
+void session_places(const struct session *session, char ret[EGRESS_PLACES + 1])
+{
+    netnames_places(&session->run->setup, ret);
 }
 
 const char *session_authority(const struct session *session)

@@ -24,6 +24,7 @@
 
 #include "base/err.h"
 #include "carrel.h"
+#include "protocol/egress.h"
 
 struct session;
 struct exec;
@@ -101,6 +102,8 @@ bool exec_leaves_nothing(const struct exec *exec);
 bool session_never_stood(const struct session *session, struct err *ret);
 /* The key of the authority that is trusted inside; NULL: there is none. */
 const char *session_authority(const struct session *session);
+/* struct egress_order's places. */
+void session_places(const struct session *session, char ret[EGRESS_PLACES + 1]);
 /* Running or left over. */
 size_t session_execs(const struct session *session);
 /* Cpu time of all in it, in ms, that only grows: whether it is idle. */
