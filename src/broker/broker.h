@@ -23,6 +23,7 @@
  *   movers.c         the processes that move files to them
  *   tls.c            HTTPS, which carrel-tls ends
  *   idle.c           ends those that do nothing
+ *   pause.c          stops them, with all that they have in memory
  *   sandbox_spec.c   what a policy says -> what the engine is told
  *   trees.c          the workspaces' directories
  *   record.c         the record, and who waits for the disk
@@ -89,6 +90,19 @@ struct sandbox {
     uint64_t busy_ms;  /* when it was last seen doing something */
     double idle_cpu_ms;
     struct timer idle_timer;
+
+    struct {
+        enum {
+            PAUSE_NONE,
+            PAUSE_STOPPING,
+            PAUSE_FROZEN
+        } state;
+        struct timer timer;
+        uint64_t until_ms;
+        uint64_t tag; /* of who asked, and was answered or not */
+        uint64_t generation;
+    } pause; /* pause.c */
+
     char template[PROTOCOL_EXEC_ID + 1]; /* "": it is on none */
     uint64_t cache; /* the generation of the package cache that it shows; 0: none */
     bool host_net;

@@ -42,7 +42,7 @@ static bool has_listener(int pid, const char *list, size_t own)
 
 static bool is_busy(struct sandbox *s)
 {
-    if (s->running > 0 || files_is_busy(s))
+    if (s->running > 0 || s->pause.state != PAUSE_NONE || files_is_busy(s))
         return true;
     double cpu_ms = session_cpu_ms(s->session);
     bool has_worked = cpu_ms > s->idle_cpu_ms;

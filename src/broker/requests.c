@@ -18,6 +18,7 @@
 #include "broker/front_process.h"
 #include "broker/listen.h"
 #include "broker/movers.h"
+#include "broker/pause.h"
 #include "broker/plans.h"
 #include "broker/quiet.h"
 #include "broker/record.h"
@@ -66,6 +67,8 @@ void request_try_resume(struct broker *b)
         for (const struct sandbox *s = b->sandboxes[i]; s; s = s->next) {
             if (!s->over)
                 sandbox_tell(s, ANSWER_SANDBOX, tag);
+            if (!s->over && s->pause.state == PAUSE_FROZEN)
+                pause_tell(s);
         }
         for (struct broker_exec *e = b->execs[i]; e; e = e->next)
             broker_exec_tell(e, tag);
@@ -325,6 +328,14 @@ static bool handle_fork(struct broker *b, uint64_t tag, const struct plain_messa
     return true;
 }
 
+static bool handle_freeze(struct broker *b, uint64_t tag, const struct plain_message *m)
+{
+    if (!protocol_id_is_valid(m->texts[0]) || m->number > 1)
+        return false;
+    pause_request(b, tag, m);
+    return true;
+}
+
 static bool handle_plan_scan(struct broker *b, uint64_t tag, const struct plain_message *m)
 {
     scoped_buf struct buf names;
@@ -524,9 +535,10 @@ static const struct {
     [REQUEST_SECRET_SET] = {"secret_set", .raw = secret_set},
     [REQUEST_SECRET_LIST] = {"secret_list", .plain = secret_list},
     [REQUEST_FORK] = {"fork", .plain = handle_fork},
+    [REQUEST_FREEZE] = {"freeze", .plain = handle_freeze},
 };
 
-_Static_assert(REQUEST_COUNT_ == REQUEST_FORK + 1, "every request is in the table");
+_Static_assert(REQUEST_COUNT_ == REQUEST_FREEZE + 1, "every request is in the table");
 
 void request_refuse(struct broker *b, uint32_t kind, const char *why)
 {

@@ -14,6 +14,7 @@
 #include "broker/execs.h"
 #include "broker/files.h"
 #include "broker/idle.h"
+#include "broker/pause.h"
 #include "broker/plans.h"
 #include "broker/quiet.h"
 #include "broker/record.h"
@@ -110,6 +111,7 @@ static void over(void *owner, const struct err *why)
         err_text(why, s->why, sizeof(s->why));
     else if (!s->ending)
         snprintf(s->why, sizeof(s->why), "it ended by itself");
+    timer_stop(s->broker->events, &s->pause.timer);
     s->over = true;
     s->broker->sweep = true;
 }
@@ -408,6 +410,8 @@ static int find_or_start(struct broker *b, uint32_t kind, const struct exec_mess
     }
     if (sandbox_spec_check_room(b, kind, m, s == NULL, err) < 0)
         return -1;
+    if (s && kind == REQUEST_EXEC)
+        pause_end(s);
     if (!s)
         s = new_sandbox(b, m, &spec, &network_of, err);
     if (!s)
@@ -436,6 +440,7 @@ void sandbox_end(struct sandbox *s, const char *why)
 {
     if (s->ending || s->over)
         return;
+    pause_end(s); /* who stands still cannot even die, on cgroup v1 */
     snprintf(s->why, sizeof(s->why), "%s", why);
     s->ending = true;
     session_end(s->session, s->why);

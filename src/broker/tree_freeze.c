@@ -29,7 +29,8 @@ void tree_thaw(struct broker *b, const char *workspace)
         for (struct sandbox *s = b->sandboxes[i]; s; s = s->next) {
             if (!writes_to(s, workspace))
                 continue;
-            session_thaw(s->session);
+            if (s->pause.state != PAUSE_FROZEN)
+                session_thaw(s->session);
             files_stop(s, false);
         }
     }

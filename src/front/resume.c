@@ -9,6 +9,7 @@
 #include "base/fd.h"
 #include "base/text.h"
 #include "front/core/quota.h"
+#include "front/e2b/process.h"
 #include "front/exec/exec.h"
 #include "front/exec/output.h"
 #include "front/files/servers.h"
@@ -169,6 +170,11 @@ void resume_event(void *context, struct answer *answer)
         port_cut(front, m.texts[0], 0); /* a connection would keep its network */
         quota_slept(front, m.texts[0]);
         execs_next(front);
+        break;
+    case EVENT_SANDBOX_FROZEN:
+        quota_froze(front, m.texts[0], m.number == 1);
+        if (m.number == 1)
+            process_streams_cut(m.texts[0]);
         break;
     case EVENT_DENIED:
         front->count.net_refused += m.number;

@@ -94,6 +94,10 @@ enum request_kind {
     REQUEST_SECRET_LIST, /* owner. ANSWER_NAMES: pairs of a name and when it was set, in ms */
     REQUEST_FORK, /* bucket, workspace, whose tree was just made, other, snapshot: it stands on it
                    */
+    /* workspace; number 1: all in its sandbox stands still, with what it has in memory, until it
+     * ends, a command is to run in it, or 0 is asked for. ANSWER_OK then; ANSWER_ERROR: it cannot,
+     * and goes on. */
+    REQUEST_FREEZE,
     REQUEST_COUNT_,
 };
 
@@ -136,11 +140,12 @@ enum answer_kind {
     /* struct ended_message; not to be told to anybody before EVENT_SETTLED. That, and EVENT_GONE,
      * are told with it if they have happened, and else on their own. */
     EVENT_ENDED,
-    EVENT_SETTLED,       /* exec; number: 0: what is to be on record is on disk. Else an errno: the
-                            record of its start could not be written, and so it was ended */
-    EVENT_GONE,          /* exec: nothing of it is left */
-    EVENT_SANDBOX_LIVE,  /* as ANSWER_SANDBOX */
-    EVENT_SANDBOX_ENDED, /* workspace, why */
+    EVENT_SETTLED,        /* exec; number: 0: what is to be on record is on disk. Else an errno: the
+                             record of its start could not be written, and so it was ended */
+    EVENT_GONE,           /* exec: nothing of it is left */
+    EVENT_SANDBOX_LIVE,   /* as ANSWER_SANDBOX */
+    EVENT_SANDBOX_ENDED,  /* workspace, why */
+    EVENT_SANDBOX_FROZEN, /* workspace; number 1: it stands still; 0: it goes on */
     /* As a sandbox is named in ANSWER_SANDBOX, what, rule, fix; number: how often. Of the commands
      * that run in it now, whose results will have it too. */
     EVENT_DENIED,

@@ -16,6 +16,7 @@ struct sandbox_use {
     char workspace[FRONT_ID];
     char owner[FRONT_ID];
     bool lives;
+    bool is_frozen;
     bool starts_nothing; /* all that it was asked for by so far wanted it so */
     size_t asked;        /* requests that the broker has not answered */
     uint64_t memory_bytes;
@@ -183,7 +184,7 @@ void quota_slept(struct front *front, const char *workspace)
     if (!a || !a->lives)
         return;
     front->awake_count--;
-    a->lives = false;
+    a->lives = a->is_frozen = false;
     a->memory_bytes = a->pids = 0;
     drop_if_unused(front, a);
 }
@@ -212,6 +213,21 @@ bool front_is_awake(const struct front *front, const char *workspace)
     const struct sandbox_use *a = find(front, workspace);
 
     return a && a->lives;
+}
+
+void quota_froze(struct front *front, const char *workspace, bool is_frozen)
+{
+    struct sandbox_use *a = find(front, workspace);
+
+    if (a && a->lives)
+        a->is_frozen = is_frozen;
+}
+
+bool front_is_frozen(const struct front *front, const char *workspace)
+{
+    const struct sandbox_use *a = find(front, workspace);
+
+    return a && a->lives && a->is_frozen;
 }
 
 bool quota_starts_nothing(const struct front *front, const char *workspace)

@@ -70,6 +70,7 @@ bool quota_starts_nothing(const struct front *front, const char *workspace);
 /* What the broker tells of sandboxes. */
 void quota_woke(struct front *front, const struct quota_request *made);
 void quota_slept(struct front *front, const char *workspace);
+void quota_froze(struct front *front, const char *workspace, bool is_frozen);
 
 /* Whoever has or had something: commands, output that is kept. Freed with the last of it. */
 struct owner_use {

@@ -144,7 +144,8 @@ static void noted_pause(struct e2b *e, int status, json_t *object)
     if (status >= 400)
         e2b_refuse(e, status, object);
     else
-        e2b_ask(e, HTTP_POST, NULL, emptied, "/v1/workspaces/%s/sleep", e->call->workspace.id);
+        e2b_ask(e, HTTP_POST, NULL, emptied, "/v1/workspaces/%s/sleep%s", e->call->workspace.id,
+                json_is_false(json_object_get(e->call->body, "memory")) ? "" : "?memory=1");
 }
 
 static void pause_it(struct call *call)
@@ -179,6 +180,22 @@ static void connected(struct e2b *e, int status, json_t *object)
         answer_brief(e, e->data ? 201 : 200);
 }
 
+static json_t *resumption(uint64_t seconds)
+{
+    return json_pack("{s:b, s:I}", "paused", 0, "seconds", (json_int_t)seconds);
+}
+
+/* What it had in memory is gone by now, as was asked for. */
+static void rebooted(struct e2b *e, int status, json_t *object)
+{
+    uint64_t seconds = 300;
+
+    if (status >= 400)
+        e2b_refuse(e, status, object);
+    else if (read_seconds(e->call, "timeout", &seconds))
+        update(e, resumption(seconds ? seconds : 300), connected);
+}
+
 static void connect_for(struct call *call, bool only_paused)
 {
     static char paused;
@@ -195,8 +212,11 @@ static void connect_for(struct call *call, bool only_paused)
     if (!e)
         return;
     seconds = seconds ? seconds : 300;
-    if (l.paused)
-        update(e, json_pack("{s:b, s:I}", "paused", 0, "seconds", (json_int_t)seconds), connected);
+    bool reboots = json_is_false(json_object_get(call->body, "memory"));
+    if (l.paused && reboots && front_is_frozen(call->front, call->workspace.id))
+        e2b_ask(e, HTTP_POST, NULL, rebooted, "/v1/workspaces/%s/sleep", call->workspace.id);
+    else if (l.paused)
+        update(e, resumption(seconds), connected);
     else if (would_lengthen(call, seconds))
         update(e, json_pack("{s:I}", "seconds", (json_int_t)seconds), connected);
     else

@@ -106,15 +106,21 @@ static json_t *labels_of(struct call *call, const char *template)
     return labels;
 }
 
+static const char *end_of(const json_t *body)
+{
+    if (!json_is_true(json_object_get(body, "autoPause")))
+        return "purge";
+    return json_is_false(json_object_get(body, "autoPauseMemory")) ? "sleep" : "freeze";
+}
+
 static json_t *lifetime_wanted(const json_t *body, uint64_t seconds)
 {
     const json_t *network = json_object_get(body, "network");
 
-    return json_pack("{s:I, s:s, s:b, s:b}", "seconds", (json_int_t)seconds, "at_end",
-                     json_is_true(json_object_get(body, "autoPause")) ? "sleep" : "purge", "resume",
-                     json_is_true(json_object_get(json_object_get(body, "autoResume"), "enabled")),
-                     "private_ports",
-                     json_is_false(json_object_get(network, "allowPublicTraffic")));
+    return json_pack(
+        "{s:I, s:s, s:b, s:b}", "seconds", (json_int_t)seconds, "at_end", end_of(body), "resume",
+        json_is_true(json_object_get(json_object_get(body, "autoResume"), "enabled")),
+        "private_ports", json_is_false(json_object_get(network, "allowPublicTraffic")));
 }
 
 void e2b_create(struct call *call)

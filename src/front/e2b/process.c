@@ -251,6 +251,19 @@ static void cut(struct call *call, const struct ending *ending)
         http_cut(call->x);
 }
 
+void process_streams_cut(const char *workspace)
+{
+    for (struct process *p = processes; p; p = p->next) {
+        struct process_stream *next;
+        if (strcmp(p->workspace, workspace) != 0)
+            continue;
+        for (struct process_stream *s = p->streams; s; s = next) {
+            next = s->next;
+            cut(s->call, NULL);
+        }
+    }
+}
+
 static void let_go_if_over(struct process *p);
 
 static void left(struct call *call)

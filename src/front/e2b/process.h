@@ -37,5 +37,8 @@ struct process *processes_first(void);
 /* What it was not found by, in words. */
 const char *process_missing(struct call *call, const json_t *selector);
 
+/* It is paused, and its commands stand still: their clients see their streams broken off. */
+void process_streams_cut(const char *workspace);
+
 void process_start(struct call *call);
 void process_connect(struct call *call);

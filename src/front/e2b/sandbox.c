@@ -105,6 +105,11 @@ json_t *sandbox_listed(struct call *call, const struct store_workspace *w, const
                      template_of(call, w));
 }
 
+static bool pauses(const struct lifetime *l)
+{
+    return strcmp(l->at_end, "sleep") == 0 || strcmp(l->at_end, "freeze") == 0;
+}
+
 json_t *sandbox_detail(struct call *call, const struct lifetime *l)
 {
     json_t *object = sandbox_listed(call, &call->workspace, l);
@@ -114,13 +119,14 @@ json_t *sandbox_detail(struct call *call, const struct lifetime *l)
     bool internet = network && !(word && strcmp(word, "none") == 0);
 
     json_object_update_new(
-        object,
-        json_pack("{s:s, s:o, s:b, s:{s:b}, s:{s:s, s:b}}", "envdAccessToken", l->token, "domain",
-                  domain(call), "allowInternetAccess", internet, "network", "allowPublicTraffic",
-                  !l->private_ports, "lifecycle", "onTimeout",
-                  strcmp(l->at_end, "sleep") == 0 ? "pause" : "kill", "autoResume", l->resume));
+        object, json_pack("{s:s, s:o, s:b, s:{s:b}, s:{s:s, s:b}}", "envdAccessToken", l->token,
+                          "domain", domain(call), "allowInternetAccess", internet, "network",
+                          "allowPublicTraffic", !l->private_ports, "lifecycle", "onTimeout",
+                          pauses(l) ? "pause" : "kill", "autoResume", l->resume));
     if (l->paused)
-        json_object_set_new(object, "pauseMode", json_string("filesystem"));
+        json_object_set_new(
+            object, "pauseMode",
+            json_string(front_is_frozen(call->front, call->workspace.id) ? "full" : "filesystem"));
     json_decref(policy);
     return object;
 }

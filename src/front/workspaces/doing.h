@@ -33,6 +33,7 @@ struct doing {
     int64_t was_deleted_ms;
     bool was_planned; /* before an update, */
     bool is_redrawn;  /* which changes what is mounted in it */
+    bool wakes;       /* and may say that it is not paused any more */
     struct links_look look;
     struct err failed;
     int status; /* with `refusal`, the answer that `failed` stands for */

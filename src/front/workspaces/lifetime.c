@@ -76,7 +76,8 @@ static bool write_row(struct call *call, struct store_workspace *w, const struct
 
 static bool is_an_end(const char *text)
 {
-    return strcmp(text, "delete") == 0 || strcmp(text, "purge") == 0 || strcmp(text, "sleep") == 0;
+    return strcmp(text, "delete") == 0 || strcmp(text, "purge") == 0 ||
+           strcmp(text, "sleep") == 0 || strcmp(text, "freeze") == 0;
 }
 
 bool lifetime_read(struct call *call, struct store_workspace *w)
@@ -105,7 +106,7 @@ bool lifetime_read(struct call *call, struct store_workspace *w)
         !field_flag(call, object, "private_ports", &l.private_ports))
         return false;
     if (!is_an_end(l.at_end)) {
-        call_bad_field(call, "lifetime.at_end", "\"delete\", \"purge\" or \"sleep\"");
+        call_bad_field(call, "lifetime.at_end", "\"delete\", \"purge\", \"sleep\" or \"freeze\"");
         return false;
     }
     if (!l.seconds) {
@@ -152,6 +153,36 @@ json_t *lifetime_json(const struct call *call, const struct store_workspace *w)
     return object ? object : json_null();
 }
 
+/* Asks for one that stands still, or is to; `heard` once it does. False: without memory. */
+static bool ask_freeze(struct front *front, const char *id, bool freeze,
+                       void (*heard)(void *, struct answer *))
+{
+    const struct plain_message m = {.texts = {id}, .number = freeze};
+    uint64_t tag = broker_expect(front->channel, heard, NULL);
+    struct buf b;
+
+    if (!tag)
+        return false;
+    buf_init(&b, 4096);
+    protocol_pack_plain(&b, tag, &m);
+    broker_send(front->channel, REQUEST_FREEZE, &b);
+    return true;
+}
+
+static void woken(void *context, struct answer *answer)
+{
+    (void)context;
+    (void)answer; /* or its sandbox has ended, and nothing stands still */
+}
+
+void lifetime_wake(struct call *call, const struct store_workspace *w)
+{
+    struct lifetime l;
+
+    if (front_is_frozen(call->front, w->id) && lifetime_of(w, &call->arena, &l) && !l.paused)
+        ignore(ask_freeze(call->front, w->id, false, woken));
+}
+
 bool lifetime_resume(struct call *call, struct store_workspace *w)
 {
     struct lifetime l;
@@ -169,6 +200,7 @@ bool lifetime_resume(struct call *call, struct store_workspace *w)
         return false;
     }
     lifetimes_look(call->front);
+    lifetime_wake(call, w);
     return true;
 }
 
@@ -185,6 +217,7 @@ static struct {
     char bucket[FRONT_ID];
     char stamp[24];
     bool sleeps;
+    bool freezes;
     bool for_good;
     bool is_at_work;
 } ending;
@@ -234,16 +267,12 @@ static bool write_paused(struct err *err)
     return r == 0;
 }
 
-static void put_to_sleep(struct err *err)
+static void end_sandbox(struct err *err)
 {
     const struct plain_message m = {.texts = {ending.id, "its lifetime is over"}};
+    uint64_t tag = broker_expect(ending.front->channel, slept, NULL);
     struct buf b;
 
-    if (!write_paused(err)) {
-        over(NULL, err);
-        return;
-    }
-    uint64_t tag = broker_expect(ending.front->channel, slept, NULL);
     if (!tag) {
         err_set(err, ERR_LIMIT, ENOMEM, "ask the broker");
         over(NULL, err);
@@ -253,6 +282,26 @@ static void put_to_sleep(struct err *err)
     buf_init(&b, 4096);
     protocol_pack_plain(&b, tag, &m);
     broker_send(ending.front->channel, REQUEST_SLEEP, &b);
+}
+
+/* What cannot stand still ends. */
+static void frozen(void *context, struct answer *answer)
+{
+    struct err err;
+
+    (void)context;
+    if (answer_check(answer, &err) < 0)
+        end_sandbox(&err);
+    else
+        over(NULL, NULL);
+}
+
+static void put_to_sleep(struct err *err)
+{
+    if (!write_paused(err))
+        over(NULL, err);
+    else if (!ending.freezes || !ask_freeze(ending.front, ending.id, true, frozen))
+        end_sandbox(err);
 }
 
 static void recorded(void *context, struct answer *answer)
@@ -292,7 +341,8 @@ static void begin_end(const struct store_workspace *w, const struct lifetime *l)
     text_copy(ending.id, sizeof(ending.id), w->id);
     text_copy(ending.owner, sizeof(ending.owner), w->owner);
     text_copy(ending.bucket, sizeof(ending.bucket), w->bucket);
-    ending.sleeps = strcmp(l->at_end, "sleep") == 0;
+    ending.freezes = strcmp(l->at_end, "freeze") == 0;
+    ending.sleeps = ending.freezes || strcmp(l->at_end, "sleep") == 0;
     ending.for_good = strcmp(l->at_end, "purge") == 0 || front->settings->trash_ms == 0;
     if (!change_begin(&ending.change, ending.id)) {
         again(SOON_MS);

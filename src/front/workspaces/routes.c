@@ -38,7 +38,7 @@ const struct route workspace_routes[] = {
     {HTTP_DELETE, "/v1/workspaces/{ws}", OWNERS, 0, 0, workspaces_delete, "purge", NOT_IN_PLAN},
     {HTTP_POST, "/v1/workspaces/{ws}/undelete", OWNERS, BODY_SMALL, RAW, workspaces_undelete, "",
      NOT_IN_PLAN},
-    {HTTP_POST, "/v1/workspaces/{ws}/sleep", WORKERS, BODY_SMALL, RAW, workspaces_sleep, "",
+    {HTTP_POST, "/v1/workspaces/{ws}/sleep", WORKERS, BODY_SMALL, RAW, workspaces_sleep, "memory",
      SLEEP_WHY},
     {HTTP_POST, "/v1/workspaces/{ws}/sync", WORKERS, BODY_SMALL, 0, mirror_sync, "", IN_PLAN},
     {HTTP_POST, "/v1/adopt", SCOPE_ADMIN, BODY_SMALL, 0, workspaces_adopt, "", NOT_IN_PLAN},
@@ -70,8 +70,10 @@ json_t *workspace_json(const struct call *call, const struct store_workspace *w)
         fork_json(w), "policy", json_parsed(w->policy), "links", json_parsed(w->links), "labels",
         json_parsed(w->labels), "created", time_json(w->created_ms), "updated",
         time_json(w->updated_ms), "deleted", time_json(llabs(w->deleted_ms)), "state",
-        front_is_awake(call->front, w->id) ? "awake" : "asleep", "execs",
-        (json_int_t)front_execs_in(call->front, w->id));
+        front_is_frozen(call->front, w->id)  ? "frozen"
+        : front_is_awake(call->front, w->id) ? "awake"
+                                             : "asleep",
+        "execs", (json_int_t)front_execs_in(call->front, w->id));
 
     json_object_set_new(object, "lifetime", lifetime_json(call, w));
     json_t *store = mirror_json(call->front, w);
@@ -180,9 +182,12 @@ static bool refuse_freezing(struct call *call)
 static void answer_updated(struct call *call)
 {
     struct store_workspace *w = &call->workspace;
+    const struct doing *doing = call->context;
 
     doing_end(call);
     lifetimes_look(call->front);
+    if (doing->wakes)
+        lifetime_wake(call, w);
     mirror_set(call->front, w);
     front_announce(call->front, "workspace.update", w->id, w->owner, NULL);
     call_json(call, 200, workspace_json(call, w));
@@ -266,6 +271,7 @@ void workspaces_update(struct call *call)
     if (!doing)
         return;
     doing->was_planned = was_planned;
+    doing->wakes = json_object_get(call->body, "lifetime") != NULL;
     doing->is_redrawn = policy || json_is_object(links);
     if (!json_is_object(links)) {
         record_update(call);
@@ -421,17 +427,52 @@ static void slept(struct call *call, struct answer *answer)
     call_json(call, 200, workspace_json(call, &call->workspace));
 }
 
+static void end_sandbox(struct call *call)
+{
+    call_ask(call, REQUEST_SLEEP, call->workspace.id, "put to sleep", NULL, slept);
+}
+
+/* What cannot stand still ends: the answer's state says which it is. */
+static void frozen(struct call *call, struct answer *answer)
+{
+    struct err err;
+
+    if (answer_check(answer, &err) < 0)
+        end_sandbox(call);
+    else
+        slept(call, answer);
+}
+
+static void freeze(struct call *call)
+{
+    const struct plain_message m = {.texts = {call->workspace.id}, .number = 1};
+    struct buf b;
+
+    buf_init(&b, 4096);
+    protocol_pack_plain(&b, call_expect(call, frozen), &m);
+    broker_send(call->front->channel, REQUEST_FREEZE, &b);
+}
+
 static void put_to_sleep(struct call *call, struct answer *answer)
 {
     struct err err;
 
     if (answer_check(answer, &err) < 0)
         call_fail(call, &err);
+    else if (call->context)
+        freeze(call);
     else
-        call_ask(call, REQUEST_SLEEP, call->workspace.id, "put to sleep", NULL, slept);
+        end_sandbox(call);
 }
 
 void workspaces_sleep(struct call *call)
 {
-    call_record(call, call->workspace.id, "workspace.sleep", "ok", NULL, put_to_sleep);
+    static char keeps_memory;
+    uint64_t memory;
+
+    if (!call_number(call, "memory", 1, 0, &memory))
+        return;
+    call->context = memory ? &keeps_memory : NULL;
+    call_record(call, call->workspace.id, "workspace.sleep", "ok",
+                memory ? json_pack("{s:b}", "memory", 1) : NULL, put_to_sleep);
 }

@@ -15,18 +15,41 @@ static bool is_starting(const struct session *session)
     return session->state == SESSION_STARTING;
 }
 
+/* One whose command began before it had a group gets one now. */
+static int take_late(struct keeper *k)
+{
+    if (!k->late)
+        k->late = group_make_late(&k->session->home, k->pid, k->pidfd);
+    if (!k->late || group_state(k->late, NULL) == GROUP_FAILED)
+        return -ENOTSUP;
+    if (group_state(k->late, NULL) != GROUP_IN)
+        return 1;
+    k->group = k->late;
+    k->late = NULL;
+    return 0;
+}
+
+void session_hear_late(struct session *session)
+{
+    for (struct keeper *k = session->keepers; k; k = k->next) {
+        if (k->late && !k->group && take_late(k) == 0 && !session->stands_still)
+            group_thaw(k->group);
+    }
+}
+
 int session_freeze(struct session *session)
 {
     int left = 0;
 
+    session->stands_still = true;
     if (is_starting(session))
         return 1;
     for (struct keeper *k = session->keepers; k; k = k->next) {
         if (!k->exec)
             continue;
-        if (!k->group)
-            return -ENOTSUP;
-        int r = group_freeze(k->group);
+        int r = k->group ? 0 : take_late(k);
+        if (r == 0)
+            r = group_freeze(k->group);
         if (r < 0)
             return r;
         left += r;
@@ -36,6 +59,7 @@ int session_freeze(struct session *session)
 
 void session_thaw(struct session *session)
 {
+    session->stands_still = false;
     for (struct keeper *k = session->keepers; k; k = k->next) {
         if (k->group)
             group_thaw(k->group);

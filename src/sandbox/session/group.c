@@ -38,7 +38,8 @@ struct group {
     int dir;   /* of the group that everything is killed in */
     char name[48];
     bool freezer;
-    bool own; /* `dir` was made for this and is to be removed */
+    bool own;   /* `dir` was made for this and is to be removed */
+    bool whole; /* with all that the process has started, and frozen */
     bool limited;
     struct carrel_limits limits;
     struct cgroup cgroup; /* of the limits */
@@ -130,6 +131,13 @@ static int move(int dir, pid_t pid, int pidfd)
     return r == 0 && has_ended(pidfd) ? -ESRCH : r;
 }
 
+static int set_frozen(const struct group *group, bool frozen)
+{
+    if (group->freezer)
+        return cgroup_write(group->dir, "freezer.state", frozen ? "FROZEN" : "THAWED");
+    return cgroup_write(group->dir, "cgroup.freeze", frozen ? "1" : "0");
+}
+
 static int put_into_group(struct group *group)
 {
     struct group_home *home = group->home;
@@ -144,7 +152,15 @@ static int put_into_group(struct group *group)
         return -ENOENT;
     group->freezer = home->freezer;
     int r = make_dir(group);
-    return r < 0 ? r : move(group->dir, group->pid, group->pidfd);
+    if (r < 0 || !group->whole)
+        return r < 0 ? r : move(group->dir, group->pid, group->pidfd);
+    r = set_frozen(group, true);
+    if (r == 0)
+        r = has_ended(group->pidfd) ? -ESRCH
+                                    : group_take_tree(group->dir, home->parent, group->pid);
+    if (r < 0)
+        ignore(set_frozen(group, false) == 0);
+    return r;
 }
 
 static int put_under_limits(struct group *group)
@@ -408,13 +424,14 @@ void groups_close(struct group_home *home, void (*last)(void *argument), void *a
     pthread_mutex_unlock(&users.lock);
 }
 
-struct group *group_make(struct group_home *home, pid_t pid, int pidfd,
-                         const struct carrel_limits *limits)
+static struct group *begin(struct group_home *home, pid_t pid, int pidfd, bool whole,
+                           const struct carrel_limits *limits)
 {
     struct group *group = calloc(1, sizeof(*group));
 
     if (!group)
         return NULL;
+    group->whole = whole;
     group->home = home;
     group->pid = pid;
     group->pidfd = fcntl(pidfd, F_DUPFD_CLOEXEC, 3);
@@ -428,6 +445,17 @@ struct group *group_make(struct group_home *home, pid_t pid, int pidfd,
     queue(group);
     pthread_mutex_unlock(&mover.lock);
     return group;
+}
+
+struct group *group_make(struct group_home *home, pid_t pid, int pidfd,
+                         const struct carrel_limits *limits)
+{
+    return begin(home, pid, pidfd, false, limits);
+}
+
+struct group *group_make_late(struct group_home *home, pid_t pid, int pidfd)
+{
+    return begin(home, pid, pidfd, true, NULL);
 }
 
 enum group_state group_state(const struct group *group, struct err *err)
@@ -555,14 +583,14 @@ int group_freeze(struct group *group)
     }
     if (group->dir < 0)
         return -ENOTSUP;
+    if (set_frozen(group, true) < 0)
+        return -ENOTSUP;
     if (group->freezer) { /* asked again and again it takes those in, too, that have forked */
-        if (cgroup_write(group->dir, "freezer.state", "FROZEN") < 0 ||
-            cgroup_read(group->dir, "freezer.state", state, sizeof(state)) < 0)
+        if (cgroup_read(group->dir, "freezer.state", state, sizeof(state)) < 0)
             return -ENOTSUP;
         return strncmp(state, "FROZEN", 6) != 0;
     }
-    if (cgroup_write(group->dir, "cgroup.freeze", "1") < 0 ||
-        cgroup_number(group->dir, "cgroup.events", "frozen", &frozen) < 0)
+    if (cgroup_number(group->dir, "cgroup.events", "frozen", &frozen) < 0)
         return -ENOTSUP;
     return frozen == 0;
 }
@@ -571,12 +599,8 @@ void group_thaw(struct group *group)
 {
     struct err unused;
 
-    if (group_state(group, &unused) != GROUP_IN || group->dir < 0)
-        return;
-    if (group->freezer)
-        (void)cgroup_write(group->dir, "freezer.state", "THAWED");
-    else
-        (void)cgroup_write(group->dir, "cgroup.freeze", "0");
+    if (group_state(group, &unused) == GROUP_IN && group->dir >= 0)
+        ignore(set_frozen(group, false) == 0);
 }
 
 int group_oom_fd(const struct group *group)

@@ -45,6 +45,8 @@ void groups_close(struct group_home *home, void (*last)(void *argument), void *a
  * NULL: out of memory. */
 struct group *group_make(struct group_home *home, pid_t pid, int pidfd,
                          const struct carrel_limits *limits);
+/* With all that it has started by now, and all of it standing still: to be thawed. */
+struct group *group_make_late(struct group_home *home, pid_t pid, int pidfd);
 /* `err` is set where it has failed. */
 enum group_state group_state(const struct group *group, struct err *err);
 /* Ends the wait for one that nobody works at yet, and drops it. False: it is too late for that. */
@@ -64,6 +66,9 @@ bool group_kill(struct group *group);
 /* All in it stand still: 0; 1: not yet, to be asked again; -ENOTSUP: this host cannot. */
 int group_freeze(struct group *group);
 void group_thaw(struct group *group);
+/* group_tree.c: the process and all below it come into the frozen group `dir`, of the group `home`.
+ * 0, or -errno. */
+int group_take_tree(int dir, int home, pid_t keeper);
 /* To poll for POLLIN: its own memory limit has been reached; or -1. */
 int group_oom_fd(const struct group *group);
 /* Whether the kernel killed anything in it for its own memory limit. */

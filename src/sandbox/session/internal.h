@@ -64,6 +64,7 @@ struct keeper {
     struct exec *exec;   /* its command, or the one it was asked for */
     bool reserved;       /* for a command with limits of its own: never used again */
     struct group *group; /* or NULL */
+    struct group *late;  /* to be that, of one whose command began without; freeze.c */
     char *unsent;        /* what its socket did not take yet */
     size_t unsent_at;
     size_t unsent_size;
@@ -160,6 +161,7 @@ struct session {
     struct exec *execs;
     struct exec *gone; /* likewise */
     size_t exec_count;
+    bool stands_still; /* or is about to */
     uint64_t gone_ms;  /* when the last of them went that had no group of its own */
     uint64_t ahead_ms; /* no keeper without need before that */
     bool ahead_due;    /* ... and one then */
@@ -211,6 +213,8 @@ void keeper_lose(struct keeper *keeper);
 void keeper_free(struct keeper *keeper);
 /* Whether its tree can be ended without it. */
 bool keeper_has_group(const struct keeper *keeper);
+/* Groups that were made late may have come. */
+void session_hear_late(struct session *session);
 /* Its command has gone. */
 void keeper_rest(struct keeper *keeper);
 /* The message is sent now or later; false: the keeper is lost. */

@@ -121,6 +121,8 @@ void keeper_free(struct keeper *k)
     scope_close(&k->pidfd);
     if (k->group)
         group_drop(k->group);
+    if (k->late)
+        group_drop(k->late);
     free(k->unsent);
     free(k);
 }

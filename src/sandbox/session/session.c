@@ -417,6 +417,7 @@ static void hear_groups(struct session *session)
     uint64_t times;
 
     ignore(read(session->tell, &times, sizeof(times)) > 0);
+    session_hear_late(session);
     keepers_dispatch(session);
 }
 

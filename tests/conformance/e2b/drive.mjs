@@ -4,6 +4,7 @@
 import assert from 'node:assert/strict'
 import { createHash, randomBytes } from 'node:crypto'
 import http from 'node:http'
+import https from 'node:https'
 import * as e2b from 'e2b'
 
 const { Sandbox } = e2b
@@ -19,8 +20,9 @@ const until = async what => {
 const fails = (call, error) => assert.rejects(call, e => e instanceof error || assert.fail(`${e.constructor.name}: ${e.message}, not ${error.name}`))
 // As a browser asks, which finds names below localhost.
 const ask = (host, path, headers = {}) => new Promise((resolve, reject) => {
-  const { hostname, port } = new URL(process.env.E2B_API_URL)
-  http.get({ host: hostname, port, path, headers: { Host: host, ...headers } }, answer => {
+  const by = process.env.E2B_API_URL ? http : https
+  const { hostname, port } = new URL(process.env.E2B_API_URL || `https://api.${process.env.E2B_DOMAIN}`)
+  by.get({ host: hostname, port, path, headers: { Host: host, ...headers } }, answer => {
     let body = ''
     answer.on('data', piece => { body += piece })
     answer.on('end', () => resolve([answer.statusCode, body]))

@@ -3,6 +3,7 @@
 E2B_API_KEY of a daemon."""
 import hashlib
 import io
+import json
 import os
 import time
 import unittest
@@ -11,6 +12,9 @@ import urllib.request
 
 import e2b
 from e2b import PtySize, Sandbox, SandboxQuery, SandboxState
+
+API = os.environ.get("E2B_API_URL") or f"https://api.{os.environ['E2B_DOMAIN']}"
+FREEZES = os.environ.get("E2B_TEST_FREEZES")  # the daemon's host can let commands stand still
 
 
 def until(what, patience=20):
@@ -22,6 +26,13 @@ def until(what, patience=20):
             return got
         time.sleep(0.05)
     raise AssertionError("it does not come")
+
+
+def pause_mode(sandbox):
+    """The client keeps this one to itself."""
+    request = urllib.request.Request(f"{API}/sandboxes/{sandbox.sandbox_id}", headers={"X-API-Key": os.environ["E2B_API_KEY"]})
+    with urllib.request.urlopen(request) as answer:
+        return json.load(answer)["pauseMode"]
 
 
 class Drive(unittest.TestCase):
@@ -91,6 +102,28 @@ class Lifecycle(Drive):
         again = self.sandbox.connect()
         self.assertEqual(again.files.read("kept.txt"), "kept")
         self.assertTrue(again.is_running())
+
+    @unittest.skipUnless(FREEZES, "this daemon's host has no freezer: pausing keeps files")
+    def test_pausing_keeps_memory(self):
+        handle = self.sandbox.commands.run("i=0; while :; do i=$((i+1)); echo $i; sleep 0.05; done", background=True, timeout=0)
+        self.sandbox.pause()
+        with self.assertRaises(e2b.TimeoutException):
+            handle.wait()
+        self.assertEqual(pause_mode(self.sandbox), "full")
+        self.sandbox.connect()
+        self.assertIn(handle.pid, [p.pid for p in self.sandbox.commands.list()])
+        lines = []
+        again = self.sandbox.commands.connect(handle.pid)
+        for out, _, _ in again:
+            lines.append(int(out.split()[0]))
+            if len(lines) > 3:
+                break
+        self.assertEqual(lines, sorted(lines))
+        self.assertGreater(lines[0], 1)
+        self.sandbox.pause(keep_memory=False)
+        self.assertEqual(pause_mode(self.sandbox), "filesystem")
+        self.sandbox.connect()
+        self.assertEqual(self.sandbox.commands.list(), [])
 
     def test_paused_at_its_end_and_resumed_by_who_asks(self):
         sandbox = Sandbox.create(timeout=1, lifecycle={"on_timeout": "pause", "auto_resume": True})
