@@ -2,54 +2,47 @@
 # SPDX-License-Identifier: Apache-2.0
 # TIMEOUT: 600
 # TAKES: 120
-"""E2B's code interpreter with its unmodified clients, of PyPI (sync and async) and npm, over the two variables for addresses."""
+"""E2B's code interpreter with its unmodified clients, of PyPI (sync and async) and npm, by the two variables for addresses and by
+E2B_DOMAIN over HTTPS."""
 import os
 import subprocess
-import sys
 import unittest
 
-sys.path.insert(0, os.path.join(os.environ["SRC"], "tests", "integration"))
-from carreltest import CARREL, TMP  # noqa: E402
-from clienttest import SRC, run  # noqa: E402
-from daemontest import DaemonTest  # noqa: E402
+from e2btest import Sdk, SdkByDomain, TMP, node, python, run, script
+from carreltest import CARREL
 
-HERE = f"{SRC}/tests/conformance/e2b_code"
-VENV, NPM, SITE = f"{TMP}/venv", f"{TMP}/npm", f"{TMP}/site"
+HERE = f"{os.environ['SRC']}/tests/conformance/e2b_code"
+SITE = f"{TMP}/site"
+PYPI, NPM = "e2b-code-interpreter==2.*", "@e2b/code-interpreter@2"
 
 
-class Sdk(DaemonTest):
-    options = ("--tls-self-signed", "--set", "tls_listen=127.0.0.1:0", "--set", "domain=desks.test")
-
-    def environment(self, **more):
-        at = f"http://127.0.0.1:{self.daemon.tcp_port()}"
-        return {**os.environ, "E2B_API_KEY": self.daemon.key("alice", ("owner",)), "E2B_API_URL": at, "E2B_SANDBOX_URL": at, "PYTHONDONTWRITEBYTECODE": "1", **more}
-
-    def python(self):
-        if not os.path.exists(VENV):
-            run(["python3", "-m", "venv", VENV])
-            run([f"{VENV}/bin/pip", "install", "-q", "--disable-pip-version-check", "e2b-code-interpreter==2.*"], timeout=300)
-        return f"{VENV}/bin/python"
-
-    def ready(self, key):
-        """A sandbox in which there are matplotlib and pandas."""
+def ready(test, key):
+    """A sandbox in which there are matplotlib and pandas."""
+    if not os.path.exists(SITE):
         run(["/usr/bin/python3", "-m", "pip", "install", "-q", "--disable-pip-version-check", "--target", SITE, "matplotlib", "pandas"], timeout=400)
-        made = run([self.python(), "-c", "from e2b_code_interpreter import Sandbox; print(Sandbox.create(timeout=3000, envs={'PYTHONPATH': '/home/user/site'}).sandbox_id)"],
-                   env=self.environment(E2B_API_KEY=key), timeout=100).strip()
-        with subprocess.Popen(["tar", "c", "-C", TMP, "site"], stdout=subprocess.PIPE) as packed:
-            subprocess.run([CARREL, "exec", "--stdin", "-", made, "--", "tar", "x", "-C", "/home/user"], stdin=packed.stdout, check=True, timeout=200,
-                           env={**os.environ, "CARREL_URL": f"http://127.0.0.1:{self.daemon.tcp_port()}", "CARREL_KEY": key})
-        return made
+    make = "from e2b_code_interpreter import Sandbox; print(Sandbox.create(timeout=3000, envs={'PYTHONPATH': '/home/user/site'}).sandbox_id)"
+    made = test.drive(*python(PYPI), "-c", make, E2B_API_KEY=key).strip()
+    with subprocess.Popen(["tar", "c", "-C", TMP, "site"], stdout=subprocess.PIPE) as packed:
+        subprocess.run([CARREL, "exec", "--stdin", "-", made, "--", "tar", "x", "-C", "/home/user"], stdin=packed.stdout, check=True, timeout=200,
+                       env={**os.environ, "CARREL_URL": f"http://127.0.0.1:{test.daemon.tcp_port()}", "CARREL_KEY": key})
+    return made
 
+
+class Programs:
+    def test_javascript(self):
+        program = node(NPM)
+        self.assertEqual("done\n", self.drive(*program, script("../e2b_code/sdk.mjs")))
+
+
+class Code(Programs, Sdk):
     def test_python(self):
         key = self.daemon.key("alice", ("owner",))
-        run([self.python(), f"{HERE}/sdk.py"], env=self.environment(E2B_API_KEY=key, E2B_READY=self.ready(key)), timeout=300)
+        self.drive(*python(PYPI), f"{HERE}/sdk.py", E2B_API_KEY=key, E2B_READY=ready(self, key))
 
-    def test_javascript(self):
-        os.makedirs(NPM, exist_ok=True)
-        run(["npm", "install", "--loglevel=error", "--no-fund", "--no-audit", "@e2b/code-interpreter@2", "node@22"], cwd=NPM, timeout=300)
-        with open(f"{HERE}/sdk.mjs", encoding="utf-8") as source, open(f"{NPM}/sdk.mjs", "w", encoding="utf-8") as copy:
-            copy.write(source.read())
-        self.assertEqual("done\n", run([f"{NPM}/node_modules/.bin/node", f"{NPM}/sdk.mjs"], env=self.environment(), timeout=200))
+
+class CodeByDomain(Programs, SdkByDomain):
+    def test_python(self):
+        self.drive(*python(PYPI), f"{HERE}/sdk.py")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ const until = async what => {
   }
   throw new Error(`it does not come: ${what}`)
 }
-const fails = (call, error) => assert.rejects(call, e => e instanceof error || assert.fail(`${e.constructor.name}: ${e.message}, not ${error.name}`))
+const fails = (call, error) => assert.rejects(call, e => e instanceof error || assert.fail(`${e.constructor.name}: ${e.message} ${e.cause || ''}, not ${error.name}`))
 // As a browser asks, which finds names below localhost.
 const ask = (host, path, headers = {}) => new Promise((resolve, reject) => {
   const by = process.env.E2B_API_URL ? http : https

@@ -17,7 +17,11 @@ try {
   assert.deepEqual([e.results[0].html, e.results[0].png, e.results[0].json], ['<b>', 'cG5n', { a: 1 }]);
   const context = await sandbox.createCodeContext({ language: 'javascript', cwd: '/tmp' });
   assert.equal((await sandbox.runCode('process.cwd()', { context })).text, '/tmp');
-  await assert.rejects(sandbox.runCode('while (true) {}', { context, timeoutMs: 1000 }), { name: 'TimeoutError' });
+  await sandbox.runCode('let kept = 41', { context });
+  for (const code of ['while (true) {}', 'await new Promise(() => {})']) {
+    await assert.rejects(sandbox.runCode(code, { context, timeoutMs: 1000 }), { name: 'TimeoutError' });
+    assert.equal((await sandbox.runCode('kept + 1', { context })).text, '42');
+  }
   assert.equal((await sandbox.runCode('1 + 1', { context })).text, '2');
   assert.equal((await sandbox.runCode('process.exit(1)', { context })).error.name, 'UnexpectedEndOfExecution');
   await sandbox.restartCodeContext(context);
