@@ -45,6 +45,8 @@ LIB     := $(BASE) $(SYS) $(POLICY) src/protocol/egress.c $(SANDBOX)
 SMALL   := $(filter-out %/answers.c %/events.c %/hash.c %/log.c %/names.c %/network.c %/pack.c %/state_dir.c,$(BASE))
 LEAN    := $(SMALL) src/base/pack.c src/policy/network.c src/policy/network_inner.c src/protocol/egress.c $(filter-out %/landlock.c %/calls.c %/privileges.c %/tree_walk.c %/tree_remove.c,$(SYS)) $(filter-out %/explain.c %/doctor.c src/sandbox/session/%,$(SANDBOX)) $(CLI)
 INIT    := $(call room,init) src/sandbox/wire.c $(filter-out %/near.c,$(SMALL)) $(addprefix src/sys/,address.c fds.c message.c mount.c path.c refusals.c)
+# What asks pid 1 for root, from inside: no library of the sandbox's, and none of ours but the messages.
+SUDO    := $(call room,sudo) src/sandbox/wire.c $(filter-out %/near.c,$(SMALL)) $(addprefix src/sys/,fds.c message.c)
 # The daemon: carrel-serve is the broker and has neither HTTP nor JSON; carrel-front has no privileges.
 SERVE   := $(call room,broker) $(addprefix src/protocol/,broker.c settings.c store.c store_job.c) $(AUDIT) $(SEAL)
 FRONT   := $(call room,front protocol) src/plan/core/state.c $(HTTP) $(JSON) $(READING) $(SEAL)
@@ -101,7 +103,7 @@ ALL_CPUS = --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell np
 all: deps
 	@$(MAKE) $(ALL_CPUS) compile
 PROVISION := $(wildcard provision/*.py) provision/uv.sh
-PROGRAMS := carrel carrel-full carrel-init carrel-serve carrel-front carrel-files carrel-client carrel-plan carrel-sink carrel-export carrel-egress carrel-mover carrel-tls
+PROGRAMS := carrel carrel-full carrel-init carrel-serve carrel-front carrel-files carrel-client carrel-plan carrel-sink carrel-export carrel-egress carrel-mover carrel-tls carrel-sudo
 compile: $(addprefix $(BUILD)/,$(PROGRAMS) provision/__main__.py) $(BUILD)/libcarrel.a $(BUILD)/example
 # Each source once, for what the compiler says of it.
 objects: $(patsubst %.c,$(BUILD)/obj/%.o,$(shell find src -name '*.c'))
@@ -147,6 +149,9 @@ $(BUILD)/carrel: $(LEAN:%.c=$(BUILD)/lean/obj/%.o)
 	@echo "  LD $@"
 	$(Q)$(LEAN_CC) $(LEAN_LINK) $^ -o $@
 $(BUILD)/carrel-init: $(INIT:%.c=$(BUILD)/lean/obj/%.o)
+	@echo "  LD $@"
+	$(Q)$(LEAN_CC) $(LEAN_LINK) $^ -o $@ && strip $@
+$(BUILD)/carrel-sudo: $(SUDO:%.c=$(BUILD)/lean/obj/%.o)
 	@echo "  LD $@"
 	$(Q)$(LEAN_CC) $(LEAN_LINK) $^ -o $@ && strip $@
 $(BUILD)/carrel-full: $(FULL:%.c=$(BUILD)/obj/%.o) $(BUILD)/libcarrel.a
@@ -205,9 +210,9 @@ $(eval $(call command,asan,$(SANITIZE)))
 $(BUILD)/weak/carrel-init: $(INIT:%.c=$(BUILD)/weak/obj/%.o)
 	@echo "  LD $@"
 	$(Q)$(CC) $(LINK_STATIC) $^ -o $@
-# Pid 1 runs in a root without libraries: it stays static and plain.
-$(BUILD)/asan/carrel-init: $(BUILD)/carrel-init
-	@mkdir -p $(@D) && cp $< $@
+# Pid 1 and what asks it run in a root without libraries: they stay static and plain.
+$(BUILD)/asan/carrel-init $(BUILD)/asan/carrel-sudo $(BUILD)/weak/carrel-sudo: $(BUILD)/carrel-init $(BUILD)/carrel-sudo
+	@mkdir -p $(@D) && cp $(BUILD)/$(@F) $@
 $(BUILD)/example: examples/run.c $(BUILD)/libcarrel.a
 	@echo "  LD $@"
 	$(Q)$(CC) $(CFLAGS) -std=gnu17 -Iinclude $< $(BUILD)/libcarrel.a -ljansson -o $@
@@ -291,8 +296,8 @@ $(BUILD)/coverage/%: tests/fuzz/%.c $(BUILD)/coverage/obj/libtested.a
 	@echo "  LD $@"
 	$(Q)$(COUNTED) -fsanitize=fuzzer $(DEPS) $< $(BUILD)/coverage/obj/libtested.a $(TESTED_LIBS) -o $@
 
-test-build: compile $(addprefix $(BUILD)/mcp/,$(PROGRAMS) provision/__main__.py) $(addprefix $(BUILD)/weak/,carrel carrel-full carrel-init carrel-egress) \
-  $(addprefix $(BUILD)/asan/,carrel carrel-full carrel-init carrel-serve carrel-front carrel-files carrel-client carrel-plan carrel-sink carrel-export carrel-egress carrel-mover carrel-tls provision/__main__.py) $(PROBES) $(UNIT) $(BUILD)/tests/newroot $(if $(shell command -v clang),$(FUZZ))
+test-build: compile $(addprefix $(BUILD)/mcp/,$(PROGRAMS) provision/__main__.py) $(addprefix $(BUILD)/weak/,carrel carrel-full carrel-init carrel-egress carrel-sudo) \
+  $(addprefix $(BUILD)/asan/,carrel carrel-full carrel-init carrel-serve carrel-front carrel-files carrel-client carrel-plan carrel-sink carrel-export carrel-egress carrel-mover carrel-tls carrel-sudo provision/__main__.py) $(PROBES) $(UNIT) $(BUILD)/tests/newroot $(if $(shell command -v clang),$(FUZZ))
 deps:
 	@tools/install-deps build
 run:

@@ -125,7 +125,7 @@ def prepare_programs(directory):
     if not (ROOT / "build/libcarrel.a").exists():
         sys.exit("bench: Carrel is not built: run make")
     for name in ("carrel", "carrel-full", "carrel-init", "carrel-serve", "carrel-front", "carrel-files", "carrel-client", "carrel-plan",
-                 "carrel-sink", "carrel-export", "carrel-egress", "carrel-mover", "carrel-tls"):
+                 "carrel-sink", "carrel-export", "carrel-egress", "carrel-mover", "carrel-tls", "carrel-sudo"):
         shutil.copy(ROOT / "build" / name, directory / name)
     shutil.copytree(ROOT / "build/provision", directory / "provision")
     library = [ROOT / "build/libcarrel.a", "-ljansson"]

@@ -104,7 +104,9 @@ struct carrel_spec {
     const char *base_layer;  /* with base: a directory (0700) that keeps what is changed of it */
     const char *base_over;   /* with base: such a directory of another, whose changes are seen, too,
                                 and stay as they are; or NULL */
-    const char *init_path;   /* where carrel-init is; NULL: where it was installed */
+    bool no_sudo;            /* with base: commands of the user's cannot ask for root's */
+    const char *init_path;   /* where carrel-init is; NULL: where it was installed. carrel-sudo is
+                                beside it */
     const char *egress_path; /* likewise carrel-egress, which CARREL_NET_ALLOW needs */
     uint16_t own_ports[CARREL_MAX_PORTS]; /* of this host, out of reach also with its network:
                                              Carrel's; until the first 0; none: 7070 */

@@ -85,6 +85,13 @@ def strip_bits(top):
                 os.unlink(path)
 
 
+def add_sudo():
+    """Where commands find the one that Carrel shows in each sandbox (src/sandbox/setup.h). /usr/bin is for packages."""
+    os.makedirs("/usr/local/bin", exist_ok=True)
+    if not os.path.lexists("/usr/local/bin/sudo"):
+        os.symlink("/run/carrel/sudo", "/usr/local/bin/sudo")
+
+
 def finish():
     """What a sandbox expects, in the base as its root."""
     os.chroot(PLACE)
@@ -101,6 +108,7 @@ def finish():
     add_entry("/etc/group", 2, "1000", "user:x:1000:")
     if os.path.exists("/etc/shadow"):
         add_entry("/etc/shadow", 0, "user", "user:!:20000:0:99999:7:::")
+    add_sudo()
     if os.path.isdir("/etc/apt/apt.conf.d"):
         put_file("/etc/apt/apt.conf.d/90carrel", 'Dpkg::Options {"--force-confdef";"--force-confold";};\n')
     strip_bits("/")

@@ -194,5 +194,6 @@ int base_add(const struct broker *b, struct sandbox_spec *to, const struct exec_
     to->spec.base_layer = arena_copy(&to->arena, path, strlen(path));
     if (!to->spec.base_layer)
         return err_set(err, ERR_LIMIT, ENOMEM, "keep the workspace's system");
+    to->spec.no_sudo = m->spec.no_sudo;
     return keep(to, &base, &to->spec.base, err);
 }

@@ -400,6 +400,31 @@ static bool record_end(struct broker_exec *e, const struct carrel_result *r, con
     return waits;
 }
 
+/* The command does not wait for its record, which comes before those of all that it brings about.
+ */
+void broker_exec_root(void *owner, const char *command)
+{
+    struct broker_exec *e = owner;
+    scoped_buf struct buf details;
+
+    buf_init(&details, LONGEST_DETAILS);
+    buf_str(&details, "{\"exec\":");
+    record_put_text(&details, e->id, PROTOCOL_EXEC_ID);
+    buf_str(&details, ",\"command\":");
+    record_put_text(&details, command, PROTOCOL_TEXT);
+    buf_str(&details, "}");
+    if (buf_done(&details) < 0)
+        return;
+    (void)record_note(e->broker,
+                      &(struct audit_record){.actor = e->actor,
+                                             .workspace = e->workspace,
+                                             .request = e->request,
+                                             .operation = "exec.sudo",
+                                             .result = "ok",
+                                             .details = details.p},
+                      NULL);
+}
+
 void broker_exec_started(void *owner, struct exec *exec, int fds[3])
 {
     struct broker_exec *e = owner;

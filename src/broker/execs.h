@@ -20,3 +20,4 @@ bool broker_exec_is_starting(const struct broker_exec *exec);
 void broker_exec_started(void *owner, struct exec *exec, int fds[3]);
 void broker_exec_ended(void *owner, struct exec *exec, const struct carrel_result *result);
 void broker_exec_gone(void *owner, struct exec *exec);
+void broker_exec_root(void *owner, const char *command);

@@ -144,6 +144,7 @@ static const struct session_calls calls = {.started = broker_exec_started,
                                            .live = live,
                                            .network = network,
                                            .ending = ending,
+                                           .root = broker_exec_root,
                                            .over = over};
 
 static void free_desk(struct sandbox *s)

@@ -134,16 +134,26 @@ int stage_limits(struct sandbox *sandbox, struct err *err)
     return 0;
 }
 
-/* Only stdio (/dev/null), the engine's socket and the lease of our uids stay open. */
+static int keep_file(int fd, unsigned *first, const char *what, struct err *err)
+{
+    if (fd < 0)
+        return 0;
+    if (dup3(fd, (int)*first, O_CLOEXEC) < 0 && errno != EINVAL)
+        return err_set(err, ERR_IO, errno, "keep %s", what);
+    (*first)++;
+    return 0;
+}
+
+/* Only stdio (/dev/null), the engine's socket, the lease of our uids and the socket that stage_sudo
+ * has made stay open. */
 int stage_close_files(struct sandbox *sandbox, struct err *err)
 {
     unsigned first = 4;
 
-    if (sandbox->lease >= 0) {
-        if (dup3(sandbox->lease, 4, O_CLOEXEC) < 0 && errno != EINVAL)
-            return err_set(err, ERR_IO, errno, "keep the lease of our uids");
-        first = 5;
-    }
+    if (keep_file(sandbox->lease, &first, "the lease of our uids", err) < 0 ||
+        keep_file(sandbox->sudo, &first, "the socket of sudo", err) < 0)
+        return -1;
+    sandbox->sudo = sandbox->sudo < 0 ? -1 : (int)first - 1;
     sandbox->root = sandbox->frame = sandbox->prepared = -1;
     sandbox->lease = sandbox->proc_self = -1;
     sandbox->tree_count = sandbox->trees_used = 0;

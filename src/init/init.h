@@ -25,6 +25,7 @@ struct sandbox {
     int root;      /* the new root; before it is there, the frame */
     int prepared;  /* the file system that holds our /etc, /dev and /proc files */
     int leaver;    /* the child that takes the host's root away, or not above 0 */
+    int sudo;      /* where commands ask for one of root's, or -1 */
     uint64_t mount_ids[SETUP_MAX_OPS];
 };
 
@@ -42,6 +43,7 @@ int stage_enter_root(struct sandbox *sandbox, struct err *err);
 int stage_left_root(struct sandbox *sandbox, struct err *err);
 int stage_verify_mounts(struct sandbox *sandbox, struct err *err);
 int stage_network(struct sandbox *sandbox, struct err *err);
+int stage_sudo(struct sandbox *sandbox, struct err *err);
 int stage_limits(struct sandbox *sandbox, struct err *err);
 int stage_close_files(struct sandbox *sandbox, struct err *err);
 int stage_lock_capabilities(struct sandbox *sandbox, struct err *err);
@@ -83,6 +85,10 @@ void talk_answer(int socket, const struct reply *reply, int fd);
 /* Starts the command of a message, with a terminal where that is asked for. On failure *ret_status
  * is 125, 126 or 127. */
 int talk_start(int socket, struct message *message, int *ret_pid, int *ret_status, struct err *err);
+/* The same in two steps: what the message says, in `ret`, and its start. */
+int talk_decode(const struct message *message, struct command *ret, struct err *err);
+int talk_start_decoded(int socket, const struct message *message, const struct command *command,
+                       int *ret_pid, int *ret_status, struct err *err);
 /* What came with the message is of no more use here; while it is open, nobody sees the end of the
  * command's output. */
 void talk_close_files(struct message *message);
@@ -98,3 +104,15 @@ void keeper_take_over_signals(void);
 int keeper_watch_children(void);
 /* Serves commands on the socket until its end; in a process of its own. */
 _Noreturn void keeper_serve(int socket);
+
+/* --- sudo.c --- */
+
+/* Milliseconds until another may ask; 0: now. */
+int sudo_pause_ms(void);
+/* A connection of who asks; or -1. */
+int sudo_accept(int listener);
+/* Takes the connection, and does what is asked on it in a process of its own. `engine` hears of it.
+ */
+void sudo_serve(int asker, int engine);
+/* That process has ended, if `pid` was one. */
+void sudo_ended(int pid);

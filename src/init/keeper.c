@@ -152,6 +152,7 @@ static void reap(struct keeper *k)
 
     while ((pid = wait4(-1, &one, WNOHANG | __WALL, &usage)) > 0) {
         add_usage(&k->usage, &usage);
+        sudo_ended(pid);
         if (pid != k->command)
             continue;
         k->command = 0;
@@ -235,6 +236,12 @@ static void serve_message(struct keeper *k)
         memcpy(&number, message.bytes, sizeof(number)); /* the mapping is never shorter */
         if (k->command > 0)
             (void)kill(-k->command, (int)number);
+        break;
+    case MESSAGE_SUDO:
+        if (k->busy && !k->killing && message.head.fd_count == 1) {
+            sudo_serve(message.fds[0], k->socket);
+            message.head.fd_count = 0;
+        }
         break;
     case MESSAGE_KILL:
         k->killing = k->busy;

@@ -60,6 +60,7 @@ static const struct stage root_stages[] = {
     {"root", stage_build_root},                /* needs the host's paths and CAP_SYS_ADMIN */
     {"enter-root", stage_enter_root},          /* from here on the host's paths are gone */
     {"verify-mounts", stage_verify_mounts},    /* nobody moved what we mounted */
+    {"sudo", stage_sudo},                      /* in a directory of root's inside: before ids */
     {"network", stage_network},                /* needs CAP_NET_ADMIN, CAP_NET_BIND_SERVICE */
     {"rlimits", stage_limits},                 /* before ids: lowering needs no privilege */
     {"close-fds", stage_close_files},          /* no host directory survives as a descriptor */
@@ -78,6 +79,7 @@ static struct sandbox sandbox = {.setup = &setup,
                                  .lease = -1,
                                  .listener = -1,
                                  .proc_self = -1,
+                                 .sudo = -1,
                                  .frame = -1,
                                  .root = -1,
                                  .prepared = -1};
@@ -276,6 +278,7 @@ static void reap(void)
     pid_t pid;
 
     while ((pid = waitpid(-1, &one, WNOHANG | __WALL)) > 0) {
+        sudo_ended(pid);
         if (pid != command_pid)
             continue;
         ended = true;
@@ -339,6 +342,18 @@ static void serve_message(void)
     }
 }
 
+/* Pid 1 keeps the only command, or the engine knows who keeps that of who asks. */
+static void hear_asker(void)
+{
+    scoped_fd int asker = sudo_accept(sandbox.sudo);
+    static struct reply reply = {.kind = REPLY_SUDO};
+
+    if (asker >= 0 && command_pid)
+        sudo_serve(take_fd(&asker), sandbox.socket);
+    else if (asker >= 0)
+        talk_answer(sandbox.socket, &reply, asker);
+}
+
 int main(int argc, char **argv)
 {
     struct err err = {0};
@@ -359,11 +374,14 @@ int main(int argc, char **argv)
         err_set(&err, ERR_LIMIT, errno, "watch for the command's end");
         die(&err);
     }
-    struct pollfd ready[2] = {{.fd = sandbox.socket, .events = POLLIN},
-                              {.fd = signals, .events = POLLIN}};
+    struct pollfd ready[3] = {{.fd = sandbox.socket, .events = POLLIN},
+                              {.fd = signals, .events = POLLIN},
+                              {.fd = -1, .events = POLLIN}};
     for (;;) {
         struct signalfd_siginfo info;
-        if (poll(ready, 2, -1) < 0 && errno != EINTR) {
+        int pause = sandbox.sudo < 0 ? 0 : sudo_pause_ms();
+        ready[2].fd = pause ? -1 : sandbox.sudo;
+        if (poll(ready, 3, pause ? pause : -1) < 0 && errno != EINTR) {
             err_set(&err, ERR_LIMIT, errno, "wait for the command, which has been ended");
             answer(REPLY_FAILED, STATUS_CARREL_FAILED, &err, -1);
             finish();
@@ -374,5 +392,7 @@ int main(int argc, char **argv)
         }
         if (ready[0].revents)
             serve_message();
+        if (ready[2].revents)
+            hear_asker();
     }
 }

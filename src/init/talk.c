@@ -55,31 +55,42 @@ static int open_terminal(int socket, const struct command *command, int *ret_sla
     return 0;
 }
 
-static int start(int socket, struct message *message, int *ret_pid, int *ret_status,
-                 struct err *err)
+int talk_decode(const struct message *message, struct command *ret, struct err *err)
 {
     static const char *pointers[2 * SETUP_MAX_ARGS + 2];
-    struct command command = {0};
-    scoped_fd int slave = -1;
 
-    if (wire_decode_command(&command, pointers, 2 * SETUP_MAX_ARGS + 2, message->bytes,
+    *ret = (struct command){0};
+    if (wire_decode_command(ret, pointers, 2 * SETUP_MAX_ARGS + 2, message->bytes,
                             message->head.length) < 0)
         return err_set(err, ERR_INVALID, 0, "the command message is malformed");
-    if (!(command.flags & COMMAND_TTY)) {
+    return 0;
+}
+
+int talk_start_decoded(int socket, const struct message *message, const struct command *command,
+                       int *ret_pid, int *ret_status, struct err *err)
+{
+    scoped_fd int slave = -1;
+
+    *ret_status = STATUS_CARREL_FAILED;
+    if (!(command->flags & COMMAND_TTY)) {
         if (message->head.fd_count != 3)
             return err_set(err, ERR_INVALID, 0, "the command message came without its files");
-        return command_start(&command, message->fds, ret_pid, ret_status, err);
+        return command_start(command, message->fds, ret_pid, ret_status, err);
     }
-    if (open_terminal(socket, &command, &slave, err) < 0)
+    if (open_terminal(socket, command, &slave, err) < 0)
         return -1;
     const int files[3] = {slave, slave, slave};
-    return command_start(&command, files, ret_pid, ret_status, err);
+    return command_start(command, files, ret_pid, ret_status, err);
 }
 
 int talk_start(int socket, struct message *message, int *ret_pid, int *ret_status, struct err *err)
 {
+    struct command command;
+
     *ret_status = STATUS_CARREL_FAILED;
-    return start(socket, message, ret_pid, ret_status, err);
+    if (talk_decode(message, &command, err) < 0)
+        return -1;
+    return talk_start_decoded(socket, message, &command, ret_pid, ret_status, err);
 }
 
 void talk_close_files(struct message *message)

@@ -126,9 +126,16 @@ static int read_root(struct reader *r, const json_t *value)
     return json_is_boolean(value) ? 0 : -EINVAL;
 }
 
+static int read_sudo(struct reader *r, const json_t *value)
+{
+    r->policy->no_sudo = json_is_false(value);
+    return json_is_boolean(value) ? 0 : -EINVAL;
+}
+
 static const struct key system_keys[] = {
     {"base", "the name of a base, such as \"" DEFAULT_BASE "\"", read_base},
     {"root", "true or false", read_root},
+    {"sudo", "true or false", read_sudo},
 };
 
 /* true, the name of a base, or both in an object. */
@@ -465,6 +472,8 @@ static int narrow_reach(const struct policy *policy, struct arena *arena, struct
     if (spec->user == CARREL_USER_ROOT && policy->user != CARREL_USER_ROOT)
         return err_set(err, ERR_DENIED, 0,
                        "--user root is forbidden by the policy (add \"user\": \"root\" to it)");
+    if (policy->user != CARREL_USER_ROOT)
+        spec->no_sudo = true;
     if (spec->mount_count)
         return err_set(
             err, ERR_DENIED, 0,

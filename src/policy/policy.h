@@ -40,6 +40,7 @@ struct policy {
     uint64_t tmp_bytes;
     const char *base; /* the daemon shows a system of the workspace's own on it; NULL: the host's */
     bool no_root;     /* ... without commands as root */
+    bool no_sudo;     /* ... and without those that a command of the user's asks for */
     bool tmp_exec;    /* the daemon keeps /tmp and /.cache no longer than commands run */
     uint64_t output_bytes;
     struct carrel_limits limits;

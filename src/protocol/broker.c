@@ -103,6 +103,7 @@ static void put_spec(struct buf *b, const struct spec_message *m)
     pack_list(b, m->shared);
     pack_string(b, m->template);
     pack_string(b, m->base);
+    pack_u64(b, m->no_sudo);
     pack_string(b, m->owner);
 }
 
@@ -203,6 +204,7 @@ static void get_spec(struct unpack *u, struct arena *arena, struct spec_message 
     ret->base = unpack_bounded(u, PROTOCOL_ID);
     if (*ret->base && !protocol_id_is_valid(ret->base))
         u->failed = true;
+    ret->no_sudo = get_bool(u);
     ret->owner = unpack_bounded(u, PROTOCOL_ID);
     if (*ret->owner && !protocol_id_is_valid(ret->owner))
         u->failed = true;

@@ -228,6 +228,7 @@ struct spec_message {
     const char *owner;    /* whose secrets its rules name */
     const char *template; /* whose environments it shares; "": none's */
     const char *base;     /* that a system of its own stands on; "": the host's is shown */
+    bool no_sudo;         /* ... where commands of the user's cannot ask for root's */
 };
 
 struct exec_message {

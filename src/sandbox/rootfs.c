@@ -142,7 +142,7 @@ int rootfs_add_opened(struct run *run, int fd, const char *name, const struct op
     return layer ? overlay_describe(run, layer, op, err) : 0;
 }
 
-static int add_bind(struct run *run, const char *path, const char *target, uint64_t attrs,
+int rootfs_add_bind(struct run *run, const char *path, const char *target, uint64_t attrs,
                     uint32_t flags, struct err *err)
 {
     int r = add_bind_if_there(run, path, target, attrs, flags, err);
@@ -260,7 +260,7 @@ static int add_system(struct run *run, struct err *err)
             continue;
         if (!rootfs_add_dir(run, system_names[i], OP_IN_ROOT))
             return rootfs_full(err);
-        if (add_bind(run, path, system_names[i], system_attrs(), OP_RECURSIVE, err) < 0)
+        if (rootfs_add_bind(run, path, system_names[i], system_attrs(), OP_RECURSIVE, err) < 0)
             return -1;
     }
     return 0;
@@ -408,7 +408,7 @@ static int add_etc_linked(struct run *run, const char *name, struct err *err)
 
     snprintf(path, sizeof(path), "/etc/%s", name);
     const char *target = arena_copy(&run->arena, path + 1, strlen(path + 1));
-    if (add_bind(run, path, target, attrs, OP_RECURSIVE, err) < 0)
+    if (rootfs_add_bind(run, path, target, attrs, OP_RECURSIVE, err) < 0)
         return -1;
     /* A leased uid is nobody's on the host; where there is none, see live_use_owner_directly. */
     int r = etc_linked_closed(name, run->host.can_lease, add_etc_cover, run);
@@ -426,7 +426,7 @@ static int add_etc(struct run *run, struct err *err)
     char path[NAME_MAX + 8];
 
     if (weak("own-etc"))
-        return add_bind(run, "/etc", "etc", attrs, OP_RECURSIVE, err);
+        return rootfs_add_bind(run, "/etc", "etc", attrs, OP_RECURSIVE, err);
     for (size_t i = 0; i < sizeof(etc_dirs) / sizeof(etc_dirs[0]); i++)
         (void)rootfs_add_dir(run, etc_dirs[i], 0);
     if (add_etc_files(run, err) < 0 || add_python(run, err) < 0 || add_authority(run, err) < 0)
@@ -533,7 +533,7 @@ static int add_proc_files(struct run *run, struct err *err)
 static int add_proc(struct run *run, struct err *err)
 {
     if (weak("ns-pid"))
-        return add_bind(run, "/proc", "proc", 0, OP_RECURSIVE, err);
+        return rootfs_add_bind(run, "/proc", "proc", 0, OP_RECURSIVE, err);
     struct op *op = rootfs_add(run, OP_PROC, "", "proc");
     if (!op)
         return rootfs_full(err);
@@ -554,7 +554,7 @@ static int add_dev_nodes(struct run *run, struct err *err)
 
     for (size_t i = 0; i < sizeof(dev_nodes) / sizeof(dev_nodes[0]); i++) {
         snprintf(path, sizeof(path), "/%s", dev_nodes[i]);
-        if (add_bind(run, path, dev_nodes[i], MOUNT_NOSUID | MOUNT_NOEXEC, 0, err) < 0)
+        if (rootfs_add_bind(run, path, dev_nodes[i], MOUNT_NOSUID | MOUNT_NOEXEC, 0, err) < 0)
             return -1;
     }
     return 0;
@@ -569,7 +569,7 @@ static int add_dev(struct run *run, struct err *err)
                                            {"dev/ptmx", "pts/ptmx"}};
 
     if (weak("own-dev"))
-        return add_bind(run, "/dev", "dev", 0, OP_RECURSIVE, err);
+        return rootfs_add_bind(run, "/dev", "dev", 0, OP_RECURSIVE, err);
     (void)rootfs_add_dir(run, "dev", 0);
     (void)rootfs_add_dir(run, "dev/pts", 0);
     (void)rootfs_add_dir(run, "dev/shm", 0);

@@ -19,6 +19,9 @@ struct op *rootfs_add_file(struct run *run, const char *target, const char *cont
 struct op *rootfs_add_dir(struct run *run, const char *target, uint32_t flags);
 /* An empty file system of that size, the user's inside. */
 struct op *rootfs_add_tmpfs(struct run *run, const char *target, uint64_t bytes, uint32_t mode);
+/* Binds a path of the host's own. */
+int rootfs_add_bind(struct run *run, const char *path, const char *target, uint64_t attrs,
+                    uint32_t flags, struct err *err);
 /* Binds a tree somebody else may be writing to: exactly the one that `fd` is open on, whatever its
  * name leads to by now. `fd` is borrowed. `layer`: is put over it; or NULL. */
 int rootfs_add_opened(struct run *run, int fd, const char *name, const struct op *as,

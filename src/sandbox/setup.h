@@ -100,7 +100,8 @@ enum setup_flags {
                                 keeps what it takes to start them */
     SETUP_REDIRECT = 1 << 9, /* the engine makes connections to names at ports from 1024 on, and
                                 leads them to `ports`: not without a listener */
-    SETUP_FLAGS_ALL_ = (1 << 10) - 1,
+    SETUP_SUDO = 1 << 10,    /* with a system: commands may ask for root's, at SUDO_SOCKET */
+    SETUP_FLAGS_ALL_ = (1 << 11) - 1,
 };
 
 struct setup {
@@ -133,6 +134,11 @@ struct setup {
 
     struct op ops[SETUP_MAX_OPS];
 };
+
+/* Inside a system of the workspace's own: the program that asks for a command of root's, and where
+ * it asks. */
+#define SUDO_PROGRAM "run/carrel/sudo"
+#define SUDO_SOCKET  "run/carrel/ask"
 
 enum command_flags {
     COMMAND_TTY = 1 << 0,       /* make a terminal inside and send its master back */

@@ -449,9 +449,14 @@ static bool has_ended(const struct live *live)
     return poll(&ended, 1, ENDING_MS) == 1;
 }
 
+const char *live_init_path(const struct run *run)
+{
+    return run->spec->init_path ? run->spec->init_path : CARREL_INIT_PATH;
+}
+
 int live_begin(struct live *live, struct run *run, struct err *err)
 {
-    const char *init_path = run->spec->init_path ? run->spec->init_path : CARREL_INIT_PATH;
+    const char *init_path = live_init_path(run);
 
     live->start = malloc(sizeof(*live->start));
     if (!live->start)

@@ -24,6 +24,8 @@ void live_release(struct live *live);
 /* Pid 1 as a process in its cgroup, making its namespaces, then waiting for the frame. Needs what
  * confinement_begin writes. */
 int live_begin(struct live *live, struct run *run, struct err *err);
+/* Where carrel-init is. */
+const char *live_init_path(const struct run *run);
 /* Starts carrel-init and sends it the frame; it answers when that failed, and with SETUP_SAY_READY
  * when it stands. */
 int live_start_frame(struct live *live, struct run *run, struct err *err);

@@ -409,6 +409,7 @@ static void take_reply(struct watch *w)
     case REPLY_STARTED:
         w->started = true;
         break;
+    case REPLY_ROOT:   /* there is no record */
     case REPLY_HIDDEN: /* of no use here */
         break;
     default:

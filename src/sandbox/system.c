@@ -10,10 +10,12 @@
 
 #include "base/fd.h"
 #include "base/names.h"
+#include "base/weak.h"
 #include "sandbox/authority.h"
 #include "sandbox/overlay.h"
 #include "sandbox/rootfs.h"
 #include "sandbox/run.h"
+#include "sandbox/start.h"
 #include "sys/mount.h"
 #include "sys/path.h"
 
@@ -131,6 +133,25 @@ static int add_top(struct run *run, int base, const char *name)
     return add_part(run, source, name, rootfs_data_attrs());
 }
 
+/* The program is there in any case, to say so where nobody may ask. */
+static int add_sudo(struct run *run, struct err *err)
+{
+    static const char name[] = "carrel-sudo";
+    const char *init = live_init_path(run);
+    const char *slash = strrchr(init, '/');
+    const char *path =
+        arena_printf(&run->arena, "%.*s%s", slash ? (int)(slash - init + 1) : 0, init, name);
+    struct op *file;
+
+    if (!path || !rootfs_add_dir(run, "run/carrel", OP_IN_ROOT) ||
+        !(file = rootfs_add_file(run, SUDO_PROGRAM, "")))
+        return rootfs_full(err);
+    file->flags = OP_IN_ROOT;
+    if ((!run->spec->no_sudo && !run->spec->plan) || weak("sudo-forbidden"))
+        run->setup.flags |= SETUP_SUDO;
+    return rootfs_add_bind(run, path, SUDO_PROGRAM, rootfs_data_attrs() | MOUNT_RDONLY, 0, err);
+}
+
 static int add_run(struct run *run)
 {
     struct op *op;
@@ -198,9 +219,9 @@ int system_write_frame(struct run *run, const char *resolver, struct err *err)
         if (add_top(run, base, merged[i]) < 0)
             return rootfs_full(err);
     }
-    return add_run(run) < 0 || add_etc(run, resolver) < 0 || add_authority(run) < 0
-               ? rootfs_full(err)
-               : 0;
+    if (add_run(run) < 0 || add_etc(run, resolver) < 0 || add_authority(run) < 0)
+        return rootfs_full(err);
+    return add_sudo(run, err);
 }
 
 /* Those that were added to the frame. */

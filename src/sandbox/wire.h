@@ -20,6 +20,9 @@ enum message_kind {
     MESSAGE_AHEAD,     /* to a keeper that is yet to be made: MESSAGE_COMMAND, + a permit, last: an
                           eventfd. Who reads it first decides: the keeper starts the command, or the
                           engine has taken it back */
+    MESSAGE_SUDO,      /* to a keeper: + a connection of one of its command's, who asks on it for a
+                          command of root's: MESSAGE_COMMAND, then MESSAGE_SIGNAL as often as he
+                          likes. He hears REPLY_TERMINAL, and REPLY_EXITED or REPLY_FAILED */
 };
 
 enum reply_kind {
@@ -32,6 +35,8 @@ enum reply_kind {
     REPLY_EMPTY, /* of a keeper: nothing its command has started is left */
     REPLY_HIDDEN,  /* + a directory of the root that is covered from now on */
     REPLY_NETWORK, /* + its name server's sockets, UDP and TCP, then one listening at each port */
+    REPLY_SUDO,    /* of pid 1: + a connection of somebody inside, for the keeper of his command */
+    REPLY_ROOT,    /* a command of root's is about to start: error.msg says which */
 };
 
 /* Exit statuses with a meaning of their own. */

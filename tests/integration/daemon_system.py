@@ -3,6 +3,7 @@
 # TIMEOUT: 300
 # BASE
 """A workspace whose policy says "system": root inside, what it changes stays with the workspace, and is its alone."""
+import concurrent.futures
 import os
 import signal
 import unittest
@@ -66,6 +67,40 @@ class System(SystemDaemonTest):
         answer = self.refused(user="root")
         self.assertEqual((403, "forbidden"), (answer.status, answer.code))
         self.assertEqual((0, "1000\n"), self.run_as("user", "id -u"))
+
+    def sudos(self):
+        return [(r["details"]["exec"], r["details"]["command"]) for r in self.daemon.audit() if r["operation"] == "exec.sudo"]
+
+    def test_sudo_is_on_record_with_the_command_that_asked(self):
+        self.workspace(id="desk", **SYSTEM)
+        commands = [f"for i in 1 2 3; do sudo echo {number}; done" for number in (1, 2)]
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            done = list(pool.map(lambda command: self.daemon.execute("desk", command), commands))
+        self.assertEqual([0, 0], [one["exit_code"] for one in done], done)
+        wanted = [(one["exec_id"], f"echo {number}") for number, one in enumerate(done, 1)] * 3
+        self.assertEqual(sorted(wanted), sorted(self.sudos()))
+
+    def test_sudo_has_what_root_has_and_ends_with_its_command(self):
+        self.workspace(id="desk", **SYSTEM)
+        self.assertEqual((0, "0\n"), self.run_as("user", "sudo id -u"))
+        answer = self.daemon.post("/v1/workspaces/desk/exec", {"command": "sudo sh -c 'setsid sleep 1000 & echo; exec sleep 1000'", "timeout_ms": 1000})
+        self.assertEqual(124, answer.json["exit_code"], answer.bytes)
+        self.assertEqual((1, ""), self.run_as("root", "pidof sleep"))
+
+    def test_a_policy_can_forbid_sudo(self):
+        for number, system in enumerate(({"sudo": False}, {"root": False})):
+            self.workspace(id=f"desk{number}", policy={"system": {"base": "debian-12", **system}})
+            code, said = self.run_as("user", "sudo id -u", f"desk{number}")
+            self.assertEqual(1, code)
+            self.assertIn("no command of this workspace can be root's", said)
+        self.assertEqual((0, "0\n"), self.run_as("root", "id -u", "desk0"))
+        self.assertEqual([], self.sudos())
+
+    def test_sudo_is_no_longer_there_when_the_policy_forbids_it(self):
+        self.workspace(id="desk", **SYSTEM)
+        self.assertEqual((0, "0\n"), self.run_as("user", "sudo id -u"))
+        self.daemon.request("PATCH", "/v1/workspaces/desk", {"policy": {"system": {"sudo": False}}})
+        self.assertEqual(1, self.run_as("user", "sudo id -u")[0])
 
     def test_root_is_refused_without_a_system(self):
         self.workspace(id="desk")

@@ -135,6 +135,7 @@ bool sandbox_request_make(struct call *call, struct carrel_spec *spec,
                                     .tmp_exec = policy->tmp_exec,
                                     .mounts = mounts_of(call, policy)};
     m->spec.base = policy->base ? policy->base : "";
+    m->spec.no_sudo = policy->no_root || policy->no_sudo;
     m->spec.template = call->workspace.template;
     m->spec.env = env;
     if (!links_apply(call, &m->spec))

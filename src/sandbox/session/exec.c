@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -406,6 +407,15 @@ static void take_failure(struct exec *exec, const struct reply *reply)
     exec_finish(exec);
 }
 
+static void tell_root(const struct exec *exec, const struct reply *reply)
+{
+    char command[sizeof(reply->error.msg)];
+
+    snprintf(command, sizeof(command), "%.*s", (int)sizeof(command) - 1, reply->error.msg);
+    if ((exec->session->run->setup.flags & SETUP_SUDO) && exec->session->calls.root)
+        exec->session->calls.root(exec->owner, command);
+}
+
 /* So much of its keeper's count is not the next command's. */
 static void note_spent(const struct exec *exec, const struct reply *reply)
 {
@@ -421,6 +431,9 @@ void exec_hear(struct exec *exec, const struct reply *reply, int *fds, size_t *f
         break;
     case REPLY_STARTED:
         take_start(exec);
+        break;
+    case REPLY_ROOT:
+        tell_root(exec, reply);
         break;
     case REPLY_FAILED:
         take_failure(exec, reply);

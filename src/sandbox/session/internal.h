@@ -215,6 +215,9 @@ void keeper_free(struct keeper *keeper);
 bool keeper_has_group(const struct keeper *keeper);
 /* Groups that were made late may have come. */
 void session_hear_late(struct session *session);
+/* Somebody inside asks for a command of root's on this connection: it goes to the keeper of his
+ * command, or nowhere. Borrowed. */
+void keepers_pass_asker(struct session *session, int asker);
 /* Its command has gone. */
 void keeper_rest(struct keeper *keeper);
 /* The message is sent now or later; false: the keeper is lost. */

@@ -35,6 +35,7 @@
 
 enum {
     AHEAD_BYTES = 16384, /* at most: mostly in one piece */
+    GENERATIONS = 64,    /* between a keeper and who asks for a command of root's */
     MOST_FDS = 4         /* of a message: standard files, and a permit */
 };
 
@@ -230,6 +231,32 @@ bool keeper_take_back(const struct keeper *k)
     uint64_t permit;
 
     return k->permit < 0 || read(k->permit, &permit, sizeof(permit)) > 0;
+}
+
+static struct keeper *find_keeper_of(struct session *session, pid_t pid)
+{
+    for (struct keeper *k = session->keepers; k; k = k->next) {
+        if (k->state == KEEPER_BUSY && k->exec && k->pid > 0 &&
+            process_count_is_below(pid, k->pid, GENERATIONS))
+            return k;
+    }
+    return NULL;
+}
+
+/* His number is the kernel's word. Should he have gone, and another have it by now, that one is of
+ * the same workspace, or nobody's here. */
+void keepers_pass_asker(struct session *session, int asker)
+{
+    const int fds[3] = {asker, -1, -1};
+    struct ucred who;
+    socklen_t size = sizeof(who);
+    struct keeper *k = NULL;
+
+    if ((session->run->setup.flags & SETUP_SUDO) && session->state < SESSION_ENDING &&
+        getsockopt(asker, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0)
+        k = find_keeper_of(session, who.pid);
+    if (k && !k->exec->killed)
+        (void)keeper_send(k, MESSAGE_SUDO, "", 0, fds, 1);
 }
 
 /* --- hearing --- */

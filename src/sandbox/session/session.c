@@ -365,6 +365,8 @@ static void hear_first_process(struct session *session)
                session->state < SESSION_ENDING &&
                fd_count == session->run->setup.port_count + EGRESS_SOCKETS) {
         session->calls.network(session->owner, fds, fd_count);
+    } else if (reply.kind == REPLY_SUDO && fd_count == 1) {
+        keepers_pass_asker(session, fds[0]);
     } else if (reply.kind == REPLY_HIDDEN && fd_count == 1 && session->hidden < 0) {
         session->hidden = fds[0];
         fd_count = 0;

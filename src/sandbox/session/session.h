@@ -61,6 +61,9 @@ struct session_calls {
     /* A command has ended: what is known by now of denials elsewhere is to be told (session_deny),
      * before the result is. May be NULL. */
     void (*ending)(void *session_owner);
+    /* A command of the user's has had another started as root: which, as it says itself. May be
+     * NULL. */
+    void (*root)(void *owner, const char *command);
     /* The sandbox is over, after `ended` and `gone` of all its execs: call session_free, later. */
     void (*over)(void *session_owner, const struct err *why);
 };
