@@ -11,6 +11,7 @@ import urllib.error
 import urllib.request
 
 import e2b
+import surface
 from e2b import PtySize, Sandbox, SandboxQuery, SandboxState
 
 API = os.environ.get("E2B_API_URL") or f"https://api.{os.environ['E2B_DOMAIN']}"
@@ -320,18 +321,72 @@ class Files(Drive):
 
 
 class Git(Drive):
-    def test_a_repository(self):
-        git = self.sandbox.git
-        git.init("/home/user/repo", initial_branch="main")
-        git.configure_user("A", "a@example.com", scope="local", path="/home/user/repo")
+    def test_every_command(self):
+        git, run, here = self.sandbox.git, self.sandbox.commands.run, "/home/user/repo"
+        run("git init -q --bare -b main origin.git")
+        git.clone("/home/user/origin.git", path=here)
+        git.configure_user("A", "a@example.com", scope="local", path=here)
+        git.set_config("core.abbrev", "12", scope="local", path=here)
+        self.assertEqual(git.get_config("core.abbrev", scope="local", path=here), "12")
         self.sandbox.files.write("repo/a", "1")
-        git.add("/home/user/repo")
-        git.commit("/home/user/repo", "first")
-        status = git.status("/home/user/repo")
-        self.assertTrue(status.is_clean)
-        git.create_branch("/home/user/repo", "next")
-        self.assertEqual(git.branches("/home/user/repo").current_branch, "next")
+        self.assertFalse(git.status(here).is_clean)
+        git.add(here)
+        git.commit(here, "first")
+        self.assertTrue(git.status(here).is_clean)
+        self.assertEqual(git.remote_get(here, "origin"), "/home/user/origin.git")
+        git.remote_add(here, "second", "/home/user/origin.git")
+        git.push(here, remote="origin", branch=git.branches(here).current_branch)
+        git.create_branch(here, "next")
+        self.assertEqual(git.branches(here).current_branch, "next")
+        self.sandbox.files.write("repo/a", "2")
+        git.restore(here, paths=["a"])
+        self.assertEqual(self.sandbox.files.read("repo/a"), "1")
+        self.sandbox.files.write("repo/a", "3")
+        git.reset(here, mode="hard")
+        self.assertEqual(self.sandbox.files.read("repo/a"), "1")
+        git.checkout_branch(here, "main")
+        git.delete_branch(here, "next")
+        self.assertEqual(git.branches(here).branches, ["main"])
+        git.pull(here, remote="origin", branch="main")
+        git.init("/home/user/other", initial_branch="main")
+        git.dangerously_authenticate("a", "secret", host="git.example.com")
+        self.assertIn("git.example.com", self.sandbox.files.read(".git-credentials"))
+        with self.assertRaises(e2b.CommandExitException):
+            git.clone("/home/user/nowhere")
+
+
+class Rest(Drive):
+    def test_what_is_seldom_called(self):
+        sandbox = self.sandbox
+        self.assertEqual(sandbox.get_mcp_url(), f"https://{sandbox.get_host(sandbox.mcp_port)}/mcp")
+        with self.assertRaises(e2b.SandboxException):
+            sandbox.get_mcp_token()  # a file that no sandbox without MCP has, and root's
+        self.assertIsNone(sandbox.traffic_access_token)
+        self.assertEqual(sandbox.list_snapshots().next_items(), [])
+        cat = sandbox.commands.run("cat", background=True, stdin=True)
+        cat.send_stdin("by its handle\n")
+        cat.close_stdin()
+        self.assertEqual(cat.wait().stdout, "by its handle\n")
+        url = sandbox.upload_url("up.txt")
+        body = b'--b\r\nContent-Disposition: form-data; name="file"; filename="x"\r\n\r\nup\r\n--b--\r\n'
+        urllib.request.urlopen(urllib.request.Request(url, data=body, headers={"Content-Type": "multipart/form-data; boundary=b"})).close()
+        self.assertEqual(sandbox.files.read("up.txt"), "up")
+        handle = sandbox.pty.create(PtySize(rows=24, cols=80), timeout=0)
+        again = sandbox.pty.connect(handle.pid)
+        sandbox.pty.stream_input(handle.pid, iter([b"ex", b"it\n"]))
+        self.assertEqual(again.wait().exit_code, 0)
+        self.assertTrue(sandbox.beta_pause())
+        self.assertFalse(sandbox.is_running())
+
+
+class Surface(unittest.TestCase):
+    def test_nothing_public_was_left_out(self):
+        sandbox = Sandbox.create(timeout=60)
+        kinds = [type(part) for part in (sandbox.files, sandbox.commands, sandbox.pty, sandbox.git)]
+        sandbox.kill()
+        self.assertEqual(surface.not_driven(Sandbox, *kinds, e2b.CommandHandle, e2b.WatchHandle), [])
 
 
 if __name__ == "__main__":
-    unittest.main()
+    surface.begin()
+    unittest.main(testLoader=surface.Ordered())

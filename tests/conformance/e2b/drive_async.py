@@ -6,18 +6,21 @@ import os
 import unittest
 
 import e2b
+import surface
 from e2b import AsyncSandbox, PtySize
 
 MANY = int(os.environ.get("MANY", "10"))
 
 
-class Drive(unittest.IsolatedAsyncioTestCase):
+class Base(unittest.IsolatedAsyncioTestCase):
     async def asyncSetUp(self):
         self.sandbox = await AsyncSandbox.create(timeout=300)
 
     async def asyncTearDown(self):
         await self.sandbox.kill()
 
+
+class Drive(Base):
     async def test_lifecycle(self):
         self.assertTrue(await self.sandbox.is_running())
         self.assertEqual((await self.sandbox.get_info()).sandbox_id, self.sandbox.sandbox_id)
@@ -99,5 +102,82 @@ class Drive(unittest.IsolatedAsyncioTestCase):
         await asyncio.gather(*(one(number) for number in range(MANY)))
 
 
+class Rest(Base):
+    async def test_git(self):
+        git, run, here = self.sandbox.git, self.sandbox.commands.run, "/home/user/repo"
+        await run("git init -q --bare -b main origin.git")
+        await git.clone("/home/user/origin.git", path=here)
+        await git.configure_user("A", "a@example.com", scope="local", path=here)
+        await git.set_config("core.abbrev", "12", scope="local", path=here)
+        self.assertEqual(await git.get_config("core.abbrev", scope="local", path=here), "12")
+        await self.sandbox.files.write("repo/a", "1")
+        await git.add(here)
+        await git.commit(here, "first")
+        self.assertTrue((await git.status(here)).is_clean)
+        self.assertEqual(await git.remote_get(here, "origin"), "/home/user/origin.git")
+        await git.remote_add(here, "second", "/home/user/origin.git")
+        await git.push(here, remote="origin", branch="main")
+        await git.create_branch(here, "next")
+        await self.sandbox.files.write("repo/a", "2")
+        await git.restore(here, paths=["a"])
+        await git.reset(here, mode="hard")
+        self.assertEqual(await self.sandbox.files.read("repo/a"), "1")
+        await git.checkout_branch(here, "main")
+        await git.delete_branch(here, "next")
+        self.assertEqual((await git.branches(here)).branches, ["main"])
+        await git.pull(here, remote="origin", branch="main")
+        await git.init("/home/user/other", initial_branch="main")
+        await git.dangerously_authenticate("a", "secret", host="git.example.com")
+        with self.assertRaises(e2b.CommandExitException):
+            await git.clone("/home/user/nowhere")
+
+    async def test_what_is_seldom_called(self):
+        sandbox = self.sandbox
+        self.assertEqual(sandbox.get_mcp_url(), f"https://{sandbox.get_host(sandbox.mcp_port)}/mcp")
+        with self.assertRaises(e2b.SandboxException):
+            await sandbox.get_mcp_token()
+        self.assertIsNone(sandbox.traffic_access_token)
+        self.assertIsInstance(await sandbox.get_metrics(), list)
+        self.assertEqual(await sandbox.list_snapshots().next_items(), [])
+        self.assertFalse(await AsyncSandbox.delete_snapshot("no-such"))
+        self.assertIn(sandbox.sandbox_id, [s.sandbox_id for s in await AsyncSandbox.list().next_items()])
+        await sandbox.update_network({"deny_out": ["0.0.0.0/0"]})
+        paths = await sandbox.files.write_files([{"path": "m1", "data": "1"}, {"path": "m2", "data": b"2"}])
+        self.assertEqual([w.path for w in paths], ["/home/user/m1", "/home/user/m2"])
+        self.assertEqual((await sandbox.files.get_info("m1")).size, 1)
+        self.assertIn("signature=v1_", sandbox.download_url("m1"))
+        self.assertIn("signature=v1_", sandbox.upload_url("m1"))
+        self.assertFalse(await sandbox.commands.kill(999999))
+        cat = await sandbox.commands.run("cat", background=True, stdin=True)
+        await cat.send_stdin("by its handle\n")
+        pieces = sandbox.commands.stream_input(cat.pid)
+        for piece in (b"and ", b"more\n"):
+            await pieces.send(piece)
+        await pieces.close()
+        await cat.close_stdin()
+        self.assertEqual((await cat.wait()).stdout, "by its handle\nand more\n")
+        self.assertEqual((cat.stdout, cat.stderr, cat.exit_code, cat.error), ("by its handle\nand more\n", "", 0, None))
+        left = await sandbox.commands.run("sleep 60", background=True)
+        await left.disconnect()
+        handle = await sandbox.pty.create(PtySize(rows=24, cols=80), on_data=lambda _: None, timeout=0)
+        again = await sandbox.pty.connect(handle.pid, on_data=lambda _: None)
+        pieces = sandbox.pty.stream_input(handle.pid)
+        for piece in (b"ex", b"it\n"):
+            await pieces.send(piece)
+        await pieces.close()
+        self.assertEqual((await again.wait()).exit_code, 0)
+        other = await sandbox.pty.create(PtySize(rows=24, cols=80), on_data=lambda _: None)
+        self.assertTrue(await sandbox.pty.kill(other.pid))
+        self.assertTrue(await sandbox.beta_pause())
+        self.assertTrue(await (await sandbox.connect()).is_running())
+
+
+class Surface(Base):
+    async def test_nothing_public_was_left_out(self):
+        kinds = [type(part) for part in (self.sandbox.files, self.sandbox.commands, self.sandbox.pty, self.sandbox.git)]
+        self.assertEqual(surface.not_driven(AsyncSandbox, *kinds, e2b.AsyncCommandHandle, e2b.AsyncWatchHandle), [])
+
+
 if __name__ == "__main__":
-    unittest.main()
+    surface.begin()
+    unittest.main(testLoader=surface.Ordered())
