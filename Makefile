@@ -133,6 +133,7 @@ $(foreach at,$(BUILD) $(BUILD)/lean $(BUILD)/weak $(BUILD)/asan $(BUILD)/way,$(a
 # So are the description of the HTTP interface, and the script that makes environments.
 $(BUILD)/obj/src/front/host.o $(BUILD)/asan/obj/src/front/host.o $(BUILD)/way/obj/src/front/host.o: docs/openapi.json
 $(foreach at,$(BUILD) $(BUILD)/asan $(BUILD)/way $(BUILD)/fuzz $(BUILD)/coverage,$(at)/obj/src/front/workspaces/env_script.o): src/front/workspaces/env.sh
+$(foreach at,$(BUILD) $(BUILD)/asan $(BUILD)/way,$(at)/obj/src/front/workspaces/template_start.o): src/front/workspaces/service.sh
 $(foreach at,$(BUILD) $(BUILD)/asan $(BUILD)/way,$(at)/obj/src/front/code/source.o): src/front/code/kernel.py src/front/code/kernel.js
 
 # musl brings no kernel headers; these are the system's.

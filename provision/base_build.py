@@ -4,6 +4,8 @@ workspaces with a system of their own stand on it.
 
 All that is foreign runs in a user namespace whose ids are those of bases (src/sandbox/identity.h): what a package's script or
 an archive does there, it does as nobody of this host. N counts: a workspace stays on the one that it was made on."""
+import contextlib
+import glob
 import json
 import os
 import re
@@ -19,6 +21,8 @@ from words import FAILED, Failure, put, put_json, say
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 SUITES = {"debian-12": "bookworm"}
 INCLUDE = "ca-certificates,procps,less"
+AUTHORITIES = "/usr/local/share/ca-certificates"
+BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
 PLACE = "/mnt"  # where it is built, in a mount namespace of its own
 
 
@@ -92,8 +96,29 @@ def add_sudo():
         os.symlink("/run/carrel/sudo", "/usr/local/bin/sudo")
 
 
+def own_authorities():
+    """Of this host's administrator, who may stand between it and the registries: {name: certificate}."""
+    found = {}
+    for path in sorted(glob.glob(f"{AUTHORITIES}/*.crt")):
+        with contextlib.suppress(OSError, UnicodeDecodeError), open(path, encoding="ascii") as file:
+            found[os.path.basename(path)] = file.read()
+    return found
+
+
+def trust(authorities):
+    """As update-ca-certificates would, and will do again: without /dev that cannot run yet."""
+    if not authorities or not os.path.isfile(BUNDLE) or os.path.islink(BUNDLE):
+        return
+    os.makedirs(AUTHORITIES, exist_ok=True)
+    with open(BUNDLE, "a", encoding="ascii") as bundle:
+        for name, text in authorities.items():
+            put_file(f"{AUTHORITIES}/{name}", text)
+            bundle.write(text.rstrip("\n") + "\n")
+
+
 def finish():
     """What a sandbox expects, in the base as its root."""
+    authorities = own_authorities()
     os.chroot(PLACE)
     os.chdir("/")
     for name in ("usr", "etc", "var", "opt", "home", "root"):
@@ -111,6 +136,7 @@ def finish():
     add_sudo()
     if os.path.isdir("/etc/apt/apt.conf.d"):
         put_file("/etc/apt/apt.conf.d/90carrel", 'Dpkg::Options {"--force-confdef";"--force-confold";};\n')
+    trust(authorities)
     strip_bits("/")
 
 

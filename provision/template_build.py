@@ -256,7 +256,7 @@ class Making:
                 spec[kind] = {"packages": packages.packages, **({"locked": lock.list} if lock.list is not None else {}),
                               **({"version": version} if version else {})}
         spec |= {"files": list(self.file.files), "env": self.file.env}
-        return spec | ({"start": self.file.start} if self.file.start else {})
+        return spec | {key: value for key, value in (("start", self.file.start), ("services", self.file.services)) if value}
 
     def keep_it(self):
         """On its own connection, never asked twice: the second would be told of a conflict with the first."""

@@ -63,6 +63,7 @@ class Template:
     files: dict = field(default_factory=dict)  # a path inside: a path beside this file
     env: dict = field(default_factory=dict)
     start: str | None = None  # None: nothing is started
+    services: dict = field(default_factory=dict)  # name: {"run", "port"}
 
 
 def length(text):
@@ -163,6 +164,27 @@ def read_env(value):
     return value
 
 
+def read_port(value):
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < 65536:
+        raise Refused
+    return value
+
+
+SERVICE_KEYS = {"run": ("a line for the shell", lambda value: read_text(value, TEXT)),
+                "port": ("a number from 1 to 65535", read_port)}
+
+
+def read_services(value):
+    if not isinstance(value, dict) or len(value) > 16:
+        raise Refused
+    for name, service in value.items():
+        if not NAME.fullmatch(name) or length(name) > 32:
+            raise Failure(f"\"services\": '{name[:80]}' is no name of a service: 1 to 32 of letters, digits, '.', '_' and '-'")
+        if "run" not in read_object(service, SERVICE_KEYS):
+            raise Failure(f"\"services\": '{name}' has no \"run\"")
+    return value
+
+
 def list_of(name, pattern, what):
     def read(value):
         if not isinstance(value, list) or len(value) > MOST:
@@ -188,6 +210,7 @@ KEYS = {
     "files": ("an object: paths inside, and the paths of what is copied there", read_files),
     "env": ("an object of texts", read_env),
     "start": ("a line for the shell", lambda value: read_text(value, TEXT)),
+    "services": ("an object: at most 16 names, and for each an object with run and perhaps port", read_services),
     "base": ("\"host\" or the name of a base, such as \"debian-12\"", lambda value: read_text(value, 32, BASE)),
     "debian": ("a list of names of Debian packages", list_of("debian", DEBIAN_PACKAGE, "Debian package")),
     "users": ("a list of names of users", list_of("users", USER, "user")),

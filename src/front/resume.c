@@ -18,7 +18,7 @@
 #include "front/ports/routes.h"
 #include "front/stores/mirror.h"
 #include "front/workspaces/builds.h"
-#include "front/workspaces/template_routes.h"
+#include "front/workspaces/template_start.h"
 #include "protocol/broker.h"
 #include "json/result.h"
 

@@ -19,7 +19,7 @@ from words import Failure  # noqa: E402
 
 ALL = {"name": "lab-1", "python": {"version": "3.11", "packages": ["six", "pandas>=2,<3"], "lock": "a.lock", "build": True},
        "node": {"packages": ["docx", "@types/node@^20.1"], "lock": "b.lock"}, "files": {"/bin2/x": "x.sh"},
-       "env": {"A": "b c", "_E": ""}, "start": "sleep 1", "debian": []}
+       "env": {"A": "b c", "_E": ""}, "start": "sleep 1", "services": {"db": {"run": "serve", "port": 5432}}, "debian": []}
 
 REFUSED = (
     ("", "line 1"),
@@ -34,7 +34,7 @@ REFUSED = (
     ('{"name":7}', '"name" must be'),
     (f'{{"name":"{"a" * 65}"}}', '"name" must be'),
     ('{"name":"a","pyhton":{}}',
-     "unknown key \"pyhton\"; known are: name, python, node, files, env, start, base, debian, users, run; did you mean 'python'?"),
+     "unknown key \"pyhton\"; known are: name, python, node, files, env, start, services, base, debian, users, run; did you mean 'python'?"),
     ('{"name":"a","python":true}', '"python" must be'),
     ('{"name":"a","python":{"package":[]}}', 'unknown key "package"'),
     ('{"name":"a","python":{"version":3.11}}', '"version" must be'),
@@ -86,6 +86,13 @@ REFUSED = (
     ('{"name":"a","start":""}', '"start" must be'),
     ('{"name":"a","debian":["tesseract-ocr"]}', 'add "base"'),
     ('{"name":"a","base":"host","users":["ada"]}', 'add "base"'),
+    ('{"name":"a","services":[]}', '"services" must be'),
+    ('{"name":"a","services":{"a b":{"run":"x"}}}', "name of a service"),
+    ('{"name":"a","services":{"a":{"port":1}}}', 'no "run"'),
+    ('{"name":"a","services":{"a":{"run":"x","port":0}}}', '"port" must be'),
+    ('{"name":"a","services":{"a":{"run":"x","port":true}}}', '"port" must be'),
+    ('{"name":"a","services":{"a":{"run":"x","restart":true}}}', 'unknown key "restart"'),
+    ('{"name":"a","services":{"a":7}}', '"services" must be'),
     ('{"name":"a","run":["true"]}', '"run" needs a system'),
     ('{"name":"a","debian":false}', '"debian" must be'),
     ('{"name":"a","base":"debian-12","debian":["-o=x"]}', "Debian package"),

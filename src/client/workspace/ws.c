@@ -21,6 +21,7 @@ static const char help[] =
     "       carrel ws rm ID [--purge]\n"
     "       carrel ws undelete ID\n"
     "       carrel ws sleep ID\n"
+    "       carrel ws services ID\n"
     "       carrel ws mirror ID STORE|off\n"
     "       carrel ws sync ID\n"
     "       carrel ws backup ID > FILE\n"
@@ -28,8 +29,9 @@ static const char help[] =
     "       carrel ws adopt DIR [--owner OWNER] [--dry-run]\n"
     "\n"
     "Manages the workspaces of the daemon. 'policy' shows the policy, or sets it from FILE;\n"
-    "'undelete' takes a workspace out of the trash; 'sleep' ends its sandbox; 'mirror' copies\n"
-    "its files to an object store, now and whenever they change (see 'carrel store'); 'sync'\n"
+    "'undelete' takes a workspace out of the trash; 'sleep' ends its sandbox; 'services'\n"
+    "shows what its template keeps running in it, while it is awake; 'mirror' copies its\n"
+    "files to an object store, now and whenever they change (see 'carrel store'); 'sync'\n"
     "waits until all of them are there; 'backup' writes its files as a tar archive, 'restore'\n"
     "reads one; 'adopt' takes over an existing directory tree in place.\n"
     "\n" HELP_OPTIONS "\n"
@@ -300,10 +302,11 @@ static const struct {
     size_t least; /* words after the name */
     size_t most;
 } actions[] = {
-    {"create", create, 0, 1},    {"ls", list_all, 0, 0},        {"show", show, 1, 1},
-    {"policy", policy, 1, 2},    {"rm", change, 1, 1},          {"undelete", change, 1, 1},
-    {"sleep", change, 1, 1},     {"sync", change, 1, 1},        {"mirror", mirror, 2, 2},
-    {"backup", ws_backup, 1, 1}, {"restore", ws_restore, 1, 1}, {"adopt", ws_adopt, 1, 1},
+    {"create", create, 0, 1},        {"ls", list_all, 0, 0},        {"show", show, 1, 1},
+    {"policy", policy, 1, 2},        {"rm", change, 1, 1},          {"undelete", change, 1, 1},
+    {"sleep", change, 1, 1},         {"sync", change, 1, 1},        {"mirror", mirror, 2, 2},
+    {"backup", ws_backup, 1, 1},     {"restore", ws_restore, 1, 1}, {"adopt", ws_adopt, 1, 1},
+    {"services", ws_services, 1, 1},
 };
 
 static int dispatch(const struct ws_options *o, const char *const *words, struct err *err)

@@ -28,3 +28,4 @@ typedef int ws_fn(struct daemon *daemon, const struct ws_options *o, const char 
 ws_fn ws_backup;
 ws_fn ws_restore;
 ws_fn ws_adopt;
+ws_fn ws_services;

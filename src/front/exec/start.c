@@ -31,11 +31,11 @@ struct exec_waiting {
     struct exec *exec;
     bool waiting; /* for the start: row and input come first, whether the client is there or not */
     bool ended;   /* meanwhile the client was answered that it may not: the command ends, too */
-    struct owner_use *tenant;   /* in the queue: whose place it takes */
-    struct quota_answer answer; /* ... and what it waits for */
-    const char *const *argv;    /* of execs_own and execs_background */
-    bool of_nobody;             /* the latter */
-    struct exec_script script;  /* of execs_script */
+    struct owner_use *tenant;                 /* in the queue: whose place it takes */
+    struct quota_answer answer;               /* ... and what it waits for */
+    const char *const *argv;                  /* of execs_own */
+    const struct exec_background *background; /* of execs_background; NULL: it is none */
+    struct exec_script script;                /* of execs_script */
     struct exec_request wanted;
 };
 
@@ -434,7 +434,7 @@ static void refuse(struct exec_waiting *waiting)
     struct call *call = waiting->call;
 
     leave_queue(waiting);
-    if (waiting->of_nobody)
+    if (waiting->background)
         forgo(call, waiting->answer.why);
     else
         call_quota(call, waiting->answer.setting, "%s", waiting->answer.why);
@@ -497,7 +497,7 @@ static void start_or_wait(struct exec_waiting *waiting)
 }
 
 /* Its turn has come: if its sandbox lives no longer, the next one's start begins anew. */
-static void start_again(struct call *call, const char *const *argv)
+static void start_again(struct call *call, const struct exec_background *what)
 {
     const char *owner = call->workspace.owner;
     int64_t created_ms = call->workspace.created_ms;
@@ -507,7 +507,7 @@ static void start_again(struct call *call, const char *const *argv)
                             &err) == 1 &&
         call->workspace.created_ms == created_ms && strcmp(call->workspace.owner, owner) == 0 &&
         front_is_awake(call->front, call->workspace.id))
-        execs_background(call, argv);
+        execs_background(call, what);
     else
         router_free(call);
 }
@@ -527,8 +527,8 @@ void execs_next(struct front *front)
         }
         leave_queue(waiting);
         front->in_turn = true;
-        if (waiting->of_nobody) {
-            start_again(call, waiting->argv);
+        if (waiting->background) {
+            start_again(call, waiting->background);
             continue;
         }
         if (!router_recheck(call))
@@ -579,22 +579,24 @@ void execs_own(struct call *call, const char *const *argv, void (*then)(struct c
     start_or_wait(waiting);
 }
 
-void execs_background(struct call *call, const char *const *argv)
+void execs_background(struct call *call, const struct exec_background *what)
 {
     struct exec_waiting *waiting = arena_alloc(&call->arena, sizeof(*waiting));
 
-    if (!waiting || call->workspace.deleted_ms || !exec_request_own(call, argv, &waiting->wanted)) {
+    if (!waiting || call->workspace.deleted_ms ||
+        !exec_request_own(call, what->argv, &waiting->wanted)) {
         router_free(call);
         return;
     }
-    json_object_set_new(waiting->wanted.shown, "command", json_string(argv[2]));
+    if (what->env)
+        waiting->wanted.sandbox.message.env = what->env;
+    json_object_set_new(waiting->wanted.shown, "command", json_string(what->shown));
     waiting->wanted.streamed = false;
     waiting->wanted.background = true;
     waiting->follower =
         (struct follower){.started = exec_started, .output = no_output, .drained = plain_drained};
     waiting->call = call;
-    waiting->argv = argv;
-    waiting->of_nobody = true;
+    waiting->background = what;
     if (must_wait(waiting, call->front->in_turn ? call->front->queue : NULL)) {
         wait_or_refuse(waiting);
         return;

@@ -22,8 +22,16 @@ struct exec_script {
 };
 
 void execs_script(struct call *call, const struct exec_script *script);
-/* A line for the shell ("bash", "-c", it), of nobody's: it counts and waits as any other command,
- * and is not started once its sandbox sleeps. Takes the call, which has no client. */
-void execs_background(struct call *call, const char *const *argv);
+
+/* A command of nobody's: it counts and waits as any other command, and is not started once its
+ * sandbox sleeps. All of it lives as long as the call. */
+struct exec_background {
+    const char *const *argv;
+    const char *const *env; /* or NULL */
+    const char *shown;
+};
+
+/* Takes the call, which has no client. */
+void execs_background(struct call *call, const struct exec_background *what);
 /* The exec of such a call while it runs; NULL before. */
 struct exec *exec_of_call(const struct call *call);

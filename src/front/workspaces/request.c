@@ -7,6 +7,7 @@
 #include "front/stores/mirror.h"
 #include "front/workspaces/lifetime.h"
 #include "front/workspaces/template_routes.h"
+#include "front/workspaces/template_start.h"
 #include "policy/policy.h"
 #include "protocol/broker.h"
 

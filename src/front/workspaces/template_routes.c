@@ -15,16 +15,15 @@
 #include "base/fd.h"
 #include "base/text.h"
 #include "front/core/router.h"
-#include "front/exec/start.h"
 #include "front/workspaces/builds.h"
 #include "front/workspaces/routes.h"
+#include "front/workspaces/template_start.h"
 #include "front/workspaces/templates.h"
 #include "front/workspaces/trash.h"
 #include "protocol/broker.h"
 
 enum {
     LONGEST_SPEC = 128 << 10,
-    LONGEST_START = 4096,
     MOST_ENV = 1000,
     MOST_NAMED = 5, /* workspaces that are in the way */
     MINUTE_MS = 60 * 1000,
@@ -42,6 +41,7 @@ static json_t *template_json(const struct call *call, const struct store_templat
     if (owner) { /* how to use it is for all, what its environment holds is not */
         json_object_del(spec, "env");
         json_object_del(spec, "start");
+        json_object_del(spec, "services");
     }
     return json_pack("{s:s, s:s, s:s, s:o, s:I, s:I, s:o, s:o}", "id", t->id, "name", t->name,
                      "state", t->state, "spec", spec, "bytes", (json_int_t)t->bytes, "files",
@@ -139,56 +139,6 @@ void template_refuse_name(struct call *call, const char *name)
 
 /* --- what it says --- */
 
-/* NULL: nothing is started. */
-static const char *start_of(struct call *call, const char *id)
-{
-    struct store_template t;
-    struct err err;
-
-    if (!*id || store_template_get(call->front->store, &call->arena, id, &t, &err) != 1)
-        return NULL;
-    json_t *spec = json_parsed(t.spec);
-    const char *line = json_string_value(json_object_get(spec, "start"));
-    const char *copy = line && *line ? arena_copy(&call->arena, line, strlen(line)) : NULL;
-    json_decref(spec);
-    return copy;
-}
-
-bool template_starts(struct call *call, const char *id)
-{
-    return start_of(call, id) != NULL;
-}
-
-void template_start(struct front *front, const char *workspace)
-{
-    struct call *call = calloc(1, sizeof(*call));
-    struct err err;
-
-    if (!call)
-        return;
-    call->front = front;
-    arena_init(&call->arena, 16UL << 20);
-    make_id('r', call->id);
-    text_copy(call->actor.name, sizeof(call->actor.name), "template");
-    int found = store_workspace_get(front->store, &call->arena, workspace, &call->workspace, &err);
-    const char *argv[] = {"bash", "-c",
-                          found == 1 ? start_of(call, call->workspace.template) : NULL, NULL};
-    const char **kept = argv[2] ? arena_alloc(&call->arena, sizeof(argv)) : NULL;
-    if (kept)
-        memcpy(kept, argv, sizeof(argv));
-    if (kept)
-        execs_background(call, kept);
-    else
-        router_free(call);
-}
-
-static bool check_start(struct call *call, json_t *spec)
-{
-    const char *line = NULL;
-
-    return field_text(call, spec, "start", LONGEST_START, &line);
-}
-
 static bool check_base(struct call *call, json_t *spec)
 {
     const char *base = NULL;
@@ -235,7 +185,7 @@ static bool read_spec(struct call *call, const char **ret)
         return false;
     if (!spec)
         return true;
-    if (!check_base(call, spec) || !check_env(call, spec) || !check_start(call, spec))
+    if (!check_base(call, spec) || !check_env(call, spec) || !template_start_check(call, spec))
         return false;
     char *text = json_dumps(spec, JSON_COMPACT);
     *ret =

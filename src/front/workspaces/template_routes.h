@@ -12,9 +12,5 @@ bool template_name_is_free(struct call *call, const char *name, const char *work
 bool template_name_take(struct call *call, const char *name, struct change *change);
 /* ... which is answered so. */
 void template_refuse_name(struct call *call, const char *name);
-/* Whether it says what is to be started in each sandbox. */
-bool template_starts(struct call *call, const char *id);
-/* The sandbox of a workspace lives: starts what its template says. */
-void template_start(struct front *front, const char *workspace);
 /* {"id", "name"}, or null for "". */
 json_t *template_brief(struct front *front, const char *id);
