@@ -33,6 +33,7 @@ struct work {
     uint64_t bytes;
     struct buf manifest_text;
     json_t *manifest;
+    json_t *raw; /* sizes of its "raw" objects by their names */
 };
 
 /* --- paths --- */
@@ -99,30 +100,53 @@ static int read_manifest(struct work *w, struct err *err)
                    w->m->workspace);
 }
 
-static int read_list(struct work *w, struct err *err)
+/* What there is below it, in an array. 1; 0: nothing. */
+static int list_objects(struct work *w, const char *below, json_t **ret, struct err *err)
 {
     scoped_buf struct buf text;
-    struct arena arena;
 
     buf_init(&text, 0);
-    arena_init(&arena, 8192);
-    const char *const args[] = {
-        "lsjson",
-        "-R",
-        "--files-only",
-        "--no-modtime",
-        "--no-mimetype",
-        rclone_place(w->m, &arena, arena_printf(&arena, "threads/%s", w->m->workspace)),
-        NULL};
-    int r = rclone_run(w->m, args, -1, &text, err);
-    arena_clear(&arena);
-    if (r < 0 && strstr(err->msg, "not found"))
-        return 0; /* a tree without files */
-    if (r < 0)
-        return -1;
-    json_t *list = buf_done(&text) == 0 ? json_loadb(text.p, text.n, 0, NULL) : NULL;
-    r = list ? listing_take(list, &w->listed, &w->refused, err)
-             : err_set(err, ERR_IO, 0, "the store's list cannot be read");
+    int r = rclone_list(w->m, below, &text, err);
+    if (r <= 0)
+        return r;
+    *ret = buf_done(&text) == 0 ? json_loadb(text.p, text.n, 0, NULL) : NULL;
+    return json_is_array(*ret) ? 1 : err_set(err, ERR_IO, 0, "the store's list cannot be read");
+}
+
+/* What of the manifest's "raw" there is, and how large. */
+static int read_raw(struct work *w, struct err *err)
+{
+    json_t *list = NULL;
+    const json_t *one;
+    char below[128];
+    size_t i;
+
+    w->raw = json_object();
+    if (json_array_size(json_object_get(w->manifest, "raw")) == 0)
+        return 0;
+    snprintf(below, sizeof(below), ".carrel/%s/raw", w->m->workspace);
+    int r = list_objects(w, below, &list, err);
+    json_array_foreach(list, i, one)
+    {
+        const char *name = json_string_value(json_object_get(one, "Path"));
+        if (name)
+            json_object_set(w->raw, name, json_object_get(one, "Size"));
+    }
+    json_decref(list);
+    return r < 0 ? -1 : 0;
+}
+
+static int read_list(struct work *w, struct err *err)
+{
+    char below[128];
+    json_t *list = NULL;
+
+    snprintf(below, sizeof(below), "threads/%s", w->m->workspace);
+    int r = list_objects(w, below, &list, err);
+
+    if (r <= 0)
+        return r; /* 0: a tree without files */
+    r = listing_take(list, &w->listed, &w->refused, err);
     json_decref(list);
     for (size_t i = 0; r == 0 && i < w->listed.count; i++)
         w->bytes += w->listed.entries[i].size;
@@ -190,6 +214,7 @@ static int bring_raw(struct work *w, const json_t *one, struct err *err)
     scoped_buf struct buf content;
     const char *hash = json_string_value(json_array_get(one, 1));
     const char *kind = json_string_value(json_array_get(one, 2));
+    const json_t *size = json_object_get(w->raw, hash ? hash : "");
     const char *name;
     char path[LONGEST];
     char object[256];
@@ -205,6 +230,9 @@ static int bring_raw(struct work *w, const json_t *one, struct err *err)
     snprintf(object, sizeof(object), ".carrel/%s/raw/%s", w->m->workspace, hash);
     if (dir < 0 || rclone_read(w->m, object, &content, err) < 0)
         return -1;
+    /* An object that is not there, and one without bytes, are read alike. */
+    if (buf_done(&content) < 0 || !size || json_integer_value(size) != (json_int_t)content.n)
+        return err_set(err, ERR_IO, 0, "'%.200s' did not come whole from the store", path);
     if (strcmp(kind, "link") == 0) {
         buf_add(&content, "", 1);
         r = content.p && symlinkat(content.p, dir, name) < 0 ? -errno : 0;
@@ -357,7 +385,7 @@ static int hydrate(struct work *w, json_t **ret, struct err *err)
     if (w->top < 0)
         return err_set(err, ERR_IO, errno, "open the workspace's directory");
     if (owner_claim(w->m, err) < 0 || read_manifest(w, err) < 0 || read_list(w, err) < 0 ||
-        check_room(w, err) < 0)
+        read_raw(w, err) < 0 || check_room(w, err) < 0)
         return -1;
     mover_tell(json_pack("{s:{s:I, s:I}}", "progress", "files", (json_int_t)w->listed.count,
                          "bytes", (json_int_t)w->bytes));
@@ -380,5 +408,6 @@ int job_hydrate(struct mover *m, json_t **ret, struct err *err)
     tree_clear(&w.listed);
     buf_clear(&w.manifest_text);
     json_decref(w.manifest);
+    json_decref(w.raw);
     return r;
 }

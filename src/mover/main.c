@@ -12,6 +12,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "base/fd.h"
 #include "sys/landlock.h"
 
@@ -185,12 +186,28 @@ static int parse(struct mover *m, char **argv, const char **excludes, struct err
     return 0;
 }
 
+/* A path in it may be no text, or be cut within a letter. */
+static const char *make_text(char *text)
+{
+    size_t n = strlen(text);
+    uint32_t unused;
+
+    for (size_t at = 0, bytes; at < n; at += bytes) {
+        bytes = utf8_next(text + at, n - at, &unused);
+        if (bytes == 0)
+            text[at] = '?';
+        bytes += bytes == 0;
+    }
+    return text;
+}
+
 static int tell_failure(const struct mover *m, const struct err *err)
 {
     char text[512];
 
-    mover_tell(json_pack("{s:{s:s, s:s+}}", "error", "code", m->code ? m->code : "store_failed",
-                         "message", err_text(err, text, sizeof(text)), ""));
+    (void)err_text(err, text, sizeof(text));
+    mover_tell(json_pack("{s:{s:s, s:s}}", "error", "code", m->code ? m->code : "store_failed",
+                         "message", make_text(text)));
     return FAILED;
 }
 

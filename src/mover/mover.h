@@ -59,6 +59,8 @@ int rclone_run(struct mover *m, const char *const *args, int in, struct buf *out
 const char *rclone_place(const struct mover *m, struct arena *arena, const char *below);
 /* 1 and the content of a small object; 0: there is none. -1. */
 int rclone_read(struct mover *m, const char *below, struct buf *ret, struct err *err);
+/* 1 and the files below it as rclone's JSON; 0: there is no such directory. -1. */
+int rclone_list(struct mover *m, const char *below, struct buf *ret, struct err *err);
 int rclone_write(struct mover *m, const char *below, const char *bytes, size_t n, struct err *err);
 int rclone_remove(struct mover *m, const char *below, struct err *err);
 /* The empty directories from there down; none being there is no failure. */

@@ -282,6 +282,16 @@ static int no_place(struct err *err)
     return err_set(err, ERR_LIMIT, ENOMEM, "name an object of the store");
 }
 
+/* Whether a run that failed says that there is no such thing; any other failure is none, whatever
+ * words it has. Ends the log. */
+static bool is_missing(int status, struct buf *log)
+{
+    log->failed = false; /* what was too much is at the end */
+    buf_add(log, "", 1);
+    return status == NOT_THERE || status == NO_OBJECT || !log->p ||
+           strstr(log->p, "object not found") || strstr(log->p, "directory not found");
+}
+
 int rclone_read(struct mover *m, const char *below, struct buf *ret, struct err *err)
 {
     scoped_buf struct buf log;
@@ -295,12 +305,33 @@ int rclone_read(struct mover *m, const char *below, struct buf *ret, struct err 
     arena_clear(&arena);
     if (status < 0)
         return -1;
-    buf_add(&log, "", 1);
-    if (status == NOT_THERE || status == NO_OBJECT)
-        return 0;
-    if (status != 0 && log.p && !strstr(log.p, "not found"))
+    if (status > 0 && !is_missing(status, &log))
         return explain(m, log.p, err);
     return status == 0 && ret->n > 0;
+}
+
+int rclone_list(struct mover *m, const char *below, struct buf *ret, struct err *err)
+{
+    scoped_buf struct buf log;
+    struct arena arena;
+
+    buf_init(&log, 0);
+    arena_init(&arena, 8192);
+    const char *const args[] = {"lsjson",
+                                "-R",
+                                "--files-only",
+                                "--no-modtime",
+                                "--no-mimetype",
+                                rclone_place(m, &arena, below),
+                                NULL};
+    int status = args[5] ? run(m, args, &(struct run){.in = -1, .out = ret, .log = &log}, err)
+                         : no_place(err);
+    arena_clear(&arena);
+    if (status < 0)
+        return -1;
+    if (status > 0 && !is_missing(status, &log))
+        return explain(m, log.p, err);
+    return status == 0;
 }
 
 /* Bytes as a file that can be read. */

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # TIMEOUT: 240
 """A workspace from its copy in a store: as it was, or not at all; and whatever names a bucket has, nothing leads out of the tree."""
+import hashlib
 import json
 import os
 import shutil
@@ -79,6 +80,22 @@ class Hydrates(StoreTest):
         server.kill()
         self.assertEqual(502, self.daemon.post("/v1/workspaces", {"id": "none", "from_store": "work"}).status)
         self.assertEqual([], self.daemon.get("/v1/workspaces").json["workspaces"])
+
+    def test_an_object_that_is_gone_is_no_empty_file(self):
+        server = self.serve(S3)
+        self.store(server)
+        self.workspace(id="desk", store={"mirror": "work"})
+        self.daemon.execute("desk", r"""echo x >"$(printf 'bad\377name')"; : >"$(printf 'zero\377')" """)
+        self.assertEqual(200, self.daemon.post("/v1/workspaces/desk/sync", {}).status)
+        was = self.facts(self.tree("desk"))
+        self.anew(server)
+        self.create()
+        self.assertEqual(was, self.facts(self.tree("desk")))
+        self.anew(server)
+        name = hashlib.sha256(b"bad\377name").hexdigest()
+        server.rclone("deletefile", f"there:bucket/desks/.carrel/desk/raw/{name}")
+        self.assertIn("did not come whole", self.create(expect=502)["error"]["message"])
+        self.assertEqual(404, self.daemon.get("/v1/workspaces/desk").status)
 
     def test_hostile_names_and_manifests_stay_out(self):
         """Attack 77: what a bucket lists is anybody's text."""
