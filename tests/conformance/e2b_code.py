@@ -4,6 +4,7 @@
 # TAKES: 120
 """E2B's code interpreter with its unmodified clients, of PyPI (sync and async) and npm, by the two variables for addresses and by
 E2B_DOMAIN over HTTPS."""
+import concurrent.futures
 import os
 import subprocess
 import unittest
@@ -12,7 +13,9 @@ from e2btest import Sdk, SdkByDomain, TMP, node, python, run, script
 from carreltest import CARREL
 
 HERE = f"{os.environ['SRC']}/tests/conformance/e2b_code"
+PROGRAMS = f"{os.environ['SRC']}/tests/conformance/e2b/programs"
 SITE = f"{TMP}/site"
+MANY = "50" if os.environ.get("LONG") else "8"
 PYPI, NPM = "e2b-code-interpreter==2.*", "@e2b/code-interpreter@2"
 
 
@@ -37,12 +40,28 @@ class Programs:
 class Code(Programs, Sdk):
     def test_python(self):
         key = self.daemon.key("alice", ("owner",))
-        self.drive(*python(PYPI), f"{HERE}/sdk.py", E2B_API_KEY=key, E2B_READY=ready(self, key))
+        sandbox = ready(self, key)
+        self.drive(*python(PYPI), f"{HERE}/sdk.py", E2B_API_KEY=key, E2B_READY=sandbox)
+        self.assertIn("done\n", self.drive(*python(PYPI), f"{PROGRAMS}/analysis.py", E2B_API_KEY=key, ANALYSIS_SANDBOX=sandbox))
 
 
 class CodeByDomain(Programs, SdkByDomain):
     def test_python(self):
         self.drive(*python(PYPI), f"{HERE}/sdk.py")
+
+
+class AsUsersWriteThem(SdkByDomain):
+    """Unchanged programs, some beside each other: a server opened by getHost, a long stream that is lost and found again, uploads, workers, a
+    notebook that is paused, candidates that are judged, an agent's loop, many sandboxes (LONG: 50), a terminal, a watch."""
+
+    def test_programs(self):
+        in_python, in_node = python(PYPI), node(NPM, "e2b")
+        programs = [[*in_python, f"{PROGRAMS}/{name}.py"] for name in ("server", "stream", "uploads", "background", "session", "checks")]
+        programs += [[*in_node, script(f"programs/{name}.mjs")] for name in ("agent", "many", "terminal", "watch")]
+        key = self.daemon.key("alice", ("owner",))
+        with concurrent.futures.ThreadPoolExecutor(3) as beside:
+            said = list(beside.map(lambda argv: self.drive(*argv, MANY=MANY, E2B_API_KEY=key), programs))
+        self.assertEqual(["done"] * len(programs), [text.strip().splitlines()[-1] for text in said])
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.environ["SRC"], "tests", "integration"))
@@ -74,7 +75,7 @@ class SdkByDomain(Sdk):
 
     def drive(self, *argv, timeout=300, **more):
         port = int(re.search(r"https://\S*?:(\d+)|tls\S* address='?127\.0\.0\.1:(\d+)", self.daemon.said()).expand(r"\1\2"))
-        where, program = f"{TMP}/443.sock", [sys.executable, "-B", f"{HERE}/places.py"]
+        where, program = tempfile.mktemp(dir=TMP), [sys.executable, "-B", f"{HERE}/places.py"]
         authority = f"{self.daemon.state}/tls/ca.pem"
         env = self.environment(E2B_DOMAIN=DOMAIN, SSL_CERT_FILE=authority, NODE_EXTRA_CA_CERTS=authority, **more)
         relay = subprocess.Popen([*program, "--relay", where, str(port)])

@@ -82,7 +82,7 @@ async def main(where, domain, argv):
     await loop.create_datagram_endpoint(lambda: Names(domain), ("127.0.0.1", 53))
     await asyncio.start_server(connected, "127.0.0.1", 443)
     child = await asyncio.create_subprocess_exec(*argv)
-    return await child.wait()
+    os._exit(await child.wait())  # what is still open is nobody's any more
 
 
 if __name__ == "__main__":
@@ -90,4 +90,4 @@ if __name__ == "__main__":
         asyncio.run(relay(sys.argv[2], int(sys.argv[3])))
     up()
     show("/etc/resolv.conf", "nameserver 127.0.0.1\noptions timeout:5 attempts:1\n")
-    sys.exit(asyncio.run(main(sys.argv[1], sys.argv[2], sys.argv[3:])))
+    asyncio.run(main(sys.argv[1], sys.argv[2], sys.argv[3:]))
