@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "egress/authority.h"
+#include "egress/keystore.h"
 
 #include <errno.h>
 #include <openssl/ec.h>
@@ -9,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/buf.h"
 #include "base/bytes.h"
@@ -134,12 +136,26 @@ static int print_key(EVP_PKEY *key)
     return good ? 0 : -1;
 }
 
+static int print_store(X509 *cert)
+{
+    scoped_buf struct buf store;
+    scoped_buf struct buf line;
+
+    buf_init(&store, 2UL * KEYSTORE_BYTES);
+    buf_init(&line, 4UL * KEYSTORE_BYTES);
+    if (keystore_add(&store, STDIN_FILENO, cert) < 0)
+        return -1;
+    bytes_add_base64(&line, store.p, store.n);
+    buf_str(&line, "\n");
+    return buf_done(&line) == 0 && fwrite(line.p, line.n, 1, stdout) == 1 ? 0 : -1;
+}
+
 int authority_make(const char *const *names, struct err *err)
 {
     EVP_PKEY *key = EVP_EC_gen("P-256");
     X509 *cert = key ? make_issuer(key, names) : NULL;
-    bool good =
-        cert && print_key(key) == 0 && PEM_write_X509(stdout, cert) == 1 && fflush(stdout) == 0;
+    bool good = cert && print_key(key) == 0 && print_store(cert) == 0 &&
+                PEM_write_X509(stdout, cert) == 1 && fflush(stdout) == 0;
 
     X509_free(cert);
     EVP_PKEY_free(key);

@@ -15,7 +15,8 @@ enum {
 struct authority;
 
 /* Writes to standard output what a new sandbox needs: a line with its private key, for order
- * EGRESS_ADD, and the certificate that is shown inside. `names`: the hosts, and what is below them;
+ * EGRESS_ADD, one with what Java trusts, in base64, if that is on standard input (keystore.h), and
+ * the certificate that is shown inside. `names`: the hosts, and what is below them;
  * ends with NULL. */
 int authority_make(const char *const *names, struct err *err);
 /* Of the key, a text, that authority_make wrote. */

@@ -20,6 +20,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/buf.h"
+#include "base/bytes.h"
 #include "base/fd.h"
 #include "base/weak.h"
 #include "init/init.h"
@@ -333,6 +335,20 @@ static int copy_before(const struct sandbox *sandbox, const struct op *op, int f
     return n < 0 ? -errno : 0;
 }
 
+static int write_source(const struct op *op, int fd, size_t n)
+{
+    scoped_buf struct buf bytes;
+
+    buf_init(&bytes, n);
+    if (!(op->flags & OP_BASE64))
+        return write(fd, op->source, n) == (ssize_t)n ? 0 : -1;
+    if (bytes_add_decoded(&bytes, op->source, n) < 0 || buf_done(&bytes) < 0) {
+        errno = EINVAL;
+        return -1;
+    }
+    return write(fd, bytes.p, bytes.n) == (ssize_t)bytes.n ? 0 : -1;
+}
+
 static int do_file(struct sandbox *sandbox, const struct op *op, struct err *err)
 {
     const char *name;
@@ -351,7 +367,7 @@ static int do_file(struct sandbox *sandbox, const struct op *op, struct err *err
     int r = fd >= 0 ? copy_before(sandbox, op, fd) : 0;
     if (r < 0)
         return fail(err, r, op, "copy what the host has to");
-    if (fd < 0 || write(fd, op->source, n) != (ssize_t)n)
+    if (fd < 0 || write_source(op, fd, n) < 0)
         return fail(err, -errno, op, "make file");
     return 0;
 }

@@ -18,7 +18,7 @@
 #include "sys/process.h"
 
 enum {
-    ANSWER = 128 << 10,
+    ANSWER = 1 << 20,
     WAIT_MS = 10000,
     MOST_ENV = NETWORK_MOST + 16,
     PLACEHOLDER = 96,
@@ -36,17 +36,30 @@ const char *authority_of_host(void)
     return NULL;
 }
 
+/* As Debian and Fedora have it. */
+const char *authority_java_of_host(void)
+{
+    static const char *const known[] = {"/etc/ssl/certs/java/cacerts",
+                                        "/etc/pki/ca-trust/extracted/java/cacerts"};
+
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+        if (access(known[i], R_OK) == 0)
+            return known[i];
+    }
+    return NULL;
+}
+
 /* --- the program that makes it --- */
 
 /* In the child of a process that may have threads: system calls only. */
-static _Noreturn void become_maker(int program, int null, int out, const char *const *argv)
+static _Noreturn void become_maker(int program, int in, int out, const char *const *argv)
 {
     static const char *const env[] = {"LC_ALL=C.UTF-8", NULL};
     sigset_t none;
 
     (void)sigemptyset(&none);
     (void)pthread_sigmask(SIG_SETMASK, &none, NULL);
-    if (dup2(null, 0) < 0 || dup2(out, 1) < 0 || process_close_from(3, CLOSE_AT_EXEC) < 0)
+    if (dup2(in, 0) < 0 || dup2(out, 1) < 0 || process_close_from(3, CLOSE_AT_EXEC) < 0)
         _exit(120);
     (void)syscall(SYS_execveat, program, "", argv, env, 0x1000 /* AT_EMPTY_PATH */);
     _exit(123);
@@ -74,11 +87,12 @@ static int read_answer(int fd, struct buf *ret)
 
 static int run_maker(const char *path, const char *const *argv, struct buf *ret, struct err *err)
 {
+    const char *store = authority_java_of_host();
     int ends[2];
     scoped_fd int program = process_high_fd(open(path, O_PATH | O_CLOEXEC));
-    scoped_fd int null = process_high_fd(open("/dev/null", O_RDWR | O_CLOEXEC));
+    scoped_fd int java = process_high_fd(open(store ? store : "/dev/null", O_RDONLY | O_CLOEXEC));
 
-    if (program < 0 || null < 0)
+    if (program < 0 || java < 0)
         return err_set(err, ERR_NOT_FOUND, errno,
                        "open '%s', the part of Carrel that makes connections; reinstall Carrel",
                        path);
@@ -88,7 +102,7 @@ static int run_maker(const char *path, const char *const *argv, struct buf *ret,
     scoped_fd int out = process_high_fd(ends[1]);
     pid_t pid = in >= 0 && out >= 0 ? fork() : -1;
     if (pid == 0)
-        become_maker(program, null, out, argv);
+        become_maker(program, java, out, argv);
     if (pid < 0)
         return err_set(err, ERR_LIMIT, errno, "start carrel-egress");
     scope_close(&out);
@@ -109,15 +123,19 @@ static int run_maker(const char *path, const char *const *argv, struct buf *ret,
 
 static int take_answer(struct run *run, const struct buf *answer, struct err *err)
 {
-    const char *line = answer->p ? memchr(answer->p, '\n', answer->n) : NULL;
+    const char *end = answer->p ? memchr(answer->p, '\n', answer->n) : NULL;
+    size_t n = end ? (size_t)(end + 1 - answer->p) : 0;
+    const char *next = end ? memchr(end + 1, '\n', answer->n - n) : NULL;
 
-    if (!line)
+    if (!next)
         return err_set(err, ERR_KERNEL, 0, "carrel-egress made no authority");
-    size_t n = (size_t)(line - answer->p);
-    run->authority_key = arena_copy(&run->arena, answer->p, n);
-    run->authority_cert = arena_copy(&run->arena, line + 1, answer->n - n - 1);
-    return run->authority_key && run->authority_cert ? 0
-                                                     : err_set(err, ERR_LIMIT, 0, "out of memory");
+    run->authority_key = arena_copy(&run->arena, answer->p, n - 1);
+    run->authority_java = arena_copy(&run->arena, end + 1, (size_t)(next - end) - 1);
+    n = (size_t)(next + 1 - answer->p);
+    run->authority_cert = arena_copy(&run->arena, next + 1, answer->n - n);
+    return run->authority_key && run->authority_cert && run->authority_java
+               ? 0
+               : err_set(err, ERR_LIMIT, 0, "out of memory");
 }
 
 int authority_get(struct run *run, const struct network_rule *rules, size_t count, struct err *err)
@@ -139,6 +157,7 @@ int authority_get(struct run *run, const struct network_rule *rules, size_t coun
         return 0;
     if (run->dry) {
         run->authority_key = "";
+        run->authority_java = "";
         run->authority_cert = "(made when the sandbox is)\n";
         return 0;
     }

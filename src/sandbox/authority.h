@@ -12,11 +12,14 @@
 #define AUTHORITY_DIR        "etc/carrel"
 #define AUTHORITY_SYSTEM_DIR "run/carrel"    /* where /etc is of a system of the workspace's own */
 #define AUTHORITY_FILE       "ca.crt"        /* the certificate alone */
+#define AUTHORITY_JAVA       "cacerts"       /* likewise, as Java has it */
 #define AUTHORITY_BUNDLE     "ca-bundle.crt" /* ... behind those of the host, or of that system */
 
 /* run->authority_key and _cert, where a rule needs them. */
 int authority_get(struct run *run, const struct network_rule *rules, size_t count, struct err *err);
 /* The host's file of authorities; NULL: it has none. */
 const char *authority_of_host(void);
+/* What Java on this host trusts. */
+const char *authority_java_of_host(void);
 /* Variables for programs inside: "NAME=value", which ends with NULL; in the arena. */
 const char *const *authority_env(const struct run *run, struct arena *arena);

@@ -362,28 +362,41 @@ static int add_python(struct run *run, struct err *err)
 static int add_authority(struct run *run, struct err *err)
 {
     struct op *bundle;
+    struct op *java = NULL;
 
     if (!run->authority_cert)
         return 0;
     if (!rootfs_add_dir(run, "etc/carrel", 0) ||
         !rootfs_add_file(run, AUTHORITY_DIR "/" AUTHORITY_FILE, run->authority_cert) ||
-        !(bundle = rootfs_add_file(run, AUTHORITY_DIR "/" AUTHORITY_BUNDLE, run->authority_cert)))
+        !(bundle = rootfs_add_file(run, AUTHORITY_DIR "/" AUTHORITY_BUNDLE, run->authority_cert)) ||
+        (*run->authority_java &&
+         !(java = rootfs_add_file(run, AUTHORITY_DIR "/" AUTHORITY_JAVA, run->authority_java))))
         return rootfs_full(err);
     bundle->layer = authority_of_host();
+    if (java)
+        java->flags |= OP_BASE64;
     return 0;
+}
+
+static int show_instead(struct run *run, const char *source, const char *host, uint64_t attrs)
+{
+    char path[4096];
+
+    if (!host || !realpath(host, path) || strncmp(path, "/etc/", 5) != 0)
+        return 0;
+    return add_show(run, source, arena_copy(&run->arena, path + 1, strlen(path + 1)), attrs) ? 0
+                                                                                             : -1;
 }
 
 static int show_authority(struct run *run, uint64_t attrs, struct err *err)
 {
-    char path[4096];
-    const char *host = run->authority_cert ? authority_of_host() : NULL;
-
-    if (!host || !realpath(host, path) || strncmp(path, "/etc/", 5) != 0)
+    if (!run->authority_cert)
         return 0;
-    return add_show(run, AUTHORITY_DIR "/" AUTHORITY_BUNDLE,
-                    arena_copy(&run->arena, path + 1, strlen(path + 1)), attrs)
-               ? 0
-               : rootfs_full(err);
+    if (show_instead(run, AUTHORITY_DIR "/" AUTHORITY_BUNDLE, authority_of_host(), attrs) < 0 ||
+        (*run->authority_java &&
+         show_instead(run, AUTHORITY_DIR "/" AUTHORITY_JAVA, authority_java_of_host(), attrs) < 0))
+        return rootfs_full(err);
+    return 0;
 }
 
 static int add_etc_cover(void *context, const char *path, const struct stat *st)

@@ -36,6 +36,7 @@ struct run {
     struct cgroup cgroup;
     const char *authority_key;  /* in hex digits; NULL: no TLS ends in carrel-egress */
     const char *authority_cert; /* what is trusted inside then */
+    const char *authority_java; /* the same for Java, in base64; "": it is not on this host */
     bool pids_by_rlimit;        /* no cgroup can hold the limit on processes: RLIMIT_NPROC does */
     struct prepared *taken;     /* a sandbox of the pool's whose frame stands already; or NULL */
     bool misfit;                /* ... and cannot be used for this tree after all */

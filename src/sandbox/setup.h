@@ -40,11 +40,12 @@ enum op_flags {
     OP_PLAN = 1 << 6,      /* OP_LAYER: a plan's; nobody else may have it mounted */
     OP_OF_HOST =
         1 << 7, /* OP_BIND: a path of the host's own, that no tenant writes; no tree comes */
-    OP_SYSTEM = 1 << 8, /* OP_LAYER: the whole system, put among the prepared files */
-    OP_STAYS = 1 << 9,  /* OP_PLAN: a fork's, which the next run has at once */
-    OP_TRUST = 1 << 10, /* OP_FILE: instead of the host's file that of the system, SETUP_TRUST, if
-                           it has one; OP_PART: on that file, if it is there */
-    OP_FLAGS_ALL_ = (1 << 11) - 1,
+    OP_SYSTEM = 1 << 8,  /* OP_LAYER: the whole system, put among the prepared files */
+    OP_STAYS = 1 << 9,   /* OP_PLAN: a fork's, which the next run has at once */
+    OP_TRUST = 1 << 10,  /* OP_FILE: instead of the host's file that of the system, SETUP_TRUST, if
+                            it has one; OP_PART: on that file, if it is there */
+    OP_BASE64 = 1 << 11, /* OP_FILE: `source` is its bytes in base64 */
+    OP_FLAGS_ALL_ = (1 << 12) - 1,
 };
 
 struct op {

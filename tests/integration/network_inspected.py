@@ -27,6 +27,19 @@ FETCH = ("import http.client, json, os, sys, urllib.request\n"
          "    except (OSError, http.client.HTTPException) as error: print(json.dumps([0, {}, str(error)]))\n")
 
 
+JAVA = """
+import java.net.URI;
+import java.net.http.*;
+class Get {
+    public static void main(String[] words) throws Exception {
+        var request = HttpRequest.newBuilder(URI.create(words[0])).header("Authorization", "Bearer " + System.getenv("EXAMPLE_KEY")).build();
+        var answer = HttpClient.newHttpClient().send(request, HttpResponse.BodyHandlers.ofString());
+        System.out.println(answer.statusCode() + " " + answer.body());
+    }
+}
+"""
+
+
 class InspectedTest(CarrelTest):
     def setUp(self):
         super().setUp()
@@ -200,6 +213,28 @@ class Clients(InspectedTest):
         self.assertIn("/v1/curl", self.run_script(f'curl -sSf -H "Authorization: Bearer $EXAMPLE_KEY" {self.url("/v1/curl")}'))
         self.assertIn("/v1/bare", self.run_script(f'env -i /usr/bin/curl -sSf {self.url("/v1/bare")}'))
         self.assertEqual(f"Bearer {VALUE}", self.web.seen[0][2]["authorization"])
+
+    @unittest.skipUnless(shutil.which("javac"), "no Java is installed")
+    def test_java(self):
+        """It has a list of its own, in a file of its own kind; the certificates that were there are trusted still."""
+        write(self.path("Get.java"), JAVA)
+        store = "/etc/ssl/certs/java/cacerts"
+        shown = self.ok(*self.options, *self.secret("paths=/v1/*"), "--ro", f"{self.path('Get.java')}:/tmp/Get.java", "--", "sh", "-c",
+                        f"java /tmp/Get.java {self.url('/v1/java')}; od -An -tx1 -j8 -N4 {store}")
+        self.assertIn("200 ", shown)
+        self.assertIn("/v1/java", shown)
+        self.assertEqual(f"Bearer {VALUE}", self.web.seen[0][2]["authorization"])
+        self.assertNotIn(VALUE, shown)
+        with open(store, "rb") as file:  # how many it has
+            self.assertEqual(int.from_bytes(file.read(12)[8:], "big") + 1, int(shown.splitlines()[-1].replace(" ", ""), 16))
+
+    def test_a_websocket_is_refused_in_words(self):
+        answers, denials = self.ask(self.secret(), f"GET {self.url('/v1/ws')} Connection=Upgrade;Upgrade=websocket;Sec-WebSocket-Version=13;"
+                                    "Sec-WebSocket-Key=dGhlIHNhbXBsZSBub25jZQ==;Authorization=$EXAMPLE_KEY")
+        self.assertEqual(403, answers[0][0], answers)
+        self.assertIn("WebSocket", answers[0][2])
+        self.assertIn("WebSocket", json.dumps(denials))
+        self.assertEqual([], self.web.seen)
 
     @unittest.skipUnless(shutil.which("node"), "node is not installed")
     def test_node(self):
