@@ -397,9 +397,11 @@ TEST(who_runs_diff_makes_processes_and_no_namespaces)
 
     pid_t pid = fork();
     if (pid == 0)
-        _exit(plan_confine(PLAN_CONFINED_DIFF, d.tree, d.dir, &is_within, &d.err) < 0 ? 2
-              : is_filtered()                                                         ? 0
-                                                                                      : 1);
+        _exit(plan_confine(PLAN_CONFINED_DIFF, &(struct plan_within){d.tree, d.dir, {-1, -1}},
+                           &is_within, &d.err) < 0
+                  ? 2
+              : is_filtered() ? 0
+                              : 1);
     CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0);
     return 0;
 }

@@ -27,6 +27,7 @@
 #include "plan/core/plan.h"
 #include "plan/core/tree_digest.h"
 #include "plan/derive/derive.h"
+#include "plan/derive/staged.h"
 #include "policy/glob.h"
 #include "sys/path.h"
 
@@ -536,41 +537,13 @@ static int add_parents(struct submitting *s, const struct plan_index *index, str
 
 /* --- content --- */
 
-/* Most are there: from below upwards to the first that is, and down again. */
-static int make_staged_parents(int upper, const char *path)
-{
-    char parent[PLAN_MAX_PATH + 1];
-    const char *end = strrchr(path, '/');
-    size_t length = end ? (size_t)(end - path) : 0;
-
-    if (!end)
-        return 0;
-    memcpy(parent, path, length);
-    parent[length] = '\0';
-    while (mkdirat(upper, parent, 0700) < 0 && errno != EEXIST) {
-        char *slash = errno == ENOENT ? strrchr(parent, '/') : NULL;
-        if (!slash)
-            return -errno;
-        *slash = '\0';
-    }
-    for (size_t n = strlen(parent); n < length; n = strlen(parent)) {
-        parent[n] = '/'; /* the next of those that were cut off */
-        if (mkdirat(upper, parent, 0700) < 0 && errno != EEXIST)
-            return -errno;
-    }
-    return 0;
-}
-
 static int write_staged(const struct submitting *s, int upper, const struct submitted *submitted)
 {
     struct timespec time = {.tv_sec = s->now_ns / 1000000000, .tv_nsec = s->now_ns % 1000000000};
-    int r = make_staged_parents(upper, submitted->path);
-    scoped_fd int fd = r < 0 ? r
-                             : openat(upper, submitted->path,
-                                      O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    scoped_fd int fd = staged_make(upper, submitted->path);
 
     if (fd < 0)
-        return r < 0 ? r : -errno;
+        return fd;
     for (size_t at = 0; at < submitted->size;) {
         ssize_t wrote = write(fd, submitted->content + at, submitted->size - at);
         if (wrote < 0 && errno != EINTR)
@@ -585,9 +558,8 @@ static int write_staged(const struct submitting *s, int upper, const struct subm
 /* Nobody but us has been in upper/, and nothing of the tree is in it. */
 static int stage(const struct submitting *s, struct err *err)
 {
-    if (mkdirat(s->dir, "upper", 0700) < 0 && errno != EEXIST)
-        return err_set(err, ERR_IO, errno, "make the place for the plan's content");
-    scoped_fd int upper = path_open_beneath(s->dir, "upper", O_RDONLY | O_DIRECTORY, 1);
+    scoped_fd int upper = staged_open(s->dir);
+
     if (upper < 0)
         return err_set(err, ERR_IO, -upper, "open the place for the plan's content");
     for (size_t i = 0; i < s->submission.count; i++) {

@@ -70,7 +70,8 @@ static int copy_attributes(int in, int out)
     if (n < 0)
         return errno == ENOTSUP ? 0 : -errno;
     for (const char *name = names; name < names + n; name += strlen(name) + 1) {
-        if (strncmp(name, "user.", 5) != 0)
+        /* What a layer of ours is marked with means nothing elsewhere. */
+        if (strncmp(name, "user.", 5) != 0 || strncmp(name, "user.overlay.", 13) == 0)
             continue;
         ssize_t size = fgetxattr(in, name, value, sizeof(value));
         if (size < 0 || fsetxattr(out, name, value, (size_t)size, 0) < 0)

@@ -156,6 +156,39 @@ int kept_remove(int dir, const char *id, struct err *err)
     return r < 0 ? err_set(err, ERR_IO, -r, "remove the files of the snapshot '%s'", id) : 0;
 }
 
+static bool is_in(const json_t *list, const char *id)
+{
+    const json_t *one;
+    size_t i;
+
+    json_array_foreach(list, i, one)
+    {
+        if (json_is_string(one) && strcmp(json_string_value(one), id) == 0)
+            return true;
+    }
+    return false;
+}
+
+int kept_drop(int dir, const char *why, size_t most, const json_t *kept, struct err *err)
+{
+    static struct kept_list list; /* of this process, which does one thing at a time */
+    int r = kept_read(&list, dir, err);
+
+    if (r < 0)
+        return -1;
+    for (size_t i = list.count; r == 0 && i-- > 0;) {
+        const char *its = json_string_value(json_object_get(list.at[i].meta, "why"));
+        if (!its || strcmp(its, why) != 0)
+            continue;
+        if (most > 0)
+            most--;
+        else if (!is_in(kept, list.at[i].id))
+            r = kept_remove(dir, list.at[i].id, err);
+    }
+    kept_clear(&list);
+    return r;
+}
+
 int kept_write_meta(int dir, const json_t *meta, struct err *err)
 {
     scoped_fd int fd =

@@ -41,6 +41,9 @@ const struct kept *kept_find(const struct kept_list *list, const char *word);
 int kept_sweep(int dir, struct err *err);
 /* Gone at one instant; then its files. */
 int kept_remove(int dir, const char *id, struct err *err);
+/* Removes those that were made for this reason, but for the `most` last ones, and for those whose
+ * ids are in the list `kept`. */
+int kept_drop(int dir, const char *why, size_t most, const json_t *kept, struct err *err);
 /* Writes `meta`, as the file of the new one. */
 int kept_write_meta(int dir, const json_t *meta, struct err *err);
 /* What `.new-` and `.gone-` go before. */

@@ -15,6 +15,7 @@
 #include "plan/core/plan.h"
 #include "plan/trees/copy.h"
 #include "plan/trees/kept.h"
+#include "plan/trees/layered.h"
 #include "plan/trees/seen.h"
 #include "sys/path.h"
 #include "sys/tree_walk.h"
@@ -30,6 +31,7 @@ enum {
 
 struct making {
     int to;             /* the new tree */
+    int base;           /* the snapshot's that a fork stands on; -1: it is none */
     int last;           /* the last snapshot's; -1: there is none */
     struct seen before; /* ... of which these are the files */
     struct seen now;
@@ -83,7 +85,6 @@ static int note(struct making *m, const struct stat *st, const char *path, struc
 /* 1: it was linked; 0: it has to be copied. */
 static int link_to(struct making *m, int from, const char *copy, const char *path, struct err *err)
 {
-    (void)m;
     if (linkat(from, copy, m->to, path, 0) == 0)
         return 1;
     if (errno == EMLINK || errno == ENOENT || errno == EPERM || errno == EXDEV)
@@ -112,7 +113,8 @@ static int take_file(struct making *m, const struct tree_entry *e, struct err *e
 
     m->files++;
     m->bytes += (uint64_t)e->st.st_size;
-    int r = link_if_known(m, &e->st, e->path, err);
+    int r = e->dir == m->base ? link_to(m, m->base, e->name, e->path, err)
+                              : link_if_known(m, &e->st, e->path, err);
     if (r != 0)
         return r < 0 ? -1 : 0;
     r = copy_file(e->dir, e->name, &e->st, m->to, e->path);
@@ -158,6 +160,28 @@ static int take(struct making *m, const struct tree_entry *e, struct err *err)
 static bool is_ours(const struct tree_entry *e)
 {
     return e->depth == 1 && name_kind(e->name) != NAME_FREE;
+}
+
+static int take_of_fork(void *context, const struct tree_entry *e, struct err *err)
+{
+    return take(context, e, err);
+}
+
+static int walk_fork(struct making *m, const struct snapshot_wish *wish, struct err *err)
+{
+    scoped_fd int base = path_open_beneath(wish->base, "tree", O_RDONLY | O_DIRECTORY, 1);
+    const struct layered how = {.base = base,
+                                .layer = wish->layer,
+                                .privileged = wish->privileged,
+                                .take = take_of_fork,
+                                .context = m};
+
+    if (base < 0)
+        return fail(base, "read", "what the fork stands on", err);
+    m->base = base;
+    int r = layered_walk(&how, err);
+    m->base = -1;
+    return r;
 }
 
 static int walk(struct making *m, int tree, struct err *err)
@@ -254,7 +278,8 @@ static int fill(struct making *m, const struct snapshot_wish *wish, int home, js
     m->to = to;
     if (to < 0)
         return err_set(err, ERR_IO, -to, "open the snapshot's directory");
-    if (walk(m, wish->tree, err) < 0 || finish_top(m, wish->tree, err) < 0)
+    if ((wish->base < 0 ? walk(m, wish->tree, err) : walk_fork(m, wish, err)) < 0 ||
+        finish_top(m, wish->tree, err) < 0)
         return -1;
     if (syncfs(to) < 0)
         return err_set(err, ERR_IO, errno, "write the snapshot to disk");
@@ -314,7 +339,7 @@ int snapshot_make(const struct snapshot_wish *wish, json_t **ret_meta, struct er
     struct err unused;
     struct stat st;
 
-    m = (struct making){.to = -1, .last = -1, .left_out = json_array()};
+    m = (struct making){.to = -1, .base = -1, .last = -1, .left_out = json_array()};
     if (fstat(wish->tree, &st) < 0)
         return err_set(err, ERR_IO, errno, "look at the workspace's directory");
     m.uid = st.st_uid;

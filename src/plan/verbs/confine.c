@@ -43,6 +43,7 @@ static const struct leave {
     bool runs_diff;
     uint64_t of_tree;
     uint64_t of_dir;
+    uint64_t of_others;
     int calls[40]; /* as well; ends with 0 */
 } leaves[] = {
     [PLAN_CONFINED] = {.of_tree = ACCESS_OURS, .of_dir = ACCESS_OURS},
@@ -63,6 +64,20 @@ static const struct leave {
                             .of_tree = ACCESS_READ,
                             .of_dir = ACCESS_OURS,
                             .calls = {SYS_copy_file_range, SYS_clock_nanosleep, SYS_nanosleep, 0}},
+    /* What a fork stands on is linked to, and Landlock lets that be only between places of which
+     * the same may be done; that nothing is changed there is up to the verb. */
+    [PLAN_CONFINED_FORK] = {.capabilities = 1ULL << CAP_SYS_ADMIN | 1ULL << CAP_DAC_READ_SEARCH,
+                            .is_dumpable = true,
+                            .of_tree = ACCESS_READ,
+                            .of_dir = ACCESS_OURS,
+                            .of_others = ACCESS_OURS,
+                            .calls = {SYS_getxattr, SYS_listxattr, SYS_copy_file_range,
+                                      SYS_clock_nanosleep, SYS_nanosleep, 0}},
+    [PLAN_CONFINED_MERGE] = {.capabilities = 1ULL << CAP_DAC_READ_SEARCH,
+                             .of_tree = ACCESS_READ,
+                             .of_dir = ACCESS_OURS,
+                             .of_others = ACCESS_READ,
+                             .calls = {SYS_copy_file_range, 0}},
     [PLAN_CONFINED_DIFF] =
         {
             .is_dumpable = true,
@@ -140,8 +155,8 @@ static int allow_diff(int rules)
 /* A kernel that cannot keep the process to two directories and let it rename between them (before
  * 5.19, or with Landlock off) does without, which is told: the rest of the confinement holds, and
  * refusing would leave half-done plans as they are. */
-static int confine_files(int tree, int dir, const struct leave *leave, bool *ret_within,
-                         struct err *err)
+static int confine_files(const struct plan_within *within, const struct leave *leave,
+                         bool *ret_within, struct err *err)
 {
     long abi = syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
     struct carrel_landlock_ruleset attr = {.handled_access_fs = ACCESS_BEFORE_REFER | ACCESS_REFER,
@@ -157,8 +172,10 @@ static int confine_files(int tree, int dir, const struct leave *leave, bool *ret
         attr.handled_access_fs |= ACCESS_TRUNCATE;
     uint64_t handled = attr.handled_access_fs;
     scoped_fd int rules = (int)syscall(SYS_landlock_create_ruleset, &attr, size, 0);
-    if (rules < 0 || allow(rules, tree, leave->of_tree & handled) < 0 ||
-        allow(rules, dir, leave->of_dir & handled) < 0 ||
+    if (rules < 0 || allow(rules, within->tree, leave->of_tree & handled) < 0 ||
+        allow(rules, within->dir, leave->of_dir & handled) < 0 ||
+        allow(rules, within->others[0], leave->of_others & handled) < 0 ||
+        allow(rules, within->others[1], leave->of_others & handled) < 0 ||
         (leave->runs_diff && allow_diff(rules) < 0) ||
         syscall(SYS_landlock_restrict_self, rules, 0) < 0)
         return err_set(err, ERR_KERNEL, errno, "enter the Landlock domain of a plan");
@@ -284,7 +301,8 @@ static int confine_calls(const struct leave *leave, struct err *err)
     return r < 0 ? err_set(err, ERR_KERNEL, -r, "filter the system calls of a plan") : 0;
 }
 
-int plan_confine(enum plan_confinement how, int tree, int dir, bool *ret_within, struct err *err)
+int plan_confine(enum plan_confinement how, const struct plan_within *within, bool *ret_within,
+                 struct err *err)
 {
     const struct leave *leave = &leaves[how];
 
@@ -301,7 +319,6 @@ int plan_confine(enum plan_confinement how, int tree, int dir, bool *ret_within,
         !(syscall(SYS_fchmodat2, -1, "", 0, AT_EMPTY_PATH) < 0 && errno == ENOSYS) &&
         prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
         return err_set(err, ERR_KERNEL, errno, "close the process to others");
-    return confine_files(tree, dir, leave, ret_within, err) < 0 || confine_calls(leave, err) < 0
-               ? -1
-               : 0;
+    return confine_files(within, leave, ret_within, err) < 0 || confine_calls(leave, err) < 0 ? -1
+                                                                                              : 0;
 }

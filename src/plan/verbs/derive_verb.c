@@ -11,27 +11,14 @@
 #include "base/fd.h"
 #include "plan/core/plan.h"
 #include "plan/core/verbs.h"
+#include "plan/trees/version.h"
+#include "plan/verbs/saved.h"
 #include "sys/path.h"
 
 enum {
     MOST_FLAWS_TOLD = 100,
     MOST_MOUNT_POINTS = 1024,
 };
-
-/* Names are any bytes: those that are no text go as base64. */
-static int set_path(json_t *object, const char *path)
-{
-    struct buf b;
-    size_t n = strlen(path);
-
-    if (bytes_are_utf8(path, n))
-        return json_object_set_new(object, "path", json_stringn(path, n));
-    buf_init(&b, 2L * PLAN_MAX_PATH);
-    bytes_add_base64(&b, path, n);
-    int r = buf_done(&b) < 0 ? -1 : json_object_set_new(object, "path_b64", json_string(b.p));
-    buf_clear(&b);
-    return r;
-}
 
 static json_t *tell_flaws(const struct plan *plan)
 {
@@ -41,7 +28,7 @@ static json_t *tell_flaws(const struct plan *plan)
         const struct plan_flaw *flaw = &plan->flaws[i];
         json_t *told = json_pack("{s:s,s:s}", "flaw", plan_flaw_names[flaw->kind], "message",
                                  plan_flaw_words[flaw->kind]);
-        if (!told || set_path(told, flaw->path) < 0 || json_array_append(list, told) < 0) {
+        if (!told || version_set_path(told, flaw->path) < 0 || json_array_append(list, told) < 0) {
             json_decref(told);
             json_decref(list);
             return NULL;
@@ -81,8 +68,8 @@ static int answer(const struct plan *plan, const unsigned char hash[PLAN_HASH], 
     return r < 0 ? err_set(err, ERR_LIMIT, 0, "tell about the plan") : 0;
 }
 
-static int save(const struct verb_call *call, const struct plan *plan, const char *name,
-                json_t *ret_answer, struct err *err)
+int verb_save_plan(const struct verb_call *call, const struct plan *plan, const char *name,
+                   json_t *ret_answer, struct err *err)
 {
     unsigned char hash[PLAN_HASH];
 
@@ -172,7 +159,7 @@ int verb_derive(const struct verb_call *call, json_t *ret_answer, struct err *er
     if (r < 0 || (r == 0 && plan_derive(&plan, &how, err) < 0))
         return -1;
     r = r > 0 ? answer(&plan, hash, ret_answer, err)
-              : save(call, &plan, how.closing ? "manifest" : "look", ret_answer, err);
+              : verb_save_plan(call, &plan, how.closing ? "manifest" : "look", ret_answer, err);
     plan_clear(&plan);
     return r == 0 && how.closing ? drop_work(call->dir, err) : r;
 }
@@ -183,7 +170,7 @@ int verb_submit(const struct verb_call *call, json_t *ret_answer, struct err *er
 
     if (plan_derive_written(&plan, call->tree, call->dir, call->text, call->n, err) < 0)
         return -1;
-    int r = save(call, &plan, "manifest", ret_answer, err);
+    int r = verb_save_plan(call, &plan, "manifest", ret_answer, err);
     plan_clear(&plan);
     return r;
 }

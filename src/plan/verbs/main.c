@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* carrel-plan: one job on one plan, and ends.
  *
- *   carrel-plan VERB  <job  3<tree  4<plan's directory  [5>steps]  >answer
+ *   carrel-plan VERB  <job  3<tree  4<plan's directory  [5>steps  6<base  7<theirs]  >answer
  *
  * Whoever starts it has given it the ids and taken the privileges that the verb is to have. */
 #include <errno.h>
@@ -25,6 +25,8 @@ enum {
     TREE = 3,
     DIRECTORY = 4,
     STEPS = 5,
+    BASE = 6,
+    THEIRS = 7,
     MOST_JOB =
         (1 << 20) + 32 * PLAN_MAX_OPERATIONS, /* a policy, and all operations chosen singly */
     MOST_TEXT = 96 << 20,                     /* a written plan with the content in it */
@@ -49,7 +51,10 @@ static const struct verb {
     {"journal", verb_journal, false, false, PLAN_CONFINED},
     {"drop", verb_drop, false, false, PLAN_CONFINED},
     {"snapshot", verb_snapshot, true, false, PLAN_CONFINED_COPY},
+    {"snapshot-fork", verb_snapshot, true, false, PLAN_CONFINED_FORK},
     {"snapshots", verb_snapshots, true, false, PLAN_CONFINED_COPY},
+    {"merge", verb_merge, true, false, PLAN_CONFINED_MERGE},
+    {"compare", verb_compare, true, false, PLAN_CONFINED_MERGE},
 };
 
 static int read_input(struct buf *b, struct err *err)
@@ -83,13 +88,16 @@ static int run(const struct verb *verb, json_t *answer, struct err *err)
 
     struct verb_call call = {.tree = is_directory(TREE) ? TREE : -1,
                              .dir = DIRECTORY,
+                             .base = is_directory(BASE) ? BASE : -1,
+                             .theirs = is_directory(THEIRS) ? THEIRS : -1,
                              .steps = fcntl(STEPS, F_GETFD) >= 0 ? STEPS : -1};
     if (!is_directory(DIRECTORY) || (verb->needs_tree && call.tree < 0))
         return err_set(err, ERR_INVALID, 0,
                        "'%s' needs the plan's directory as descriptor 4 and the tree as 3",
                        verb->name);
     bool is_within = true;
-    if (plan_confine(verb->confinement, call.tree, call.dir, &is_within, err) < 0)
+    const struct plan_within within = {call.tree, call.dir, {call.base, call.theirs}};
+    if (plan_confine(verb->confinement, &within, &is_within, err) < 0)
         return -1;
     buf_init(&input, verb->takes_text ? MOST_TEXT : MOST_JOB);
     if (read_input(&input, err) < 0)

@@ -13,16 +13,25 @@
 
 int verb_snapshot(const struct verb_call *call, json_t *answer, struct err *err)
 {
-    struct snapshot_wish wish = {.dir = call->dir, .name = "", .why = "asked"};
+    struct snapshot_wish wish = {
+        .dir = call->dir, .base = call->base, .layer = call->theirs, .name = "", .why = "asked"};
     scoped_fd int tree = path_open_beneath(call->tree, ".", O_RDONLY | O_DIRECTORY, 1);
     json_t *meta = NULL;
+    int privileged = 0;
+    int most = 0;
+    const json_t *kept = NULL;
 
-    if (verb_read(call, err, "{s:s, s?s, s:s, s?s}", "id", &wish.id, "name", &wish.name, "actor",
-                  &wish.actor, "why", &wish.why) < 0)
+    if (verb_read(call, err, "{s:s, s?s, s:s, s?s, s?b, s?{s:i, s:o}}", "id", &wish.id, "name",
+                  &wish.name, "actor", &wish.actor, "why", &wish.why, "privileged", &privileged,
+                  "drop", "most", &most, "kept", &kept) < 0)
         return -1;
     if (tree < 0)
         return err_set(err, ERR_IO, -tree, "open the workspace's directory");
     wish.tree = tree;
+    wish.privileged = privileged;
+    /* Before it: else there could be too many. The new one is none of them yet. */
+    if (kept && kept_drop(call->dir, wish.why, most > 0 ? (size_t)most - 1 : 0, kept, err) < 0)
+        return -1;
     if (snapshot_make(&wish, &meta, err) < 0)
         return -1;
     int r = json_object_update(answer, meta);
