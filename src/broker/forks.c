@@ -35,17 +35,17 @@ void fork_path(const struct broker *b, const char *bucket, const char *workspace
              workspace);
 }
 
-static bool parse(const char *text, struct fork_base *ret)
+bool fork_base_parse(const char *text, struct fork_base *ret)
 {
     const char *slash = strchr(text, '/');
     size_t n = slash ? (size_t)(slash - text) : 0;
 
-    if (n == 0 || n > PROTOCOL_ID || !protocol_snapshot_id_is_valid(slash + 1))
+    if (!protocol_snapshot_is_valid(text))
         return false;
     memcpy(ret->workspace, text, n);
     ret->workspace[n] = '\0';
     snprintf(ret->snapshot, sizeof(ret->snapshot), "%s", slash + 1);
-    return protocol_id_is_valid(ret->workspace);
+    return true;
 }
 
 int fork_find(const struct broker *b, const char *bucket, const char *workspace,
@@ -59,7 +59,7 @@ int fork_find(const struct broker *b, const char *bucket, const char *workspace,
         return 0;
     if (fd < 0 || read(fd, text, sizeof(text) - 1) <= 0)
         return err_set(err, ERR_IO, fd < 0 ? -fd : errno, "find out what the fork stands on");
-    if (!parse(text, ret ? ret : &unused))
+    if (!fork_base_parse(text, ret ? ret : &unused))
         return err_set(err, ERR_IO, 0, "what the fork stands on is damaged");
     return 1;
 }
@@ -79,18 +79,30 @@ int fork_refuse(const struct broker *b, const char *bucket, const char *workspac
     return -1;
 }
 
-int fork_open_snapshot(const struct broker *b, const char *bucket, const struct fork_base *base,
-                       struct err *err)
+static int open_kept(const struct broker *b, const char *bucket, const struct fork_base *base,
+                     const char *below, struct err *err)
 {
     char name[64];
 
-    snprintf(name, sizeof(name), "snapshots/%s/tree", base->snapshot);
+    snprintf(name, sizeof(name), "snapshots/%s%s", base->snapshot, below);
     int fd = open_home(b, bucket, base->workspace, name, O_PATH | O_DIRECTORY);
     if (fd < 0)
         return err_set(err, fd == -ENOENT ? ERR_NOT_FOUND : ERR_IO, fd == -ENOENT ? 0 : -fd,
                        "the snapshot '%s' of workspace '%s' is not there", base->snapshot,
                        base->workspace);
     return fd;
+}
+
+int fork_open_snapshot(const struct broker *b, const char *bucket, const struct fork_base *base,
+                       struct err *err)
+{
+    return open_kept(b, bucket, base, "/tree", err);
+}
+
+int fork_open_kept(const struct broker *b, const char *bucket, const struct fork_base *base,
+                   struct err *err)
+{
+    return open_kept(b, bucket, base, "", err);
 }
 
 int fork_open_layer(const struct broker *b, const char *bucket, const char *workspace,

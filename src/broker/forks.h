@@ -22,6 +22,11 @@ int fork_find(const struct broker *b, const char *bucket, const char *workspace,
 /* -1 and SAID_IS_A_FORK for one, as what cannot be done with it. */
 int fork_refuse(const struct broker *b, const char *bucket, const char *workspace, const char *what,
                 struct err *err);
+/* "WORKSPACE/SNAPSHOT"; false: it is no such text. */
+bool fork_base_parse(const char *text, struct fork_base *ret);
+/* The directory of a snapshot, with all that is kept of it; -1. */
+int fork_open_kept(const struct broker *b, const char *bucket, const struct fork_base *base,
+                   struct err *err);
 /* The tree of a snapshot (O_PATH); -1. */
 int fork_open_snapshot(const struct broker *b, const char *bucket, const struct fork_base *base,
                        struct err *err);

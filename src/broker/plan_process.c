@@ -25,7 +25,9 @@ enum {
     FD_TREE = 3,
     FD_PLAN = 4,
     FD_STEPS = 5,
-    FD_LAST = 5,
+    FD_BASE = 6,
+    FD_THEIRS = 7,
+    FD_LAST = 7,
     HIGH = 64, /* where descriptors are out of the way */
 };
 
@@ -207,7 +209,10 @@ int plan_child_start(const struct broker *b, const struct plan_start *how, struc
         close_ends(&e);
         return -1;
     }
-    struct start s = {.fds = {e.job[0], e.answer[1], null, how->tree, how->dir, e.steps[1]},
+    const int base = how->others[0] < 0 ? null : how->others[0];
+    const int theirs = how->others[1] < 0 ? null : how->others[1];
+    struct start s = {.fds = {e.job[0], e.answer[1], null, how->tree, how->dir,
+                              e.steps[1], [FD_BASE] = base, [FD_THEIRS] = theirs},
                       .program = b->plan_program,
                       .verb = how->verb,
                       .uid = st.st_uid,

@@ -74,8 +74,12 @@ static const struct verb verbs[PLAN_VERB_COUNT_] = {
     [PLAN_JOURNAL] = {"journal", 10 * MINUTE, .reads = true},
     [PLAN_SNAPSHOT] = {"snapshot", 10 * MINUTE, PLAN_READS_ALL, .kept = true, .freezes = true},
     [PLAN_SNAPSHOTS] = {"snapshots", 10 * MINUTE, PLAN_READS_ALL, .kept = true},
+    [PLAN_MERGE] = {"merge", 30 * MINUTE, PLAN_READS_ALL, .makes = true},
+    [PLAN_COMPARE] = {"compare", 10 * MINUTE, PLAN_READS_ALL, .kept = true},
 };
 
+static const struct verb fork_snapshot = {"snapshot-fork", 10 * MINUTE, PLAN_READS_LAYERS,
+                                          .kept = true, .freezes = true};
 static const struct verb recovery = {"recover", 120 * MINUTE, .alone = true};
 
 struct plan_process {
@@ -83,6 +87,8 @@ struct plan_process {
     struct broker *broker;
     struct plan_id at;
     const struct verb *verb;
+    char base[PROTOCOL_ID + PROTOCOL_EXEC_ID + 2]; /* snapshots, as they were asked for */
+    char theirs[PROTOCOL_ID + PROTOCOL_EXEC_ID + 2];
     uint64_t tag; /* of the front's request; 0: a recovery of ours, of which no front hears */
     uint64_t generation;
     char actor[TEXT_ROOM];
@@ -486,6 +492,35 @@ static void is_late(struct timer *timer)
     (void)kill(process->child.pid, SIGKILL);
 }
 
+/* A snapshot; -1 where none is named, or with `err` set. */
+static int open_named(const struct plan_process *process, const char *text, struct err *err)
+{
+    struct fork_base base;
+
+    return fork_base_parse(text, &base)
+               ? fork_open_kept(process->broker, process->at.bucket, &base, err)
+               : -1;
+}
+
+/* What it is given beside the tree. */
+static int open_others(const struct plan_process *process, int *ret, struct err *err)
+{
+    const struct broker *b = process->broker;
+    struct fork_base base;
+
+    if (process->verb == &fork_snapshot) {
+        if (fork_find(b, process->at.bucket, process->at.workspace, &base, err) != 1 ||
+            (ret[0] = fork_open_kept(b, process->at.bucket, &base, err)) < 0)
+            return -1;
+        ret[1] = fork_open_layer(b, process->at.bucket, process->at.workspace, err);
+        return ret[1] < 0 ? -1 : 0;
+    }
+    ret[0] = open_named(process, process->base, err);
+    ret[1] = open_named(process, process->theirs, err);
+    bool failed = (*process->base && ret[0] < 0) || (*process->theirs && ret[1] < 0);
+    return failed ? -1 : 0;
+}
+
 static int start(struct plan_process *process, struct err *err)
 {
     const struct broker *b = process->broker;
@@ -495,10 +530,20 @@ static int start(struct plan_process *process, struct err *err)
                             ? plan_open_snapshots(b, &process->at, err)
                             : plan_open_dir(b, &process->at, process->verb->makes, err);
 
-    if (dir < 0 || (process->verb->alone && plan_mark(b, &process->at, err) < 0))
+    scoped_fd int base = -1;
+    scoped_fd int theirs = -1;
+    int others[2] = {-1, -1};
+    int r = dir < 0 ? -1 : open_others(process, others, err);
+
+    base = others[0];
+    theirs = others[1];
+    if (r < 0 || (process->verb->alone && plan_mark(b, &process->at, err) < 0))
         return -1;
-    struct plan_start start_it = {
-        .verb = process->verb->name, .tree = tree, .dir = dir, .rights = process->verb->rights};
+    struct plan_start start_it = {.verb = process->verb->name,
+                                  .tree = tree,
+                                  .dir = dir,
+                                  .others = {base, theirs},
+                                  .rights = process->verb->rights};
     return plan_child_start(b, &start_it, &process->child, err);
 }
 
@@ -693,15 +738,31 @@ static struct plan_process *new_process(struct broker *b, const struct plan_mess
     snprintf(process->at.plan, sizeof(process->at.plan), "%s", m->plan);
     snprintf(process->actor, sizeof(process->actor), "%s", m->actor);
     snprintf(process->request, sizeof(process->request), "%s", m->request);
+    snprintf(process->base, sizeof(process->base), "%s", m->base ? m->base : "");
+    snprintf(process->theirs, sizeof(process->theirs), "%s", m->theirs ? m->theirs : "");
     process->next = b->plan_processes;
     b->plan_processes = process;
     b->plan_process_count++;
     return process;
 }
 
+/* What can be done with a fork: only its snapshots know all that it shows. NULL: `err` says why. */
+static const struct verb *verb_for(const struct broker *b, const struct plan_message *m,
+                                   struct err *err)
+{
+    bool is_kept = verbs[m->verb].kept;
+    int r = is_kept ? fork_find(b, m->bucket, m->workspace, NULL, err)
+                    : fork_refuse(b, m->bucket, m->workspace, "of which there are no plans", err);
+
+    if (r < 0)
+        return NULL;
+    return r > 0 && m->verb == PLAN_SNAPSHOT ? &fork_snapshot : &verbs[m->verb];
+}
+
 void plan_request(struct broker *b, uint64_t tag, const struct plan_message *m)
 {
     struct plan_process *process = NULL;
+    const struct verb *verb = NULL;
     struct err err;
 
     if (b->stopping)
@@ -713,10 +774,9 @@ void plan_request(struct broker *b, uint64_t tag, const struct plan_message *m)
                 "the workspace's files are in a disk image, which plans and snapshots cannot be "
                 "made of; use a "
                 "policy with a disk limit that is not an image");
-    else if (fork_refuse(b, m->bucket, m->workspace, "of which there are no plans and no snapshots",
-                         &err) < 0)
+    else if (!(verb = verb_for(b, m, &err)))
         (void)0; /* it says why */
-    else if (!(process = new_process(b, m, &verbs[m->verb], tag)))
+    else if (!(process = new_process(b, m, verb, tag)))
         err_set(&err, ERR_LIMIT, ENOMEM, "keep the request");
     if (!process) {
         channel_send_error(b, tag, &err);

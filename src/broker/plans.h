@@ -84,6 +84,7 @@ struct plan_start {
     const char *verb;
     int tree;
     int dir;
+    int others[2]; /* what it is held against, or stands on; -1: none */
     enum plan_rights rights;
 };
 

@@ -270,7 +270,31 @@ void protocol_pack_plan(struct buf *b, uint64_t tag, const struct plan_message *
     pack_string(b, m->plan);
     pack_string(b, m->actor);
     pack_string(b, m->request);
+    pack_string(b, m->base ? m->base : "");
+    pack_string(b, m->theirs ? m->theirs : "");
     pack_u64(b, m->verb);
+}
+
+bool protocol_snapshot_is_valid(const char *text)
+{
+    char workspace[PROTOCOL_ID + 1];
+    const char *slash = strchr(text, '/');
+    size_t n = slash ? (size_t)(slash - text) : 0;
+
+    if (n == 0 || n > PROTOCOL_ID || !protocol_snapshot_id_is_valid(slash + 1))
+        return false;
+    memcpy(workspace, text, n);
+    workspace[n] = '\0';
+    return protocol_id_is_valid(workspace);
+}
+
+static const char *get_snapshot(struct unpack *u)
+{
+    const char *text = unpack_bounded(u, PROTOCOL_ID + PROTOCOL_EXEC_ID + 1);
+
+    if (*text && !protocol_snapshot_is_valid(text))
+        u->failed = true;
+    return text;
 }
 
 bool protocol_unpack_plan(char *bytes, size_t n, uint64_t *ret_tag, struct plan_message *ret)
@@ -283,6 +307,8 @@ bool protocol_unpack_plan(char *bytes, size_t n, uint64_t *ret_tag, struct plan_
     ret->plan = unpack_bounded(&u, PROTOCOL_EXEC_ID);
     ret->actor = unpack_bounded(&u, PROTOCOL_TEXT);
     ret->request = unpack_bounded(&u, PROTOCOL_TEXT);
+    ret->base = get_snapshot(&u);
+    ret->theirs = get_snapshot(&u);
     ret->verb = unpack_upto(&u, PLAN_VERB_COUNT_ - 1);
     return unpack_done(&u) && protocol_plan_id_is_valid(ret->plan);
 }

@@ -190,6 +190,8 @@ enum plan_verb {
     PLAN_JOURNAL,   /* how many operations are in the tree, once what was half done is taken back */
     PLAN_SNAPSHOT,  /* of the tree, which nothing writes to meanwhile; `plan` is any id */
     PLAN_SNAPSHOTS, /* looks at those that there are, or removes one; likewise */
+    PLAN_MERGE,     /* makes a plan of what `theirs` has that `base` has not */
+    PLAN_COMPARE,   /* what `theirs` has that `base` has not; "": the tree; `plan` is any id */
     PLAN_VERB_COUNT_,
 };
 
@@ -205,6 +207,8 @@ struct plan_message {
     const char *plan;
     const char *actor;
     const char *request;
+    const char *base; /* snapshots, "WORKSPACE/SNAPSHOT", in the same bucket; NULL or "": none */
+    const char *theirs;
     const char *owner; /* of the workspace; for the front's own count, and not sent */
     uint64_t verb;
 };
@@ -288,6 +292,8 @@ void protocol_pack_exec(struct buf *b, uint64_t tag, const struct exec_message *
 bool protocol_unpack_exec(char *bytes, size_t n, struct arena *arena, uint64_t *ret_tag,
                           struct exec_message *ret);
 void protocol_pack_plan(struct buf *b, uint64_t tag, const struct plan_message *m);
+/* What a workspace and the id of one of its snapshots make together; false: it is no such text. */
+bool protocol_snapshot_is_valid(const char *text);
 bool protocol_unpack_plan(char *bytes, size_t n, uint64_t *ret_tag, struct plan_message *ret);
 /* In two pieces: the second is of now. */
 void protocol_pack_ended(struct buf *b, const struct ended_message *m);

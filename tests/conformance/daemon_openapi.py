@@ -581,8 +581,33 @@ class TheDaemon(DaemonTest):
         self.ask("GET", here, 200, ids=self.ids)
         self.ask("GET", one, 200, ids={**self.ids, "name": "first"})
         self.ask("GET", one, 404, ids={**self.ids, "name": "nope"})
+        self.versions(one)
         self.ask("DELETE", one, 404, ids={**self.ids, "name": "nope"})
         self.ask("DELETE", one, 204, ids={**self.ids, "name": "first"})
+
+    def versions(self, one):
+        compare, merge = "/v1/workspaces/{ws}/compare", "/v1/workspaces/{ws}/merge"
+        first = {**self.ids, "name": "first"}
+        self.ask("POST", one + "/restore", 409, {}, ids=first)
+        self.ask("POST", one + "/restore", 404, {}, ids={**self.ids, "name": "nope"})
+        self.daemon.execute(self.ids["ws"], "echo new >compared; mkdir dir-compared; ln -s a link-compared")
+        self.ask("POST", compare, 200, {"from": "first"}, ids=self.ids)
+        self.ask("POST", compare, 200, {"from": "now", "to": "first"}, ids=self.ids)
+        self.ask("POST", compare, 400, {"to": "first"}, ids=self.ids)
+        self.ask("POST", compare, 404, {"from": "nope"}, ids=self.ids)
+        plan = self.ask("POST", one + "/restore", 201, {}, ids=first).json
+        self.ask("DELETE", "/v1/workspaces/{ws}/plans/{plan}", 200, ids={**self.ids, "plan": plan["id"]})
+        snapshot = self.ask("GET", one, 200, ids=first).json["id"]
+        workspace = self.daemon.get(f"/v1/workspaces/{self.ids['ws']}").json
+        self.ask("POST", "/v1/workspaces", 201, {"id": "forked", "owner": workspace["owner"], "fork": {"workspace": self.ids["ws"], "snapshot": snapshot}})
+        self.ask("POST", merge, 409, {"fork": "forked"}, ids=self.ids)
+        self.daemon.execute("forked", "echo theirs >compared")
+        self.ask("POST", merge, 409, {"fork": "forked"}, ids=self.ids)
+        self.ask("POST", merge, 400, {"fork": "forked", "prefer": "mine"}, ids=self.ids)
+        self.ask("POST", merge, 404, {"fork": "nope"}, ids=self.ids)
+        plan = self.ask("POST", merge, 201, {"fork": "forked", "decided": {"compared": "theirs"}}, ids=self.ids).json
+        self.ask("DELETE", "/v1/workspaces/{ws}/plans/{plan}", 200, ids={**self.ids, "plan": plan["id"]})
+        self.ask("DELETE", "/v1/workspaces/{ws}", 204, ids={"ws": "forked"}, query="?purge=1")
 
     def execs(self):
         create, one = "/v1/workspaces/{ws}/exec", "/v1/workspaces/{ws}/exec/{exec}"

@@ -136,7 +136,7 @@ class Forks(DaemonTest):
     def test_what_a_fork_cannot_do_is_said(self):
         self.post("/v1/stores", {"name": "far", "path": "b", "config": {"type": "s3", "endpoint": "http://127.0.0.1:9"}}, 201)
         self.fork("one")
-        for path, body in (("/v1/workspaces/one/snapshots", {}), ("/v1/workspaces/one/exec", {"command": "true", "mode": "plan"}),
+        for path, body in (("/v1/workspaces/one/exec", {"command": "true", "mode": "plan"}),
                            ("/v1/workspaces/one/plans", [{"op": "create", "path": "a", "content": "x"}]),
                            ("/v1/templates", {"name": "t", "workspace": "one"})):
             answer = self.daemon.post(path, body)

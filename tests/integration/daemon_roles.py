@@ -55,6 +55,8 @@ DECIDED = {
     **{f"POST {PLAN}/{what}": WORKERS for what in "close verify apply undo cancel".split()},
     "POST /v1/workspaces/{ws}/snapshots": WORKERS, "GET /v1/workspaces/{ws}/snapshots": READERS,
     "GET /v1/workspaces/{ws}/snapshots/{name}": READERS, "DELETE /v1/workspaces/{ws}/snapshots/{name}": OWNERS,
+    "POST /v1/workspaces/{ws}/snapshots/{name}/restore": WORKERS, "POST /v1/workspaces/{ws}/merge": WORKERS,
+    "POST /v1/workspaces/{ws}/compare": WORKERS,
     "GET /v1/audit": READERS, "GET /v1/events": READERS,
     "POST /v1/sandbox": WORKERS, "DELETE /v1/sandbox/{ws}": OWNERS, "GET /v1/sandbox/{ws}/running": READERS,
     "POST /v1/sandbox/{ws}/exec": WORKERS, "GET /v1/sandbox/{ws}/pty": WORKERS, "GET /v1/sandbox/{ws}/file/{path}": READERS,

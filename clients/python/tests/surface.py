@@ -27,7 +27,8 @@ with tempfile.NamedTemporaryFile(delete=False) as made:
 # What a parameter of this name is given; one that is not here and has no default fails the test.
 VALUES = {"id": "w", "name": "n", "workspace": "w", "scopes": ["read"], "command": "true", "exec_id": "x1", "data": b"", "signal": "TERM", "cols": 80,
           "rows": 24, "path": "/f", "paths": ["/f"], "content": "", "old": "a", "new": "b", "files": {"/f": "", "/g": ""}, "source": "/f", "target": "/g",
-          "mode": 0o644, "pattern": "*", "local": FILE, "archive": b"", "port": 8000, "operations": [], "snapshot": "s"}
+          "mode": 0o644, "pattern": "*", "local": FILE, "archive": b"", "port": 8000, "operations": [], "snapshot": "s",
+          "fork": "f", "start": "now"}
 SPECIAL = {"Files.write_list": {"files": [("/f", ""), ("/g", "")]}}
 
 

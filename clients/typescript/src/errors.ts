@@ -86,7 +86,7 @@ const CODES: [Kind, string][] = [
     [EnvFailed, "env_failed env_broken tools_missing"],
     [Conflict, "conflict already_exists is_directory not_a_directory not_a_file not_empty busy changed cross_device too_many_links string_not_found "
         + "multiple_occurrences not_a_text_file precondition_failed locked workspace_busy env_exists "
-        + "snapshot_in_use is_a_fork store_taken store_has_copy not_mirrored"],
+        + "snapshot_in_use is_a_fork merge_conflict no_changes store_taken store_has_copy not_mirrored"],
     [CarrelError, "internal not_recorded io_error"],
 ];
 const BY_CODE = new Map(CODES.flatMap(([kind, codes]) => codes.split(" ").map((code) => [code, kind] as const)));

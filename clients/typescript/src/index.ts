@@ -18,7 +18,7 @@ export { Files, type GlobOptions, type GrepOptions, type Range, type Stoppable, 
 export { Local, local, type LocalOptions } from "./local.js";
 export {
     Output, Result, type AuditRecord, type CarrelEvent, type Change, type Denial, type Entry, type Found, type Key, type Match, type Page,
-    type PlanBrief, type Port, type Snapshot, type Template,
+    type PlanBrief, type Port, type Side, type Snapshot, type Template, type VersionChange,
 } from "./models.js";
 export { OpenPlan, Plan, type PlanState } from "./plans.js";
 export { Workspace } from "./workspace.js";

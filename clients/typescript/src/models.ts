@@ -202,6 +202,20 @@ export interface Snapshot {
     [more: string]: unknown;
 }
 
+/** Of a conflict: what the workspace has, or what the fork has. */
+export type Side = "ours" | "theirs";
+
+export interface VersionChange {
+    change: "added" | "removed" | "changed";
+    type: "file" | "directory" | "symlink";
+    mode: string;
+    path?: string;
+    path_b64?: string;
+    size?: number;
+    was_size?: number;
+    [more: string]: unknown;
+}
+
 export interface Template {
     id: string;
     name: string;

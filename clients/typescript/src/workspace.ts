@@ -5,7 +5,7 @@ import { Env } from "./env.js";
 import { Command, execBody, type ExecOptions, type RunOptions, type StreamOptions } from "./exec.js";
 import { ConnectionFailed } from "./errors.js";
 import { Files, type Stoppable } from "./files.js";
-import { Result, type AuditRecord, type CarrelEvent, type Port, type Snapshot } from "./models.js";
+import { Result, type AuditRecord, type CarrelEvent, type Port, type Side, type Snapshot, type VersionChange } from "./models.js";
 import { OpenPlan, Plan, type PlanState } from "./plans.js";
 
 /** A workspace: a directory that its commands see as /, and whose files stay. */
@@ -146,6 +146,33 @@ export class Workspace {
     async fork(how: { id?: string; snapshot?: string } & Stoppable = {}): Promise<Workspace> {
         const made = how.snapshot === undefined ? await this.snapshot({ signal: how.signal }) : await this.getSnapshot(how.snapshot, how);
         return await this.client.createWorkspace({ id: how.id, fork: { workspace: this.id, snapshot: made.id }, signal: how.signal });
+    }
+
+    /** A plan by which the files become what they were in the snapshot (id or name). Nothing changes before it is applied. */
+    async restoreSnapshot(snapshot: string, how: Stoppable = {}): Promise<Plan> {
+        const path = `${this.#path}/snapshots/${encodeURIComponent(snapshot)}/restore`;
+        return new Plan(this.client, await this.client.call("POST", path, { body: {}, wait: true, signal: how.signal }));
+    }
+
+    /** A plan that brings in what the fork has changed. Conflicts are refused, or decided for "ours" or "theirs", by path or all (`prefer`). */
+    async merge(fork: string, how: { prefer?: Side; decided?: Record<string, Side> } & Stoppable = {}): Promise<Plan> {
+        const body: Item = { fork };
+        if (how.prefer !== undefined)
+            body["prefer"] = how.prefer;
+        if (how.decided !== undefined)
+            body["decided"] = how.decided;
+        return new Plan(this.client, await this.client.call("POST", `${this.#path}/merge`, { body, wait: true, signal: how.signal }));
+    }
+
+    /** What two versions have different: snapshots, "now", of a fork "base"; `to` may be of another workspace. */
+    async compare(from: string, how: { to?: string; workspace?: string } & Stoppable = {}): Promise<VersionChange[]> {
+        const body: Item = { from };
+        if (how.to !== undefined)
+            body["to"] = how.to;
+        if (how.workspace !== undefined)
+            body["workspace"] = how.workspace;
+        const answer = await this.client.call("POST", `${this.#path}/compare`, { body, wait: true, signal: how.signal });
+        return answer["changes"] as unknown as VersionChange[];
     }
 
     async deleteSnapshot(snapshot: string, how: Stoppable = {}): Promise<void> {

@@ -157,6 +157,74 @@ static bool add_row(struct plan_work *w, const json_t *details, struct err *err)
     return store_plan_add(w->front->store, &w->row, err) == 0; /* or the workspace has gone */
 }
 
+/* The first of the paths that wait for a decision. */
+static const char *name_conflicts(const json_t *conflicts, char *ret, size_t size)
+{
+    const json_t *one;
+    size_t named = 0;
+    size_t at;
+
+    ret[0] = '\0';
+    json_array_foreach(conflicts, at, one)
+    {
+        const char *path = json_string_value(json_object_get(one, "path"));
+        size_t n = strlen(ret);
+        if (!json_is_null(json_object_get(one, "taken")) || !path || named == 5 ||
+            n + strlen(path) + 3 > size)
+            continue;
+        snprintf(ret + n, size - n, "%s%s", named++ ? ", " : "", path);
+    }
+    return ret;
+}
+
+/* Nothing came of it: the answer says why. True: it has ended so. */
+static bool came_to_nothing(struct plan_work *w, json_t *answer)
+{
+    json_int_t undecided = json_integer_value(json_object_get(answer, "undecided"));
+    bool is_empty = json_integer_value(json_object_get(answer, "operations")) == 0;
+    json_t *details = NULL;
+    char names[240];
+
+    if (!w->merge || (undecided == 0 && !is_empty))
+        return false;
+    plan_drop_files(w->front, w->bucket, w->workspace, w->plan);
+    if (undecided > 0)
+        details = json_pack("{s:O, s:O}", "conflicts", json_object_get(answer, "conflicts"),
+                            "undecided", json_object_get(answer, "undecided"));
+    (void)name_conflicts(json_object_get(answer, "conflicts"), names, sizeof(names));
+    json_decref(answer);
+    if (undecided > 0)
+        work_end(w, 409, "merge_conflict", details,
+                 "%lld path%s changed in both in different ways (%s); say which side is taken, "
+                 "\"ours\" or \"theirs\"",
+                 (long long)undecided, undecided == 1 ? " was" : "s were", names);
+    else
+        work_end(w, 409, "no_changes", NULL, "the workspace '%s' has all of that already",
+                 w->workspace);
+    return true;
+}
+
+/* How a merge came about, for those who look at the plan. */
+static bool keep_merge(struct plan_work *w, json_t *details, const json_t *answer, struct err *err)
+{
+    static const char *const kept[] = {"conflicts", "conflict_count", "merged"};
+    const char *fork = json_string_value(json_object_get(w->merge, "fork"));
+    const char *snapshot = json_string_value(json_object_get(w->merge, "snapshot"));
+
+    if (!w->merge)
+        return true;
+    for (size_t i = 0; i < sizeof(kept) / sizeof(kept[0]); i++)
+        json_object_set(w->merge, kept[i], json_object_get(answer, kept[i]));
+    json_object_set_new(w->merge, "conflicts",
+                        plan_shortened(json_object_get(w->merge, "conflicts")));
+    json_object_set(details, "merge", w->merge);
+    if (!fork)
+        return true;
+    const struct store_merge merge = {
+        .plan = w->plan, .fork = fork, .into = w->workspace, .snapshot = snapshot};
+    return store_merge_add(w->front->store, &merge, err) == 0;
+}
+
 static void submitted(void *owner, const struct plan_end *end)
 {
     struct plan_work *w = owner;
@@ -170,13 +238,16 @@ static void submitted(void *owner, const struct plan_end *end)
         work_fail_answer(w, end, answer);
         return;
     }
+    if (came_to_nothing(w, answer))
+        return;
     json_t *details = take_answer(w, answer);
+    bool kept = keep_merge(w, details, answer, &err);
     json_decref(answer);
-    int room = work_policy(w, &policy, NULL, &err)
+    int room = kept && work_policy(w, &policy, NULL, &err)
                    ? plan_has_room(w->front, w->workspace, w->row.key, &policy, &err)
                    : -1;
     if (room == 1 && add_row(w, details, &err)) {
-        finish(w, "plan.submit", details);
+        finish(w, w->merge ? "plan.merge" : "plan.submit", details);
         json_decref(details);
         return;
     }
@@ -196,17 +267,21 @@ static const char *copy(struct plan_work *w, const char *text)
 }
 
 void plan_submit(struct front *front, const struct plan_asked *asked, const struct store_plan *row,
-                 const char *bucket, char *text, size_t n)
+                 const struct plan_source *source)
 {
     static const struct plan_process_calls calls = {.failed = could_not_begin, .ended = submitted};
     struct plan_work *w = work_begin(front, asked);
 
     if (!w) {
-        free(text);
+        free(source->text);
+        json_decref(source->merge);
         return;
     }
+    w->merge = source->merge;
     text_copy(w->workspace, sizeof(w->workspace), row->workspace);
-    text_copy(w->bucket, sizeof(w->bucket), bucket);
+    text_copy(w->bucket, sizeof(w->bucket), source->bucket);
+    text_copy(w->base, sizeof(w->base), source->base ? source->base : "");
+    text_copy(w->theirs, sizeof(w->theirs), source->theirs ? source->theirs : "");
     w->row = *row;
     w->row.id = w->plan;
     w->row.workspace = w->workspace;
@@ -216,7 +291,7 @@ void plan_submit(struct front *front, const struct plan_asked *asked, const stru
     w->row.principal = copy(w, row->principal);
     w->row.details = "{}";
     w->row.exec_id = w->row.hash = "";
-    (void)work_start_text(w, PLAN_SUBMIT, text, n, &calls);
+    (void)work_start_text(w, source->verb, source->text, source->n, &calls);
 }
 
 /* --- given up --- */

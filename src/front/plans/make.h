@@ -48,10 +48,22 @@ int plan_has_room(struct front *front, const char *workspace, const char *key,
     "too many plans of the workspace wait already, or too large ones (\"waiting_bytes\" in the "   \
     "policy's \"plan\"), and of this key more than its share; apply, reject or discard some of "   \
     "them"
-/* Makes a plan of a written one. Takes `text`, which is malloc'd. Adds the row once carrel-plan has
- * understood the text. */
+
+/* What a plan is made of, other than by a command. */
+struct plan_source {
+    const char *bucket;
+    enum plan_verb verb; /* PLAN_SUBMIT: of a written one; PLAN_MERGE: of versions of the tree */
+    char *text;          /* its job, malloc'd and taken */
+    size_t n;
+    const char *base; /* of versions: as in struct plan_message; or NULL */
+    const char *theirs;
+    json_t *merge; /* what of it is shown with the plan; taken. Its "fork" and "snapshot" are kept
+                      as what the next merge begins from. NULL: it is no merge */
+};
+
+/* Makes a plan. Adds the row once carrel-plan has understood what it is made of. */
 void plan_submit(struct front *front, const struct plan_asked *asked, const struct store_plan *row,
-                 const char *bucket, char *text, size_t n);
+                 const struct plan_source *source);
 void plan_verify(struct front *front, const struct plan_asked *asked);
 /* Verifies and applies. */
 void plan_apply(struct front *front, const struct plan_asked *asked, bool keep_going);

@@ -73,6 +73,7 @@ json_t *plan_json(const struct front *front, const struct store_plan *row)
     take(object, "copied_bytes", details, "copied_bytes");
     take(object, "flaw_count", details, "flaw_count");
     take(object, "flaws", details, "flaws");
+    take(object, "merge", details, "merge");
     take(object, "verdict", details, "verdict");
     take(object, "findings_count", details, "findings_count");
     take(object, "findings", details, "findings");
@@ -101,6 +102,7 @@ json_t *plan_short_json(const struct front *front, const struct store_plan *row)
 
     json_object_del(object, "findings");
     json_object_del(object, "flaws");
+    json_object_del(json_object_get(object, "merge"), "conflicts");
     json_object_del(object, "failed_checks");
     return object;
 }

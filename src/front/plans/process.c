@@ -121,14 +121,31 @@ static int describe_layer(struct plan_process *process, bool privileged)
     return 0;
 }
 
+/* Likewise of a snapshot, whose job is an object. */
+static int describe_snapshot(struct plan_process *process, bool privileged)
+{
+    char *text = NULL;
+    int n = process->n < 2 ? -1
+                           : asprintf(&text, "{\"privileged\":%s,%s", privileged ? "true" : "false",
+                                      process->text + 1);
+
+    if (n < 0)
+        return -1;
+    free(process->text);
+    process->text = text;
+    process->n = (size_t)n;
+    return 0;
+}
+
 static void begun(struct plan_process *process, struct answer *answer,
                   const struct plain_message *m)
 {
     if (answer->fd_count < 1)
         return;
     process->fd = take_fd(&answer->fds[0]);
-    if ((process->verb == PLAN_DERIVE || process->verb == PLAN_VIEW) &&
-        describe_layer(process, m->number == 1) < 0) {
+    if (((process->verb == PLAN_DERIVE || process->verb == PLAN_VIEW) &&
+         describe_layer(process, m->number == 1) < 0) ||
+        (process->verb == PLAN_SNAPSHOT && describe_snapshot(process, m->number == 1) < 0)) {
         stop_writing(process); /* it hears nothing, and says so */
         return;
     }

@@ -99,8 +99,7 @@ static void done(void *context, const struct plan_outcome *outcome)
     call_release(call);
 }
 
-/* False: answered. */
-static bool wait_for(struct call *call, int status, struct plan_asked *ret)
+bool plan_wait_for(struct call *call, int status, struct plan_asked *ret)
 {
     struct waiting *waiting = calloc(1, sizeof(*waiting));
 
@@ -181,12 +180,14 @@ void plans_submit(struct call *call)
                              .principal = call->actor.owner,
                              .created_ms = wall_ms(),
                              .updated_ms = wall_ms()};
-    if (!wait_for(call, 201, &asked)) {
+    if (!plan_wait_for(call, 201, &asked)) {
         free(text);
         return;
     }
     call_drop_body(call);
-    plan_submit(call->front, &asked, &row, call->workspace.bucket, text, n);
+    plan_submit(call->front, &asked, &row,
+                &(struct plan_source){
+                    .bucket = call->workspace.bucket, .verb = PLAN_SUBMIT, .text = text, .n = n});
 }
 
 /* --- looking --- */
@@ -507,7 +508,7 @@ void plans_close(struct call *call)
     struct store_plan row;
     struct plan_asked asked;
 
-    if (find_to_change(call, &row) && wait_for(call, 200, &asked))
+    if (find_to_change(call, &row) && plan_wait_for(call, 200, &asked))
         plan_close(call->front, &asked);
 }
 
@@ -515,7 +516,7 @@ static void verify_checked(struct call *call)
 {
     struct plan_asked asked;
 
-    if (wait_for(call, 200, &asked))
+    if (plan_wait_for(call, 200, &asked))
         plan_verify(call->front, &asked);
 }
 
@@ -533,7 +534,7 @@ void plans_verify(struct call *call)
             plan_check(call, &row, verify_checked);
         return;
     }
-    if (wait_for(call, 200, &asked))
+    if (plan_wait_for(call, 200, &asked))
         plan_verify(call->front, &asked);
 }
 
@@ -562,7 +563,7 @@ void plans_apply(struct call *call)
     if (!fields_known(call, call->body, known) || !find_to_change(call, &row) ||
         !field_flag(call, call->body, "keep_going", &keep_going) ||
         !field_flag(call, call->body, "async", &async) || !names_hash(call, &row) ||
-        (!async && has_too_many(call)) || !wait_for(call, 200, &asked))
+        (!async && has_too_many(call)) || !plan_wait_for(call, 200, &asked))
         return;
     if (async)
         plan_enqueue(call->front, &asked, keep_going);
@@ -610,7 +611,7 @@ void plans_undo(struct call *call)
         call_bad_field(call, "paths", "a list of paths in the workspace");
         return;
     }
-    if (wait_for(call, 200, &asked))
+    if (plan_wait_for(call, 200, &asked))
         plan_undo(call->front, &asked, paths ? json_incref(paths) : NULL, force);
 }
 
@@ -619,7 +620,7 @@ void plans_cancel(struct call *call)
     struct store_plan row;
     struct plan_asked asked;
 
-    if (find_to_change(call, &row) && wait_for(call, 200, &asked))
+    if (find_to_change(call, &row) && plan_wait_for(call, 200, &asked))
         plan_cancel(call->front, &asked);
 }
 
@@ -628,6 +629,6 @@ void plans_discard(struct call *call)
     struct store_plan row;
     struct plan_asked asked;
 
-    if (find_to_change(call, &row) && wait_for(call, 200, &asked))
+    if (find_to_change(call, &row) && plan_wait_for(call, 200, &asked))
         plan_discard(call->front, &asked);
 }

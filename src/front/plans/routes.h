@@ -28,6 +28,9 @@ json_t *plan_short_json(const struct front *front, const struct store_plan *row)
 
 /* The plan of this workspace that the path names; false: answered with 404. */
 bool plan_find(struct call *call, struct store_plan *ret);
+/* The call waits for what is done with the plan of params[1], and is answered with that plan and
+ * `status` then. False: answered. */
+bool plan_wait_for(struct call *call, int status, struct plan_asked *ret);
 /* Answers with the plan as it is now. */
 void plan_answer(struct call *call, int status);
 

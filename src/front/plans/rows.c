@@ -128,9 +128,13 @@ int store_plan_change(struct store *store, const struct store_plan *p, enum plan
     query_text(&q, plan_state_name(was));
     if (query_run(&q, &changed, err) < 0)
         return -1;
-    return changed
-               ? 0
-               : err_set(err, ERR_CONFLICT, 0, "the plan is no longer '%s'", plan_state_name(was));
+    if (!changed)
+        return err_set(err, ERR_CONFLICT, 0, "the plan is no longer '%s'", plan_state_name(was));
+    if (p->state == PLAN_APPLIED || p->state == PLAN_UNDONE) {
+        struct err unused; /* the row has changed, and says so while it is there */
+        (void)store_merge_note(store, p->id, p->state == PLAN_APPLIED, &unused);
+    }
+    return 0;
 }
 
 int store_plan_remove(struct store *store, const char *id, struct err *err)

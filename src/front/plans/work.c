@@ -55,6 +55,7 @@ static void free_work(struct plan_work *w)
         *at = w->next;
     free(w->verifying);
     json_decref(w->options);
+    json_decref(w->merge);
     json_decref(w->failure);
     arena_clear(&w->arena);
     free(w);
@@ -259,6 +260,8 @@ bool work_start_text(struct plan_work *w, enum plan_verb verb, char *text, size_
                              .plan = w->plan,
                              .actor = w->actor,
                              .request = w->request,
+                             .base = w->base,
+                             .theirs = w->theirs,
                              .owner = w->row.owner,
                              .verb = verb};
 

@@ -7,10 +7,11 @@
 struct verifying;
 
 enum {
-    PLAN_TRIES = 20,      /* of one in the queue */
-    PLAN_FINDINGS = 200,  /* of one verification that are recorded, and kept */
-    PLAN_UNDECIDED = 100, /* of one workspace */
-    PLAN_SHARE = 10,      /* one part of so many each key has for itself */
+    PLAN_VERSION = FRONT_ID + PLAN_ID, /* "WORKSPACE/SNAPSHOT" */
+    PLAN_TRIES = 20,                   /* of one in the queue */
+    PLAN_FINDINGS = 200,               /* of one verification that are recorded, and kept */
+    PLAN_UNDECIDED = 100,              /* of one workspace */
+    PLAN_SHARE = 10,                   /* one part of so many each key has for itself */
 };
 
 /* A request to take the plan out of the queue, made while it is being applied: it is answered when
@@ -35,6 +36,9 @@ struct plan_work {
     struct plan_process *process;
     uint64_t steps;
     json_t *options; /* of apply and undo */
+    json_t *merge;   /* of one that is being made (struct plan_source) */
+    char base[PLAN_VERSION];
+    char theirs[PLAN_VERSION];
     json_t *failure; /* what carrel-plan answered, while its journal is asked what that means */
     char failure_why[32];
     struct verifying *verifying;

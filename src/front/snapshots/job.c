@@ -92,22 +92,25 @@ static void failed(void *owner, const struct err *err)
     call_release(call);
 }
 
-void job_start(struct call *call, enum plan_verb verb, json_t *wish, const struct job_calls *calls)
+void job_start(struct call *call, const struct job_wish *wish, const struct job_calls *calls)
 {
     static const struct plan_process_calls heard = {.failed = failed, .ended = ended};
+    const struct store_workspace *of = wish->of ? wish->of : &call->workspace;
     struct job *job = malloc(sizeof(*job));
-    char *text = json_dumps(wish, JSON_COMPACT);
+    char *text = json_dumps(wish->job, JSON_COMPACT);
     char id[28];
 
-    json_decref(wish);
+    json_decref(wish->job);
     make_id('p', id);
-    struct plan_message m = {.bucket = call->workspace.bucket,
-                             .workspace = call->workspace.id,
+    struct plan_message m = {.bucket = of->bucket,
+                             .workspace = of->id,
                              .plan = id,
                              .actor = call->actor.name,
                              .request = call->id,
-                             .owner = call->workspace.owner,
-                             .verb = verb};
+                             .base = wish->base,
+                             .theirs = wish->theirs,
+                             .owner = of->owner,
+                             .verb = wish->verb};
     if (job)
         *job = (struct job){call, calls};
     if (!job)

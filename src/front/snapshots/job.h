@@ -18,7 +18,15 @@ struct job_calls {
     job_failed *failed;
 };
 
-/* Takes `wish`. Every refusal is answered. */
-void job_start(struct call *call, enum plan_verb verb, json_t *wish, const struct job_calls *calls);
+struct job_wish {
+    const struct store_workspace *of; /* NULL: the call's */
+    enum plan_verb verb;
+    const char *base; /* as in struct plan_message */
+    const char *theirs;
+    json_t *job; /* taken */
+};
+
+/* Every refusal is answered. */
+void job_start(struct call *call, const struct job_wish *wish, const struct job_calls *calls);
 /* Whether the workspace is in the trash, or its owner has too many under way: answered. */
 bool job_refused(struct call *call);

@@ -17,6 +17,11 @@ const struct route snapshot_routes[] = {
     {HTTP_GET, SNAPSHOTS, READERS, 0, 0, snapshots_list, "", IN_PLAN},
     {HTTP_GET, SNAPSHOTS "/{name}", READERS, 0, 0, snapshots_get, "", IN_PLAN},
     {HTTP_DELETE, SNAPSHOTS "/{name}", OWNERS, 0, 0, snapshots_delete, "", NOT_IN_PLAN},
+    {HTTP_POST, SNAPSHOTS "/{name}/restore", WORKERS, BODY_SMALL, 0, snapshots_restore, "",
+     IN_PLAN},
+    {HTTP_POST, "/v1/workspaces/{ws}/merge", WORKERS, BODY_FILES, 0, snapshots_merge, "", IN_PLAN},
+    {HTTP_POST, "/v1/workspaces/{ws}/compare", WORKERS, BODY_SMALL, 0, snapshots_compare, "",
+     IN_PLAN},
     ROUTES_END,
 };
 
@@ -95,10 +100,11 @@ static void make(struct call *call, struct answer *answer)
         call_fail(call, &err);
         return;
     }
-    job_start(
-        call, PLAN_SNAPSHOT,
-        json_pack("{s:s, s:s, s:s}", "id", wish->id, "name", wish->name, "actor", call->actor.name),
-        &calls);
+    job_start(call,
+              &(struct job_wish){.verb = PLAN_SNAPSHOT,
+                                 .job = json_pack("{s:s, s:s, s:s}", "id", wish->id, "name",
+                                                  wish->name, "actor", call->actor.name)},
+              &calls);
 }
 
 static bool name_is_fine(const char *name)
@@ -158,7 +164,7 @@ void snapshots_list(struct call *call)
     static const struct job_calls calls = {.done = listed};
 
     if (!job_refused(call))
-        job_start(call, PLAN_SNAPSHOTS, json_object(), &calls);
+        job_start(call, &(struct job_wish){.verb = PLAN_SNAPSHOTS, .job = json_object()}, &calls);
 }
 
 static void found(struct call *call, json_t *answer, uint64_t frozen_ms)
@@ -172,7 +178,10 @@ void snapshots_get(struct call *call)
     static const struct job_calls calls = {.done = found};
 
     if (!job_refused(call))
-        job_start(call, PLAN_SNAPSHOTS, json_pack("{s:s}", "find", call->params[1]), &calls);
+        job_start(call,
+                  &(struct job_wish){.verb = PLAN_SNAPSHOTS,
+                                     .job = json_pack("{s:s}", "find", call->params[1])},
+                  &calls);
 }
 
 /* --- removing one --- */
@@ -214,7 +223,40 @@ static void remove_it(struct call *call, struct answer *answer)
         call_fail(call, &err);
         return;
     }
-    job_start(call, PLAN_SNAPSHOTS, json_pack("{s:s}", "remove", r->id), &calls);
+    job_start(
+        call,
+        &(struct job_wish){.verb = PLAN_SNAPSHOTS, .job = json_pack("{s:s}", "remove", r->id)},
+        &calls);
+}
+
+struct looking_for {
+    const char *id;
+    bool found;
+};
+
+static void look_at(void *context, const char *snapshot)
+{
+    struct looking_for *l = context;
+
+    l->found |= strcmp(snapshot, l->id) == 0;
+}
+
+/* Whether a merge may go on from it: answered. */
+static bool refuse_merged(struct call *call, const char *id)
+{
+    struct store *store = call->front->store;
+    struct looking_for l = {.id = id};
+    struct err err;
+    bool read =
+        store_merge_tidy(store, call->workspace.id, &err) == 0 &&
+        store_merge_snapshots(store, &call->arena, call->workspace.id, look_at, &l, &err) == 0;
+
+    if (!read)
+        call_fail(call, &err);
+    else if (l.found)
+        call_error(call, 409, "snapshot_in_use",
+                   "a merge of the fork was made of it, and the next one begins from it");
+    return !read || l.found;
 }
 
 /* Whether forks stand on it: answered. */
@@ -240,7 +282,7 @@ static void found_to_remove(struct call *call, json_t *answer, uint64_t frozen_m
 
     (void)frozen_ms;
     text_copy(r->id, sizeof(r->id), id ? id : "");
-    if (refuse_used(call, r->id) ||
+    if (refuse_used(call, r->id) || refuse_merged(call, r->id) ||
         !begin(call, "snapshot.delete", json_pack("{s:s}", "snapshot", r->id), remove_it))
         change_end(&r->change);
 }
@@ -264,5 +306,8 @@ void snapshots_delete(struct call *call)
         return;
     }
     call->context = r;
-    job_start(call, PLAN_SNAPSHOTS, json_pack("{s:s}", "find", call->params[1]), &calls);
+    job_start(call,
+              &(struct job_wish){.verb = PLAN_SNAPSHOTS,
+                                 .job = json_pack("{s:s}", "find", call->params[1])},
+              &calls);
 }

@@ -10,3 +10,8 @@ void snapshots_create(struct call *call);
 void snapshots_list(struct call *call);
 void snapshots_get(struct call *call);
 void snapshots_delete(struct call *call);
+/* merge.c */
+void snapshots_merge(struct call *call);
+void snapshots_restore(struct call *call);
+/* compare.c */
+void snapshots_compare(struct call *call);

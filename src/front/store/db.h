@@ -19,7 +19,7 @@
 #include "front/store/store.h"
 
 enum {
-    STORE_VERSION = 9,
+    STORE_VERSION = 10,
     STORE_PAGE = 16,         /* rows of a list that are in memory at once */
     STORE_ROW_MAX = 4 << 20, /* bytes of the largest row */
     STORE_ID_MAX = 512,      /* bytes of an id: 128 characters */
@@ -65,6 +65,11 @@ enum query_name {
     QUERY_PLANS_FORGET,
     QUERY_PLANS_COUNT,
     QUERY_PLANS_OVER,
+    QUERY_MERGE_ADD,
+    QUERY_MERGE_NOTE,
+    QUERY_MERGE_TIDY,
+    QUERY_MERGE_BASE,
+    QUERY_MERGE_SNAPSHOTS,
     QUERY_TEMPLATE_ADD,
     QUERY_TEMPLATE_GET,
     QUERY_TEMPLATE_NAMED,

@@ -105,6 +105,15 @@ const char *const db_steps[STORE_VERSION] = {
     "ALTER TABLE workspaces ADD COLUMN base TEXT NOT NULL DEFAULT '';"
     "CREATE INDEX workspaces_base ON workspaces (base, id) WHERE base <> '';"
     "PRAGMA user_version = 9;",
+    "CREATE TABLE merges ("
+    "  place INTEGER PRIMARY KEY,"
+    "  plan TEXT NOT NULL UNIQUE,"
+    "  fork TEXT NOT NULL REFERENCES workspaces (id) ON DELETE CASCADE,"
+    "  target TEXT NOT NULL REFERENCES workspaces (id) ON DELETE CASCADE,"
+    "  snapshot TEXT NOT NULL, applied INTEGER NOT NULL"
+    ") STRICT;"
+    "CREATE INDEX merges_fork ON merges (fork, target, place);"
+    "PRAGMA user_version = 10;",
 };
 
 /* --- errors --- */

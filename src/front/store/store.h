@@ -196,6 +196,27 @@ int store_count_workspaces(struct store *store, const char *owner, uint64_t *ret
  * many, and in words the names of the first; -1. */
 int store_workspace_forks(struct store *store, struct arena *arena, const char *workspace,
                           const char *snapshot, const char **ret, struct err *err);
+
+/* A plan that brings a fork's changes into a workspace, and the snapshot of the fork that it was
+ * made of. Whether that is applied the plan's row says; here it is noted, for when that is gone. */
+struct store_merge {
+    const char *plan;
+    const char *fork;
+    const char *into;
+    const char *snapshot;
+};
+
+int store_merge_add(struct store *store, const struct store_merge *m, struct err *err);
+int store_merge_note(struct store *store, const char *plan, bool is_applied, struct err *err);
+/* Forgets those of a fork of which nothing is, or can come to be, in a workspace. */
+int store_merge_tidy(struct store *store, const char *fork, struct err *err);
+/* The snapshot of the last one that is applied: 1; 0: none is. */
+int store_merge_base(struct store *store, struct arena *arena, const char *fork, const char *into,
+                     const char **ret, struct err *err);
+/* Those that a merge is, or may be, the base of. */
+int store_merge_snapshots(struct store *store, struct arena *arena, const char *fork,
+                          void (*each)(void *context, const char *snapshot), void *context,
+                          struct err *err);
 /* 1 and the workspace that builds this template, 0: none does. */
 int store_build_of(struct store *store, struct arena *arena, const char *name,
                    struct store_workspace *ret, struct err *err);

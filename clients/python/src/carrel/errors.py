@@ -108,7 +108,7 @@ BY_CODE: dict[str, type[CarrelError]] = {
     "not_a_text_file": Conflict, "precondition_failed": Conflict, "locked": Conflict,
     "plan_stale": PlanRefused, "plan_conflict": PlanRefused, "plan_refused": PlanRefused, "plan_open": PlanRefused,
     "approval_required": PlanRefused, "approval_refused": PlanRefused, "unavailable": Unavailable,
-    "snapshot_refused": InvalidRequest, "snapshot_limit": LimitReached, "snapshot_in_use": Conflict, "is_a_fork": Conflict,
+    "snapshot_refused": InvalidRequest, "snapshot_limit": LimitReached, "snapshot_in_use": Conflict, "is_a_fork": Conflict, "merge_conflict": Conflict, "no_changes": Conflict,
     "store_taken": Conflict, "store_has_copy": Conflict, "not_mirrored": Conflict, "rclone_missing": Unsupported, "store_failed": Unavailable,
 }
 BY_STATUS: dict[int, type[CarrelError]] = {400: InvalidRequest, 401: Unauthorized, 403: Forbidden, 404: NotFound, 409: Conflict, 410: NotFound,

@@ -125,6 +125,21 @@ class Workspace:
         made = (self.get_snapshot(snapshot) if snapshot is not None else self.snapshot())
         return self.client.create_workspace(id, fork={"workspace": self.id, "snapshot": made["id"]}, **body)
 
+    def restore_snapshot(self, snapshot: str) -> Plan:
+        """A plan by which the files become what they were in the snapshot (id or name). Nothing changes before it is applied."""
+        made = self.client.call("POST", f"{self.path}/snapshots/{quote(snapshot, safe='')}/restore", body={}, wait=True)
+        return Plan(self.client, made)
+
+    def merge(self, fork: str, *, prefer: str | None = None, decided: dict[str, str] | None = None) -> Plan:
+        """A plan that brings in what the fork has changed. Conflicts are refused, or decided for "ours" or "theirs", by path or all (`prefer`)."""
+        made = self.client.call("POST", f"{self.path}/merge", body=given(fork=fork, prefer=prefer, decided=decided), wait=True)
+        return Plan(self.client, made)
+
+    def compare(self, start: str, end: str | None = None, *, workspace: str | None = None) -> list[dict[str, Any]]:
+        """What two versions have different: snapshots, "now", of a fork "base"; `end` may be of another workspace."""
+        body = {"from": start, **given(to=end, workspace=workspace)}
+        return list((self.client.call("POST", f"{self.path}/compare", body=body, wait=True))["changes"])
+
     def delete_snapshot(self, snapshot: str) -> None:
         self.client.call("DELETE", f"{self.path}/snapshots/{quote(snapshot, safe='')}", wait=True)
 
