@@ -50,11 +50,12 @@ _carrel_value() {
     audit,--workspace | key,--workspace | mcp,--workspace) _carrel_add "$3" "" < <(_carrel_ids) ;;
     *,--actor | *,--after | *,--allow | *,--allow-private | *,--at | *,--bun | *,--check | *,--comment | \
         *,--context | *,--cpu | *,--cwd | *,--deny | *,--depth | *,--disk | *,--env | *,--files | *,--from | \
-        *,--from-store | *,--glob | *,--hash | *,--if-match | *,--index | *,--io | *,--label | *,--limit | *,--link | \
-        *,--listen | *,--max-output | *,--memory | *,--mirror | *,--mode | *,--name | *,--nameserver | *,--new | \
-        *,--offset | *,--old | *,--operation | *,--owner | *,--package | *,--path | *,--pids | *,--pip | \
-        *,--plan-id | *,--registry | *,--result | *,--secret | *,--set | *,--signal | *,--system | *,--timeout | \
-        *,--tmp-size | *,--to | *,--until | *,--uv | *,--version | *,-C | *,-c | *,-s | audit,-n) ;;
+        *,--from-store | *,--glob | *,--hash | *,--if-match | *,--index | *,--into | *,--io | *,--label | *,--limit | \
+        *,--link | *,--listen | *,--max-output | *,--memory | *,--mirror | *,--mode | *,--name | *,--nameserver | \
+        *,--new | *,--offset | *,--old | *,--operation | *,--ours-of | *,--owner | *,--package | *,--path | \
+        *,--pids | *,--pip | *,--plan-id | *,--registry | *,--result | *,--secret | *,--set | *,--signal | \
+        *,--system | *,--theirs-of | *,--timeout | *,--tmp-size | *,--to | *,--until | *,--uv | *,--version | *,-C | \
+        *,-c | *,-s | audit,-n) ;;
     plan,--plan) _carrel_plan "$3" only ;;
     *,--template) _carrel_add "$3" "" < <(_carrel_templates) ;;
     *,--level) mapfile -t COMPREPLY < <(compgen -W 'auto ns dir' -- "$3") ;;
@@ -165,10 +166,16 @@ _carrel_words() {
         ;;
     snapshot)
         options='--name --json --state --help'
-        words='create ls show rm'
+        words='create ls show diff restore rm'
         ;;
     fork)
         options='--json --state --help'
+        ;;
+    diff)
+        options='--json --state --help'
+        ;;
+    merge)
+        options='--into --ours --theirs --ours-of --theirs-of --json --state --help'
         ;;
     template)
         options='--update-lock --offline --quiet --json --state --help'
@@ -239,7 +246,7 @@ _carrel() {
         front=${COMP_WORDS[COMP_CWORD - 2]}: prev=${COMP_WORDS[COMP_CWORD - 3]}
     fi
     if ((COMP_CWORD == 1)); then
-        mapfile -t COMPREPLY < <(compgen -W 'run doctor serve ws exec shell ps logs kill ls cat put get edit rm mv cp mkdir stat grep glob watch tree env port net secret store plan snapshot fork template base mcp key events audit help version --help --version' -- "$cur")
+        mapfile -t COMPREPLY < <(compgen -W 'run doctor serve ws exec shell ps logs kill ls cat put get edit rm mv cp mkdir stat grep glob watch tree env port net secret store plan snapshot fork diff merge template base mcp key events audit help version --help --version' -- "$cur")
         return
     fi
     # After `--` comes the command line of another program.
@@ -267,7 +274,7 @@ _carrel() {
         mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
         case $verb in
         ls | cat | put | get | edit | rm | mv | cp | mkdir | stat | grep | glob | watch | tree | doctor) _carrel_places "$front$cur" "$front" ;;
-        exec | shell | ps | logs | kill | events | env | port | ws) _carrel_add "$cur" "" < <(_carrel_ids) ;;
+        exec | shell | ps | logs | kill | events | env | port | ws | merge | diff) _carrel_add "$cur" "" < <(_carrel_ids) ;;
         esac
         ;;
     esac

@@ -24,7 +24,8 @@ static const struct {
     {"port", client_port},     {"plan", client_plan},     {"template", client_template},
     {"env", client_env},       {"mcp", client_mcp},       {"net", client_net},
     {"store", client_store},   {"base", client_base},     {"snapshot", client_snapshot},
-    {"secret", client_secret}, {"fork", client_fork},
+    {"secret", client_secret}, {"fork", client_fork},     {"merge", client_merge},
+    {"diff", client_diff},
 };
 
 /* Descriptors 0 to 2 exist from here on, so that none of ours can land there. */

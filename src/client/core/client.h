@@ -28,6 +28,8 @@ int client_plan(char **argv);
 int client_template(char **argv);
 int client_snapshot(char **argv);
 int client_fork(char **argv);
+int client_merge(char **argv);
+int client_diff(char **argv);
 int client_env(char **argv);
 int client_base(char **argv);
 int client_events(char **argv);

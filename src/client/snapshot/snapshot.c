@@ -7,16 +7,21 @@
 #include "client/core/client.h"
 #include "client/core/table.h"
 #include "client/core/text.h"
+#include "client/snapshot/versions.h"
 
 static const char help[] =
     "usage: carrel snapshot create WORKSPACE [--name NAME]\n"
     "       carrel snapshot ls WORKSPACE\n"
     "       carrel snapshot show WORKSPACE SNAPSHOT\n"
+    "       carrel snapshot diff WORKSPACE SNAPSHOT [SNAPSHOT]\n"
+    "       carrel snapshot restore WORKSPACE SNAPSHOT\n"
     "       carrel snapshot rm WORKSPACE SNAPSHOT\n"
     "\n"
     "Keeps the files of a workspace as they are now. Commands that run stand still for that\n"
     "moment, and go on. A snapshot shares what has not changed with the one before it.\n"
-    "SNAPSHOT is an id or a name. 'create' may be left out.\n"
+    "SNAPSHOT is an id or a name, in 'diff' also \"now\", which the second one is if it is left\n"
+    "out. 'restore' makes a plan by which the workspace goes back to the snapshot: nothing is\n"
+    "changed before that is applied. 'create' may be left out.\n"
     "\n" HELP_OPTIONS "\n"
     "examples:\n"
     "  carrel snapshot desk --name before-cleanup\n"
@@ -113,6 +118,29 @@ static int show(struct daemon *daemon, const struct snapshot_options *o, const c
     return client_print(answer);
 }
 
+static int diff(struct daemon *daemon, const struct snapshot_options *o, const char *const *words,
+                struct err *err)
+{
+    json_t *body = json_pack("{s:s, s:s}", "from", words[1], "to", words[2] ? words[2] : "now");
+
+    if (!body)
+        return cli_fail("only UTF-8 can be sent");
+    return client_versions_diff(daemon, words[0], body, o->common.json, err);
+}
+
+static int restore(struct daemon *daemon, const struct snapshot_options *o,
+                   const char *const *words, struct err *err)
+{
+    json_t *plan = NULL;
+    struct buf path;
+
+    path_of(&path, words);
+    buf_str(&path, "/restore");
+    if (client_do(daemon, "POST", &path, json_object(), &plan, err) < 0)
+        return client_fail(err);
+    return client_versions_plan(plan, o->common.json);
+}
+
 static int delete (struct daemon *daemon, const struct snapshot_options *o,
                    const char *const *words, struct err *err)
 {
@@ -126,11 +154,10 @@ static const struct {
     const char *name;
     snapshot_fn *run;
     size_t words; /* after the name */
+    size_t more;  /* ... that may follow */
 } actions[] = {
-    {"create", create, 1},
-    {"ls", list_all, 1},
-    {"show", show, 2},
-    {"rm", delete, 2},
+    {"create", create, 1, 0}, {"ls", list_all, 1, 0},     {"show", show, 2, 0},
+    {"diff", diff, 2, 1},     {"restore", restore, 2, 0}, {"rm", delete, 2, 0},
 };
 
 enum {
@@ -151,11 +178,12 @@ static int dispatch(const struct snapshot_options *o, const char *const *words, 
         i = 0; /* "carrel snapshot WORKSPACE" */
     while (words[count])
         count++;
-    if (count != actions[i].words || !words[0] || !words[0][0]) {
+    size_t most = actions[i].words + actions[i].more;
+    if (count < actions[i].words || count > most || !words[0] || !words[0][0]) {
         err_set(err, ERR_INVALID, 0, "%s: %s; see 'carrel snapshot --help'", actions[i].name,
-                count > actions[i].words ? "too many arguments"
-                : count == 0             ? "name a workspace"
-                                         : "name a snapshot");
+                count > most ? "too many arguments"
+                : count == 0 ? "name a workspace"
+                             : "name a snapshot");
         return client_fail(err);
     }
     if (o->name && actions[i].run != create)
@@ -174,9 +202,9 @@ int client_snapshot(char **argv)
         {"--name", "NAME", "name the new snapshot, to find it by", ARGS_TEXT, &o.name},
         {0},
     };
-    const char *words[4] = {NULL};
+    const char *words[5] = {NULL};
     struct err err = {0};
-    int status = client_begin(argv + 1, help, rules, &o.common, words, 3);
+    int status = client_begin(argv + 1, help, rules, &o.common, words, 4);
     if (status >= 0)
         return status;
     return dispatch(&o, words, &err);
