@@ -292,39 +292,24 @@ static bool is_missing(int status, struct buf *log)
            strstr(log->p, "object not found") || strstr(log->p, "directory not found");
 }
 
-int rclone_read(struct mover *m, const char *below, struct buf *ret, struct err *err)
+/* What these words, up to NULL, with the place behind them, answer. 1; 0: it is not there. */
+static int ask(struct mover *m, const char *const *words, const char *below, struct buf *ret,
+               struct err *err)
 {
+    const char *args[MOST_ARGS];
     scoped_buf struct buf log;
     struct arena arena;
+    size_t n = 0;
 
     buf_init(&log, 0);
     arena_init(&arena, 8192);
-    const char *const args[] = {"cat", rclone_place(m, &arena, below), NULL};
-    int status = args[1] ? run(m, args, &(struct run){.in = -1, .out = ret, .log = &log}, err)
-                         : no_place(err);
-    arena_clear(&arena);
-    if (status < 0)
-        return -1;
-    if (status > 0 && !is_missing(status, &log))
-        return explain(m, log.p, err);
-    return status == 0 && ret->n > 0;
-}
-
-int rclone_list(struct mover *m, const char *below, struct buf *ret, struct err *err)
-{
-    scoped_buf struct buf log;
-    struct arena arena;
-
-    buf_init(&log, 0);
-    arena_init(&arena, 8192);
-    const char *const args[] = {"lsjson",
-                                "-R",
-                                "--files-only",
-                                "--no-modtime",
-                                "--no-mimetype",
-                                rclone_place(m, &arena, below),
-                                NULL};
-    int status = args[5] ? run(m, args, &(struct run){.in = -1, .out = ret, .log = &log}, err)
+    while (words[n]) {
+        args[n] = words[n];
+        n++;
+    }
+    args[n] = rclone_place(m, &arena, below);
+    args[n + 1] = NULL;
+    int status = args[n] ? run(m, args, &(struct run){.in = -1, .out = ret, .log = &log}, err)
                          : no_place(err);
     arena_clear(&arena);
     if (status < 0)
@@ -332,6 +317,21 @@ int rclone_list(struct mover *m, const char *below, struct buf *ret, struct err 
     if (status > 0 && !is_missing(status, &log))
         return explain(m, log.p, err);
     return status == 0;
+}
+
+int rclone_read(struct mover *m, const char *below, struct buf *ret, struct err *err)
+{
+    int r = ask(m, (const char *const[]){"cat", NULL}, below, ret, err);
+
+    return r == 1 ? ret->n > 0 : r;
+}
+
+int rclone_list(struct mover *m, const char *below, struct buf *ret, struct err *err)
+{
+    static const char *const words[] = {"lsjson",        "-R", "--files-only", "--no-modtime",
+                                        "--no-mimetype", NULL};
+
+    return ask(m, words, below, ret, err);
 }
 
 /* Bytes as a file that can be read. */
