@@ -254,7 +254,7 @@ void outlet_begin_all(struct broker *b)
  */
 static size_t add_private(const struct settings *s, struct arena *arena, const char **argv)
 {
-    const char *const indexes[] = {s->package_index, s->package_registry};
+    const char *const indexes[] = {s->package_index, s->package_registry, s->debian_mirror};
     const char *words[MOST_PRIVATE + LENGTH(indexes)];
     char *text = arena_copy(arena, s->network_private, strlen(s->network_private));
     size_t n = text ? egress_split(text, words, MOST_PRIVATE) : 0;

@@ -117,8 +117,10 @@ int egress_check(const struct broker *b, const struct spec_message *m, struct er
 int egress_expand(const struct broker *b, struct spec_message *m, struct arena *arena,
                   struct err *err)
 {
-    const struct network_mirror mirrors[] = {
-        {"pip", b->settings.package_index}, {"npm", b->settings.package_registry}, {NULL, NULL}};
+    const struct network_mirror mirrors[] = {{"pip", b->settings.package_index},
+                                             {"npm", b->settings.package_registry},
+                                             {"apt", b->settings.debian_mirror},
+                                             {NULL, NULL}};
     char path[4096];
 
     if (m->net != CARREL_NET_ALLOW)

@@ -148,6 +148,8 @@ static const struct key {
      "index of Python packages for uv and pip; empty: their own"},
     {"package_registry", TEXT, KEY(package_registry), "",
      "registry of Node packages for bun and npm; empty: their own"},
+    {"debian_mirror", TEXT, KEY(debian_mirror), "",
+     "mirror of Debian for bases and apt in them; empty: this host's"},
     {"package_ca", TEXT, KEY(package_ca), "",
      "file with the certificate authorities for index and registry"},
     {"package_offline", YES_NO, KEY(package_offline), "no", "uv installs from its cache only"},
@@ -466,6 +468,8 @@ static int check_packages(const struct settings *s, struct err *err)
     if (*s->package_registry && !begins_with_any(s->package_registry, urls))
         return err_set(err, ERR_INVALID, 0,
                        "'package_registry' must begin with https:// or http://");
+    if (*s->debian_mirror && !begins_with_any(s->debian_mirror, urls))
+        return err_set(err, ERR_INVALID, 0, "'debian_mirror' must begin with https:// or http://");
     if (*s->package_ca && *s->package_ca != '/')
         return err_set(err, ERR_INVALID, 0, "'package_ca' must be an absolute path");
     if (*s->package_ca && access(s->package_ca, R_OK) < 0)

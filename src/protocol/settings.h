@@ -88,6 +88,7 @@ struct settings {
     uint64_t mirror_delay_ms;
     char package_index[1024];    /* of Python packages, for uv and pip inside; "" : theirs */
     char package_registry[1024]; /* of Node packages, for bun and npm */
+    char debian_mirror[1024];    /* of Debian, for bases and apt in them; "": this host's */
     char package_ca[1024];       /* a file: the authorities they trust instead of the host's */
     bool package_offline;        /* uv uses what its cache has */
 

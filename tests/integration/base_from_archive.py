@@ -1,14 +1,16 @@
 #!/usr/bin/python3 -B
 # SPDX-License-Identifier: Apache-2.0
 # TIMEOUT: 120
-"""`carrel base build --from-tar`: a root file system from anywhere, unpacked as nobody of this host."""
+"""`carrel base build`: a root file system from anywhere, unpacked as nobody of this host; and which mirror Debian is asked of."""
+import http.server
 import io
 import os
 import stat
 import tarfile
+import threading
 import unittest
 
-from carreltest import ROOT, CarrelTest, carrel
+from carreltest import ROOT, CarrelTest, carrel, write
 
 FIRST = 0x7FFF0000 if ROOT else 0x6FFE0000
 
@@ -63,6 +65,27 @@ class FromArchive(CarrelTest):
         done = self.build(path)
         self.assertEqual(125, done.returncode)
         self.assertIn("no directory /usr", done.stderr)
+        self.assertEqual([], self.bases())
+
+    def test_packages_come_from_the_mirror_of_the_settings(self):
+        asked = []
+
+        class Mirror(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                asked.append(self.path)
+                self.send_error(404)
+
+            def log_message(self, *_):
+                pass
+
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Mirror)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        config = write(self.path("serve.conf"), f"state = {self.state}\ndebian_mirror = http://127.0.0.1:{server.server_port}/of/ours\n")
+        done = carrel("base", "build", "--config", config, "debian-12")
+        server.shutdown()
+        server.server_close()
+        self.assertEqual(125, done.returncode, done.stderr)
+        self.assertIn("/of/ours/dists/bookworm/InRelease", asked)
         self.assertEqual([], self.bases())
 
     def test_what_is_no_archive_and_no_name_is_refused_in_words(self):

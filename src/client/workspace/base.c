@@ -41,6 +41,8 @@ static int build(struct building *b, const char *name)
         return client_fail(&err);
     if (!b->common.state && *settings.state)
         b->common.state = settings.state;
+    if (!b->mirror && !b->archive && *settings.debian_mirror)
+        b->mirror = settings.debian_mirror;
     if (where_state(b->common.state, state, sizeof(state), &err) < 0)
         return client_fail(&err);
     provision_begin(&p, "base-build");
@@ -56,7 +58,7 @@ int client_base(char **argv)
 {
     struct building b = {.common = {.verb = "base build"}};
     const struct args_rule rules[] = {
-        {"--mirror", "URL", "fetch packages from there\nelse where this host's apt does", ARGS_TEXT,
+        {"--mirror", "URL", "fetch packages from there\nelse debian_mirror of --config, else where this host's apt does", ARGS_TEXT,
          &b.mirror},
         {"--from-tar", "FILE", "take the root file system in this archive", ARGS_TEXT, &b.archive},
         {"--config", "FILE", "read the daemon's settings, as carrel serve does", ARGS_TEXT,
