@@ -82,7 +82,7 @@ _carrel_words() {
         ;;
     ws)
         options='--policy --owner --label --link --deleted --purge --mirror --from-store --dry-run --template --python --node --json --state --help'
-        words='create ls show policy rm undelete sleep services mirror sync backup restore adopt'
+        words='create ls show policy rm undelete sleep services reset mirror sync backup restore adopt'
         ;;
     exec)
         options='-c --cwd --env --timeout --user --stdin --tty --background --json --state --help --'

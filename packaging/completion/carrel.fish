@@ -176,7 +176,7 @@ complete -c carrel -n '__carrel_verb serve' -l tls-self-signed -d 'serve HTTPS t
 complete -c carrel -n '__carrel_verb serve' -l config -r -F -d 'read settings: lines of KEY = VALUE; # begins a comment'
 complete -c carrel -n '__carrel_verb serve' -l set -x -d 'change one of these settings:'
 complete -c carrel -n '__carrel_verb serve' -l help -d 'print a short usage'
-complete -c carrel -n '__carrel_verb ws' -a 'create ls show policy rm undelete sleep services mirror sync backup restore adopt'
+complete -c carrel -n '__carrel_verb ws' -a 'create ls show policy rm undelete sleep services reset mirror sync backup restore adopt'
 complete -c carrel -n '__carrel_verb ws' -a '(__carrel_ids)'
 complete -c carrel -n '__carrel_verb ws' -l policy -r -F -d 'set this policy, JSON as for \'carrel run --policy\''
 complete -c carrel -n '__carrel_verb ws' -l owner -x -d 'name the owner (with an admin key)'

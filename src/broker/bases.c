@@ -7,15 +7,24 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/log.h"
+#include "broker/channel.h"
+#include "broker/chores.h"
 #include "broker/plans.h"
+#include "broker/sandboxes.h"
 #include "broker/templates.h"
+#include "broker/tree_locks.h"
+#include "broker/trees.h"
 #include "sys/path.h"
 
 #define BASES  ".carrel/bases"
 #define PINNED "base" /* in the layer */
+#define LAYER  "system"
+#define GONE   "system.gone" /* beside the layer: was it */
 
 enum {
     NAME_ROOM = PROTOCOL_ID + 16,
@@ -165,7 +174,136 @@ static int add_over(const struct broker *b, struct sandbox_spec *to, const struc
     return keep(to, &over, &to->spec.base_over, err);
 }
 
-int base_add(const struct broker *b, struct sandbox_spec *to, const struct exec_message *m,
+/* --- what the workspace has changed --- */
+
+static bool is_empty(int dir, const char *name)
+{
+    scoped_fd int fd = path_open_beneath(dir, name, O_RDONLY | O_DIRECTORY, 0);
+    DIR *entries = fd < 0 ? NULL : fdopendir(fd);
+    const struct dirent *entry;
+    bool empty = true;
+
+    if (!entries)
+        return fd == -ENOENT;
+    (void)take_fd(&fd);
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe): a stream of our own */
+    while (empty && (entry = readdir(entries)))
+        empty = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0;
+    (void)closedir(entries);
+    return empty;
+}
+
+int base_refuse_changed(const struct broker *b, const char *bucket, const char *workspace,
+                        const char *why, struct err *err)
+{
+    scoped_fd int env = layers_open(b, bucket, workspace);
+
+    if (env == -ENOENT || (env >= 0 && is_empty(env, LAYER "/upper")))
+        return 0;
+    return err_set(err, ERR_CONFLICT, env < 0 ? -env : 0,
+                   "the workspace has changed its own system, %s; what it has installed there can "
+                   "be made part of a template, or be removed with: carrel ws reset-system",
+                   why);
+}
+
+/* What has this name may be of an interrupted reset: then that is finished, and this begins. */
+static int reset(const int *fds, const void *what, struct chore_report *report)
+{
+    int r = tree_remove_lent(fds[0], GONE);
+
+    (void)what;
+    if (r == 0 && renameat(fds[0], LAYER, fds[0], GONE) < 0 && errno != ENOENT)
+        r = -errno;
+    if (r == 0 && fsync(fds[0]) < 0)
+        r = -errno;
+    if (r == 0)
+        r = tree_remove_lent(fds[0], GONE);
+    return r < 0 ? err_set(&report->err, ERR_IO, -r, "remove what the system had changed") : 0;
+}
+
+static int remove_gone(const int *fds, const void *what, struct chore_report *report)
+{
+    int r = tree_remove_lent(fds[0], GONE);
+
+    (void)what;
+    return r < 0 ? err_set(&report->err, ERR_IO, -r, "remove what a system had changed") : 0;
+}
+
+/* Not now is soon enough. */
+static void tidy(struct broker *b, const struct exec_message *m)
+{
+    struct stat st;
+    struct err err;
+    scoped_fd int env = layers_open(b, m->bucket, m->workspace);
+
+    if (env < 0 || fstatat(env, GONE, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return;
+    struct chore_work work = {.fds = {env, -1, -1, -1}, .work = remove_gone, .can_wait = true};
+    if (chore_start(b, &work, &err) < 0)
+        log_err("system_not_removed", m->workspace, &err);
+}
+
+struct resetting {
+    uint64_t tag;
+    uint64_t generation;
+    char workspace[PROTOCOL_ID + 1];
+};
+
+static void was_reset(struct broker *b, void *context, const struct err *failed,
+                      const struct chore_report *report)
+{
+    struct resetting *r = context;
+
+    (void)report;
+    lock_release(b, r->workspace, r);
+    if (r->generation == b->generation && failed)
+        channel_send_error(b, r->tag, failed);
+    else if (r->generation == b->generation)
+        channel_send_ok(b, r->tag);
+    free(r);
+}
+
+static int start_reset(struct broker *b, const struct plain_message *m, struct resetting *r,
+                       struct err *err)
+{
+    scoped_fd int env = layers_open(b, m->texts[0], m->texts[1]);
+
+    if (env < 0)
+        return env == -ENOENT ? 1 : err_set(err, ERR_IO, -env, "open the workspace's layers");
+    if (sandbox_find_any(b, m->texts[1]))
+        return err_set(err, ERR_CONFLICT, EBUSY,
+                       "the workspace is awake; put it to sleep first: carrel ws sleep %s",
+                       m->texts[1]);
+    if (lock_take(b, r->workspace, LOCK_RESET, r, err) < 0)
+        return -1;
+    struct chore_work work = {
+        .fds = {env, -1, -1, -1}, .work = reset, .done = was_reset, .context = r};
+    if (chore_start(b, &work, err) == 0)
+        return 0;
+    lock_release(b, r->workspace, r);
+    return -1;
+}
+
+void base_reset(struct broker *b, uint64_t tag, const struct plain_message *m)
+{
+    struct err err;
+    struct resetting *r = calloc(1, sizeof(*r));
+
+    if (r) {
+        *r = (struct resetting){.tag = tag, .generation = b->generation};
+        snprintf(r->workspace, sizeof(r->workspace), "%s", m->texts[1]);
+    }
+    int begun = r ? start_reset(b, m, r, &err) : err_set(&err, ERR_LIMIT, ENOMEM, "begin");
+    if (begun == 0)
+        return;
+    free(r);
+    if (begun < 0)
+        channel_send_error(b, tag, &err);
+    else
+        channel_send_ok(b, tag); /* there is nothing */
+}
+
+int base_add(struct broker *b, struct sandbox_spec *to, const struct exec_message *m,
              struct err *err)
 {
     struct plan_id at = {.plan = ""};
@@ -177,9 +315,10 @@ int base_add(const struct broker *b, struct sandbox_spec *to, const struct exec_
     int over;
     if (check(to, err) < 0 || add_over(b, to, m, &over, err) < 0)
         return -1;
-    scoped_fd int layer = layer_open(b, &at, "system", to->tree, err);
+    scoped_fd int layer = layer_open(b, &at, LAYER, to->tree, err);
     if (layer < 0 || choose(b, layer, over, m, id, err) < 0)
         return -1;
+    tidy(b, m);
     snprintf(path, sizeof(path), "%s/root", id);
     scoped_fd int bases = open_bases(b);
     scoped_fd int base =

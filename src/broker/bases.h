@@ -12,5 +12,11 @@
 #include "broker/sandbox_spec.h"
 
 /* Puts the workspace's system into the spec. */
-int base_add(const struct broker *broker, struct sandbox_spec *to, const struct exec_message *m,
+int base_add(struct broker *broker, struct sandbox_spec *to, const struct exec_message *m,
              struct err *err);
+/* -1 where the workspace has changed its system: `why` that is in the way. */
+int base_refuse_changed(const struct broker *broker, const char *bucket, const char *workspace,
+                        const char *why, struct err *err);
+/* Of a workspace that is asleep: removes what it has changed of its system, which stands on the
+ * newest base from then on. What an interrupted reset leaves, the next sandbox has removed. */
+void base_reset(struct broker *broker, uint64_t tag, const struct plain_message *m);

@@ -337,6 +337,14 @@ int layer_open(const struct broker *b, const struct plan_id *at, const char *nam
     return take_fd(&fd);
 }
 
+int layers_open(const struct broker *b, const char *bucket, const char *workspace)
+{
+    const char *const names[] = {"workspaces", workspace, "env"};
+    scoped_fd int top = open_carrel(b, bucket);
+
+    return top < 0 ? top : open_below(top, names, 3, false);
+}
+
 static int remove_gone(const int *fds, const void *name, struct chore_report *report)
 {
     int r = tree_remove(fds[0], name);

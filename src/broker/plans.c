@@ -11,6 +11,7 @@
  * the plan's directory is gone: then the tree is left as it is. A front that asks what a plan has
  * come to (PLAN_JOURNAL) waits for that; it only reads, so commands may run by then. */
 #include "broker/plans.h"
+#include "broker/bases.h"
 #include "broker/channel.h"
 #include "broker/forks.h"
 #include "broker/record.h"
@@ -776,6 +777,9 @@ void plan_request(struct broker *b, uint64_t tag, const struct plan_message *m)
                 "policy with a disk limit that is not an image");
     else if (!(verb = verb_for(b, m, &err)))
         (void)0; /* it says why */
+    else if (verb->freezes && base_refuse_changed(b, m->bucket, m->workspace,
+                                                  "which a snapshot would be without", &err) < 0)
+        (void)0;
     else if (!(process = new_process(b, m, verb, tag)))
         err_set(&err, ERR_LIMIT, ENOMEM, "keep the request");
     if (!process) {

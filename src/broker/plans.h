@@ -63,6 +63,8 @@ int plan_open_parent(const struct broker *b, const char *bucket, const char *wor
 int layer_open(const struct broker *b, const struct plan_id *at, const char *name, int tree,
                struct err *err);
 /* Discards the layer. A background process removes it. */
+/* The directory of all of them; -ENOENT: there is none. */
+int layers_open(const struct broker *broker, const char *bucket, const char *workspace);
 void layer_drop(struct broker *b, const struct plan_id *at, const char *name);
 
 /* --- plan_process.c */

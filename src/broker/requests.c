@@ -8,6 +8,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/pack.h"
+#include "broker/bases.h"
 #include "broker/broker.h"
 #include "broker/channel.h"
 #include "broker/egress.h"
@@ -336,6 +337,14 @@ static bool handle_freeze(struct broker *b, uint64_t tag, const struct plain_mes
     return true;
 }
 
+static bool handle_system_reset(struct broker *b, uint64_t tag, const struct plain_message *m)
+{
+    if (!protocol_id_is_valid(m->texts[0]) || !protocol_id_is_valid(m->texts[1]))
+        return false;
+    base_reset(b, tag, m);
+    return true;
+}
+
 static bool handle_plan_scan(struct broker *b, uint64_t tag, const struct plain_message *m)
 {
     scoped_buf struct buf names;
@@ -536,9 +545,10 @@ static const struct {
     [REQUEST_SECRET_LIST] = {"secret_list", .plain = secret_list},
     [REQUEST_FORK] = {"fork", .plain = handle_fork},
     [REQUEST_FREEZE] = {"freeze", .plain = handle_freeze},
+    [REQUEST_SYSTEM_RESET] = {"system_reset", .plain = handle_system_reset},
 };
 
-_Static_assert(REQUEST_COUNT_ == REQUEST_FREEZE + 1, "every request is in the table");
+_Static_assert(REQUEST_COUNT_ == REQUEST_SYSTEM_RESET + 1, "every request is in the table");
 
 void request_refuse(struct broker *b, uint32_t kind, const char *why)
 {

@@ -63,6 +63,7 @@ static const struct {
                    "its workspace is given its template's files"},
     [LOCK_SNAPSHOT] = {"a snapshot of the workspace is being made",
                        "a snapshot of its workspace is made, on a host without a freezer"},
+    [LOCK_RESET] = {"the workspace's system is being reset", "its workspace's system is reset"},
 };
 
 static struct tree_lock *find(const struct broker *b, const char *workspace)

@@ -9,6 +9,7 @@ enum lock_use {
     LOCK_FREEZE,
     LOCK_FILL,
     LOCK_SNAPSHOT,
+    LOCK_RESET,
 };
 
 /* Takes the lock: nothing new is begun in the tree until it is released. 0, or -1 with EBUSY:

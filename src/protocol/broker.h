@@ -98,6 +98,9 @@ enum request_kind {
      * ends, a command is to run in it, or 0 is asked for. ANSWER_OK then; ANSWER_ERROR: it cannot,
      * and goes on. */
     REQUEST_FREEZE,
+    /* bucket, workspace, which is asleep: what it has changed of its system is removed. ANSWER_OK.
+     */
+    REQUEST_SYSTEM_RESET,
     REQUEST_COUNT_,
 };
 

@@ -463,6 +463,7 @@ class TheDaemon(DaemonTest):
         finish_events()
         finish_records()
         self.ask("POST", "/v1/workspaces/{ws}/sleep", 200, ids=self.ids)
+        self.ask("POST", "/v1/workspaces/{ws}/reset-system", 200, ids=self.ids)
         self.ask("DELETE", "/v1/workspaces/{ws}", 204, ids=self.ids)
         self.ask("GET", "/v1/workspaces", 200, query="?deleted=1")
         self.ask("GET", "/v1/workspaces/{ws}", 200, ids=self.ids)

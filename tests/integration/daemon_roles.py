@@ -34,7 +34,7 @@ DECIDED = {
     "POST /v1/keys": MAKERS, "GET /v1/keys": OWNERS, "DELETE /v1/keys/{key}": OWNERS,
     "POST /v1/workspaces": WORKERS, "GET /v1/workspaces": READERS, "GET /v1/workspaces/{ws}": READERS,
     "PATCH /v1/workspaces/{ws}": OWNERS, "DELETE /v1/workspaces/{ws}": OWNERS, "POST /v1/workspaces/{ws}/undelete": OWNERS,
-    "GET /v1/workspaces/{ws}/backup": OWNERS, "POST /v1/workspaces/{ws}/restore": OWNERS, "POST /v1/workspaces/{ws}/sleep": WORKERS, "POST /v1/workspaces/{ws}/sync": WORKERS,
+    "GET /v1/workspaces/{ws}/backup": OWNERS, "POST /v1/workspaces/{ws}/restore": OWNERS, "POST /v1/workspaces/{ws}/sleep": WORKERS, "POST /v1/workspaces/{ws}/reset-system": OWNERS, "POST /v1/workspaces/{ws}/sync": WORKERS,
     "GET /v1/templates": READERS, "GET /v1/templates/{name}": READERS,
     "POST /v1/workspaces/{ws}/exec": WORKERS, "GET /v1/workspaces/{ws}/exec": READERS, f"GET {EXEC}": READERS,
     f"GET {EXEC}/output": READERS, f"POST {EXEC}/stdin": WORKERS, f"POST {EXEC}/signal": WORKERS, f"POST {EXEC}/resize": WORKERS,

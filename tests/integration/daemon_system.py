@@ -6,9 +6,10 @@
 import concurrent.futures
 import os
 import signal
+import time
 import unittest
 
-from carreltest import read
+from carreltest import PATIENCE, read
 from systemtest import BASE, FIRST, SystemDaemonTest
 
 SYSTEM = {"policy": {"system": True}}
@@ -125,6 +126,52 @@ class System(SystemDaemonTest):
         left = [os.path.join(where, name) for where, folders, files in os.walk(self.daemon.state) for name in folders + files
                 if name in ("desk", "deep")]
         self.assertEqual([], left)
+
+    def reset(self):
+        return self.daemon.post("/v1/workspaces/desk/reset-system")
+
+    def test_a_system_is_reset_when_asleep(self):
+        self.workspace(id="desk", **SYSTEM)
+        self.assertEqual(200, self.reset().status)  # nothing yet
+        self.run_as("root", "install -d -m 700 -o 33 /var/deep; touch /var/deep/f /etc/mine; rm -rf /usr/share/doc; echo kept > /note")
+        refused = self.reset()
+        self.assertEqual((409, "workspace_busy"), (refused.status, refused.code))
+        self.assertIn("carrel ws sleep desk", refused.json["error"]["message"])
+        self.daemon.post("/v1/workspaces/desk/sleep")
+        self.assertEqual(200, self.reset().status)
+        self.assertEqual((0, "kept\n"), self.run_as("user", "test ! -e /etc/mine && test ! -e /var/deep && test -d /usr/share/doc && cat /note"))
+        left = [where for where, folders, _ in os.walk(self.daemon.state) if "system.gone" in folders]
+        self.assertEqual([], left)
+        self.assertIn("workspace.reset_system", [r["operation"] for r in self.daemon.audit()])
+
+    def test_a_reset_that_was_killed_is_finished(self):
+        self.workspace(id="desk", **SYSTEM)
+        self.run_as("root", "install -d -m 700 -o 33 /var/deep; touch /var/deep/f")
+        self.daemon.post("/v1/workspaces/desk/sleep")
+        env = next(where for where, folders, _ in os.walk(f"{self.daemon.state}/main/.carrel") if where.endswith("/desk/env"))
+        os.rename(f"{env}/system", f"{env}/system.gone")  # as far as it had come
+        self.assertEqual((0, "gone\n"), self.run_as("user", "test -e /var/deep || echo gone"))
+        end = time.monotonic() + PATIENCE
+        while os.path.lexists(f"{env}/system.gone"):
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.02)
+
+    def test_a_snapshot_is_refused_where_it_would_be_without_the_system(self):
+        self.workspace(id="desk", **SYSTEM)
+        self.run_as("user", "echo 1 > /note")
+        self.assertEqual(201, self.daemon.post("/v1/workspaces/desk/snapshots", {}).status)
+        self.run_as("root", "touch /etc/mine")
+        refused = self.daemon.post("/v1/workspaces/desk/snapshots", {})
+        self.assertEqual((409, "conflict"), (refused.status, refused.code))
+        self.assertIn("which a snapshot would be without", refused.json["error"]["message"])
+        self.daemon.post("/v1/workspaces/desk/sleep")
+        self.assertEqual(200, self.reset().status)
+        self.assertEqual(201, self.daemon.post("/v1/workspaces/desk/snapshots", {}).status)
+
+    def test_the_limit_on_disk_counts_the_system(self):
+        self.workspace(id="desk", policy={"system": True, "limits": {"disk": "20M"}})
+        done = self.daemon.execute("desk", "dd if=/dev/zero of=/var/big bs=1M count=60 2>&1; sleep 30", user="root")
+        self.assertEqual(123, done["exit_code"], done)
 
     def test_policies_that_say_it_wrongly_are_refused(self):
         for system in ("", "-x", "../x", "A", 1, [], {"base": 1}, {"root": "no"}, {"else": 1}, "x" * 33):

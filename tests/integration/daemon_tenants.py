@@ -20,7 +20,7 @@ ROUTES = [
     ("DELETE", "/v1/workspaces/{ws}", None),
     ("DELETE", "/v1/workspaces/{ws}?purge=1", None),
     ("POST", "/v1/workspaces/{ws}/undelete", {}),
-    ("POST", "/v1/workspaces/{ws}/sleep", {}), ("POST", "/v1/workspaces/{ws}/sync", {}),
+    ("POST", "/v1/workspaces/{ws}/sleep", {}), ("POST", "/v1/workspaces/{ws}/reset-system", {}), ("POST", "/v1/workspaces/{ws}/sync", {}),
     ("GET", "/v1/workspaces/{ws}/backup", None),
     ("POST", "/v1/workspaces/{ws}/restore", {}),
     ("POST", "/v1/workspaces/{ws}/snapshots", {}),

@@ -465,6 +465,7 @@ REFUSED = [
     ("DELETE", S, [None]),
     ("POST", W + "/undelete", [{}]),
     ("POST", W + "/sleep", [{}]),
+    ("POST", W + "/reset-system", [{}]),
     ("GET", W + "/backup", [None]),
     ("POST", W + "/restore", [b"\0" * 1024]),
     ("POST", W + "/code", [{"code": "open('/notes.txt', 'w')"}, {"code": "rm /notes.txt", "language": "bash"}]),

@@ -184,6 +184,11 @@ export class Workspace {
         await this.client.call("POST", `${this.#path}/sleep`, { wait: true, signal: how.signal });
     }
 
+    /** Removes what it has changed of its own system; it has to be asleep. */
+    async resetSystem(how: Stoppable = {}): Promise<void> {
+        await this.client.call("POST", `${this.#path}/reset-system`, { wait: true, signal: how.signal });
+    }
+
     /** Into the trash; purge: for good. */
     async delete(how: { purge?: boolean } & Stoppable = {}): Promise<void> {
         await this.client.call("DELETE", this.#path, { params: { purge: how.purge ? 1 : undefined }, wait: true, signal: how.signal });

@@ -58,8 +58,10 @@ int client_base(char **argv)
 {
     struct building b = {.common = {.verb = "base build"}};
     const struct args_rule rules[] = {
-        {"--mirror", "URL", "fetch packages from there\nelse debian_mirror of --config, else where this host's apt does", ARGS_TEXT,
-         &b.mirror},
+        {"--mirror", "URL",
+         "fetch packages from there\nelse debian_mirror of --config, else where this host's apt "
+         "does",
+         ARGS_TEXT, &b.mirror},
         {"--from-tar", "FILE", "take the root file system in this archive", ARGS_TEXT, &b.archive},
         {"--config", "FILE", "read the daemon's settings, as carrel serve does", ARGS_TEXT,
          &b.config},

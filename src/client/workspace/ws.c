@@ -22,6 +22,7 @@ static const char help[] =
     "       carrel ws undelete ID\n"
     "       carrel ws sleep ID\n"
     "       carrel ws services ID\n"
+    "       carrel ws reset-system ID\n"
     "       carrel ws mirror ID STORE|off\n"
     "       carrel ws sync ID\n"
     "       carrel ws backup ID > FILE\n"
@@ -30,7 +31,8 @@ static const char help[] =
     "\n"
     "Manages the workspaces of the daemon. 'policy' shows the policy, or sets it from FILE;\n"
     "'undelete' takes a workspace out of the trash; 'sleep' ends its sandbox; 'services'\n"
-    "shows what its template keeps running in it, while it is awake; 'mirror' copies its\n"
+    "shows what its template keeps running in it, while it is awake; 'reset-system' removes\n"
+    "what one that is asleep has changed of its own system; 'mirror' copies its\n"
     "files to an object store, now and whenever they change (see 'carrel store'); 'sync'\n"
     "waits until all of them are there; 'backup' writes its files as a tar archive, 'restore'\n"
     "reads one; 'adopt' takes over an existing directory tree in place.\n"
@@ -284,7 +286,7 @@ static int change(struct daemon *daemon, const struct ws_options *o, const char 
 
     client_workspace_path(&path, words[1], removes ? "" : "/");
     if (!removes)
-        buf_str(&path, words[0]); /* "undelete", "sleep" */
+        buf_str(&path, words[0]); /* "undelete", "sleep", "reset-system" */
     else if (o->purge)
         buf_str(&path, "?purge=1");
     if (client_do(daemon, removes ? "DELETE" : "POST", &path, removes ? NULL : json_object(),
@@ -302,11 +304,11 @@ static const struct {
     size_t least; /* words after the name */
     size_t most;
 } actions[] = {
-    {"create", create, 0, 1},        {"ls", list_all, 0, 0},        {"show", show, 1, 1},
-    {"policy", policy, 1, 2},        {"rm", change, 1, 1},          {"undelete", change, 1, 1},
-    {"sleep", change, 1, 1},         {"sync", change, 1, 1},        {"mirror", mirror, 2, 2},
-    {"backup", ws_backup, 1, 1},     {"restore", ws_restore, 1, 1}, {"adopt", ws_adopt, 1, 1},
-    {"services", ws_services, 1, 1},
+    {"create", create, 0, 1},        {"ls", list_all, 0, 0},         {"show", show, 1, 1},
+    {"policy", policy, 1, 2},        {"rm", change, 1, 1},           {"undelete", change, 1, 1},
+    {"sleep", change, 1, 1},         {"sync", change, 1, 1},         {"mirror", mirror, 2, 2},
+    {"backup", ws_backup, 1, 1},     {"restore", ws_restore, 1, 1},  {"adopt", ws_adopt, 1, 1},
+    {"services", ws_services, 1, 1}, {"reset-system", change, 1, 1},
 };
 
 static int dispatch(const struct ws_options *o, const char *const *words, struct err *err)
@@ -323,7 +325,7 @@ static int dispatch(const struct ws_options *o, const char *const *words, struct
     if (i == sizeof(actions) / sizeof(actions[0]))
         return client_no_action(
             "no action given: carrel ws create, ls, show, policy, rm, undelete, sleep, "
-            "mirror, sync, backup, restore or adopt; see 'carrel ws --help'",
+            "reset-system, mirror, sync, backup, restore or adopt; see 'carrel ws --help'",
             words[0], actions, sizeof(actions) / sizeof(actions[0]), sizeof(actions[0]));
     if (count < actions[i].least || count > actions[i].most || (actions[i].least && !words[1][0])) {
         err_set(err, ERR_INVALID, 0, "%s: %s; see 'carrel ws --help'", words[0],

@@ -26,6 +26,8 @@
     "does not make environments in it; its owner's key does, or make one by a command, in the "    \
     "plan"
 
+static void system_reset(struct call *call);
+
 const struct route workspace_routes[] = {
     {HTTP_POST, "/v1/keys", KEYMAKERS, BODY_SMALL, 0, keys_create, "", NOT_IN_PLAN},
     {HTTP_GET, "/v1/keys", OWNERS, 0, 0, keys_list, "limit cursor", NOT_IN_PLAN},
@@ -40,6 +42,8 @@ const struct route workspace_routes[] = {
      NOT_IN_PLAN},
     {HTTP_POST, "/v1/workspaces/{ws}/sleep", WORKERS, BODY_SMALL, RAW, workspaces_sleep, "memory",
      SLEEP_WHY},
+    {HTTP_POST, "/v1/workspaces/{ws}/reset-system", OWNERS, BODY_SMALL, RAW, system_reset, "",
+     NOT_IN_PLAN},
     {HTTP_POST, "/v1/workspaces/{ws}/sync", WORKERS, BODY_SMALL, 0, mirror_sync, "", IN_PLAN},
     {HTTP_POST, "/v1/adopt", SCOPE_ADMIN, BODY_SMALL, 0, workspaces_adopt, "", NOT_IN_PLAN},
     {HTTP_POST, "/v1/templates", SCOPE_ADMIN, BODY_SMALL, 0, templates_create, "", NOT_IN_PLAN},
@@ -51,6 +55,32 @@ const struct route workspace_routes[] = {
     {HTTP_POST, ENV "/node", WORKERS, BODY_SMALL, 0, env_make_node, "", ENV_WHY},
     ROUTES_END,
 };
+
+static void was_reset(struct call *call, struct answer *answer)
+{
+    struct err err;
+
+    if (answer_check(answer, &err) < 0)
+        call_fail(call, &err);
+    else
+        call_json(call, 200, workspace_json(call, &call->workspace));
+}
+
+static void reset(struct call *call, struct answer *answer)
+{
+    struct err err;
+
+    if (answer_check(answer, &err) < 0)
+        call_fail(call, &err);
+    else
+        call_ask(call, REQUEST_SYSTEM_RESET, call->workspace.bucket, call->workspace.id, NULL,
+                 was_reset);
+}
+
+static void system_reset(struct call *call)
+{
+    call_record(call, call->workspace.id, "workspace.reset_system", "ok", NULL, reset);
+}
 
 static json_t *fork_json(const struct store_workspace *w)
 {

@@ -169,6 +169,10 @@ class AsyncWorkspace:
         """Ends its sandbox; the next command wakes it."""
         await self.client.call("POST", f"{self.path}/sleep", wait=True)
 
+    async def reset_system(self) -> None:
+        """Removes what it has changed of its own system; it has to be asleep."""
+        await self.client.call("POST", f"{self.path}/reset-system", wait=True)
+
     async def delete(self, *, purge: bool = False) -> None:
         """Into the trash, out of which Carrel.undelete() takes it; purge=True: for good."""
         await self.client.call("DELETE", self.path, params={"purge": 1} if purge else None, wait=True)

@@ -170,6 +170,10 @@ class Workspace:
         """Ends its sandbox; the next command wakes it."""
         self.client.call("POST", f"{self.path}/sleep", wait=True)
 
+    def reset_system(self) -> None:
+        """Removes what it has changed of its own system; it has to be asleep."""
+        self.client.call("POST", f"{self.path}/reset-system", wait=True)
+
     def delete(self, *, purge: bool = False) -> None:
         """Into the trash, out of which Carrel.undelete() takes it; purge=True: for good."""
         self.client.call("DELETE", self.path, params={"purge": 1} if purge else None, wait=True)
