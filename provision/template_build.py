@@ -19,6 +19,7 @@ import stat
 import tempfile
 import time
 
+import dockerfile
 import template_file
 import template_lock as locks
 from build_room import BuildRoom, Stopped
@@ -93,14 +94,15 @@ class Making:
         except OSError as error:
             raise Failure(f"'{asked['file']}' cannot be read", error) from None
         self.directory = os.path.dirname(path)
+        data = read_whole(path, template_file.MOST_BYTES)
         try:
-            self.file = template_file.parse(read_whole(path, template_file.MOST_BYTES))
+            self.file = (dockerfile.parse(data, asked.get("name") or os.path.basename(self.directory)) if "dockerfile" in asked
+                         else template_file.parse(data))
+            self.check_sources()
         except Failure as failure:
             raise Failure(f"'{asked['file'][:120]}': {failure}") from None
-        for beside in self.file.files.values():
-            self.find_file(beside)
         self.room = BuildRoom(asked)
-        self.machine = Machine(self.room, self.file, self.find_file) if self.file.base else None
+        self.machine = Machine(self.room, self.file, self.find) if self.file.base else None
         unlocked = template_file.Packages()  # what goes into a system is not
         self.python = Lock(self.file, unlocked if self.machine else self.file.python, self.directory, "python", update)
         self.node = Lock(self.file, unlocked if self.machine else self.file.node, self.directory, "node", update)
@@ -112,14 +114,28 @@ class Making:
 
     # --- before anything is made ---
 
-    def find_file(self, name):
+    def check_sources(self):
+        for beside in self.file.files.values():
+            self.find_file(beside)
+        for step in self.file.steps:
+            for source, _, _ in step.pairs:
+                self.find(source, step.title)
+            if step.pairs and os.path.lexists(f"{self.directory}/.dockerignore"):
+                raise Failure(f"{step.title}: .dockerignore is not understood, and what it keeps out would be copied; move what is to be "
+                              "copied into a directory of its own, with the Dockerfile")
+
+    def find(self, name, what):
         """The path here of something to copy; links may not lead out of the template's directory."""
         try:
             path = os.path.realpath(f"{self.directory}/{name}", strict=True)
         except (OSError, ValueError):
-            raise Failure(f"\"files\": there is no '{name[:160]}' beside the template's file") from None
-        if not path.startswith(self.directory.rstrip("/") + "/"):
-            raise Failure(f"\"files\": '{name[:160]}' leads out of {self.directory}")
+            raise Failure(f"{what}: there is no '{name[:160]}' beside the template's file") from None
+        if path != self.directory and not path.startswith(self.directory.rstrip("/") + "/"):
+            raise Failure(f"{what}: '{name[:160]}' leads out of {self.directory}")
+        return path
+
+    def find_file(self, name):
+        path = self.find(name, '"files"')
         if not stat.S_ISREG(os.stat(path).st_mode) or not os.access(path, os.R_OK):
             raise Failure(f"\"files\": '{name[:160]}' is no file that can be read")
         return path

@@ -45,7 +45,7 @@ class Step:
     """Of a system of the template's own: a line for the shell, or words; or what is copied."""
     title: str
     line: str | list | None = None
-    pairs: list = field(default_factory=list)  # (path beside the file, path inside)
+    pairs: list = field(default_factory=list)  # (path beside the file, path inside, whether that is a directory to put it in)
     user: str = "root"
     cwd: str | None = None
     env: dict = field(default_factory=dict)

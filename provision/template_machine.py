@@ -32,7 +32,7 @@ class Machine:
             ("users", file.users, lambda: self.each(file.users, lambda name: ["useradd", "-m", "-s", "/bin/bash", name])),
             ("python packages", file.python.packages, self.install_python),
             ("node packages", file.node.packages, self.install_node),
-            ("files", file.files, lambda: self.copy([(self.find(beside), inside) for inside, beside in file.files.items()])),
+            ("files", file.files, lambda: self.copy([(self.find(beside, '"files"'), inside) for inside, beside in file.files.items()])),
             *((step.title, True, lambda step=step: self.take(step)) for step in file.steps),
             ("tidying", True, lambda: self.run(["sh", "-c", TIDY]))]
 
@@ -117,4 +117,6 @@ class Machine:
             shell = ["sh", "-c", step.line] if isinstance(step.line, str) else step.line
             self.run(shell, step.user, step.env, step.cwd)
         else:
-            self.copy(step.pairs, None if step.user == "root" else step.user)
+            found = [(self.find(source, step.title), place, into) for source, place, into in step.pairs]
+            self.copy([(path, f"{place}/{os.path.basename(path)}" if into and not os.path.isdir(path) else place)
+                       for path, place, into in found], None if step.user == "root" else step.user)

@@ -55,7 +55,7 @@ _carrel_value() {
         *,--new | *,--offset | *,--old | *,--operation | *,--ours-of | *,--owner | *,--package | *,--path | \
         *,--pids | *,--pip | *,--plan-id | *,--registry | *,--result | *,--secret | *,--set | *,--signal | \
         *,--system | *,--theirs-of | *,--timeout | *,--tmp-size | *,--to | *,--until | *,--uv | *,--version | *,-C | \
-        *,-c | *,-s | audit,-n) ;;
+        *,-c | *,-s | audit,-n | template,-f) ;;
     plan,--plan) _carrel_plan "$3" only ;;
     *,--template) _carrel_add "$3" "" < <(_carrel_templates) ;;
     *,--level) mapfile -t COMPREPLY < <(compgen -W 'auto ns dir' -- "$3") ;;
@@ -178,7 +178,7 @@ _carrel_words() {
         options='--into --ours --theirs --ours-of --theirs-of --json --state --help'
         ;;
     template)
-        options='--update-lock --offline --quiet --json --state --help'
+        options='--update-lock -f --offline --quiet --json --state --help'
         words='build list show rm'
         ;;
     base)

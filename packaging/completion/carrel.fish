@@ -399,6 +399,7 @@ complete -c carrel -n '__carrel_verb merge' -l state -x -a '(__fish_complete_dir
 complete -c carrel -n '__carrel_verb merge' -l help -d 'print a short usage'
 complete -c carrel -n '__carrel_verb template' -a '(__carrel_template_next)'
 complete -c carrel -n '__carrel_verb template' -l update-lock -d 'resolve the packages again, and write the locks beside FILE'
+complete -c carrel -n '__carrel_verb template' -s f -x -d 'build: read this Dockerfile, for a template with a base'
 complete -c carrel -n '__carrel_verb template' -l offline -d 'use only the shared cache, not the network'
 complete -c carrel -n '__carrel_verb template' -l quiet -d 'print only failures'
 complete -c carrel -n '__carrel_verb template' -l json -d 'print JSON; a build prints one object a line as it goes on'

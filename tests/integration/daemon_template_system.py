@@ -6,12 +6,15 @@
 """Templates with a system of their own: built as root inside, and shown below the systems of all workspaces on them."""
 import json
 import os
+import re
 import signal
 import subprocess
 import unittest
 
-from carreltest import PATIENCE, carrel, read, write
-from systemtest import BASE, SystemDaemonTest
+from carreltest import CARREL, PATIENCE, TMP, carrel, read, write
+from systemtest import BASE, SystemDaemonTest, SystemTest
+
+SRC = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 LONG = 10 * PATIENCE
 LAB = {"name": "lab", "base": "debian-12", "debian": ["tree"], "users": ["ada"], "env": {"LAB": "ready"},
@@ -93,11 +96,55 @@ class TemplateSystem(SystemDaemonTest):
                 self.assertEqual([], self.daemon.get("/v1/workspaces").json["workspaces"])
                 self.assertEqual([], self.daemon.get("/v1/templates").json["templates"])
 
+    def test_a_dockerfile_is_built(self):
+        os.makedirs(self.path("lab/src/deep"))
+        write(self.path("lab/src/deep/a.txt"), "a\n")
+        os.symlink("/etc/shadow", self.path("lab/src/link"))
+        write(self.path("lab/Dockerfile"), "FROM debian:12\nENV WORD=said\nWORKDIR /app\nCOPY src lib\nCOPY lab.conf /etc/\n"
+              "RUN echo $WORD > root.txt && id -u >> root.txt\nUSER user\nWORKDIR /mine\nRUN id -u > user.txt; pwd >> user.txt\nCMD echo began > /began; sleep 1000\n")
+        done = carrel("template", "build", "-f", self.path("lab/Dockerfile"), env=self.env, timeout=LONG)
+        self.assertEqual(0, done.returncode, done.stderr[-2000:])
+        self.workspace(id="desk", template="lab")
+        self.assertEqual((0, "a\n/etc/shadow\nconf\nsaid\n0\n1000\n/mine\nsaid\n"), self.run_as("user",
+            "cd /app; cat lib/deep/a.txt; readlink lib/link; cat /etc/lab.conf root.txt /mine/user.txt; echo $WORD"))
+        self.assertEqual((0, ""), self.run_as("user", "until [ -s /began ]; do sleep 0.1; done; rm /app/root.txt"))
+
+    def test_a_dockerfile_copies_nothing_from_elsewhere(self):
+        os.symlink("/etc", self.path("lab/out"))
+        write(self.path("lab/.dockerignore"), "")
+        for line, says in (("COPY out/passwd /x", "leads out of"), ("COPY out /x", "leads out of"), ("COPY ../lab /x", "leads out"),
+                           ("COPY none /x", "line 2: COPY: there is no 'none'"), ("COPY lab.conf /x", ".dockerignore"), ("VOLUME /x", "line 2: VOLUME")):
+            write(self.path("lab/Dockerfile"), f"FROM debian:12\n{line}\n")
+            done = carrel("template", "build", "-f", self.path("lab/Dockerfile"), "other", env=self.env, timeout=LONG)
+            with self.subTest(line=line):
+                self.assertEqual(125, done.returncode, done.stdout)
+                self.assertIn(says, done.stderr)
+        self.assertEqual([], self.daemon.get("/v1/templates").json["templates"])
+
     def test_the_network_of_a_build_is_what_it_needs(self):
         self.built({"name": "lab", "base": "debian-12", "run": ["true"]})
         policies = [r["details"] for r in self.daemon.audit() if r["operation"] == "workspace.create"]
         self.assertIn("@debian", json.dumps(policies))
         self.assertNotIn("host", json.dumps([p.get("policy", {}).get("network") for p in policies]))
+
+
+class Documentation(SystemTest):
+    def test_every_command_of_the_document_works(self):
+        """The blocks of docs/machines.md, but for the base, which tests/run has made by that command, and the browser."""
+        home = self.path("docs")
+        os.makedirs(f"{home}/desks/.carrel")
+        os.symlink(os.path.dirname(os.path.dirname(BASE)), f"{home}/desks/.carrel/bases")
+        for above in (TMP, self.dir, home):
+            os.chmod(above, 0o711)  # as root the front is somebody else
+        blocks = re.findall(r"^```bash\n(.*?)^```$", read(f"{SRC}/docs/machines.md"), re.M | re.S)
+        self.assertEqual(3, len(blocks))
+        script = "\n".join(["set -e; trap 'kill %1; wait %1' ERR", *blocks]).replace("carrel base build ", ": carrel base build ")
+        env = {"PATH": f"{os.path.dirname(CARREL)}:{os.environ['PATH']}", "HOME": home, "LC_ALL": "C.UTF-8"}
+        done = subprocess.run(["bash", "-c", script], cwd=home, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, timeout=LONG, check=False)
+        self.assertEqual(0, done.returncode, done.stdout[-3000:])
+        for line in ("42\nbuilt by root\nready\n", "HELLO\n", r"\nweb +ready +8080 "):
+            self.assertRegex(done.stdout[-2000:], line)
 
 
 if __name__ == "__main__":

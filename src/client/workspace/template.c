@@ -14,14 +14,16 @@
 
 static const char help[] =
     "usage: carrel template build FILE|NAME [--update-lock] [--offline] [--quiet]\n"
+    "       carrel template build -f DOCKERFILE [NAME] [--offline] [--quiet]\n"
     "       carrel template list\n"
     "       carrel template show TEMPLATE\n"
     "       carrel template rm TEMPLATE\n"
     "\n"
-    "Prepares bases for workspaces: Python and Node packages, files, variables, a command\n"
-    "to start. A template is built and stored once. Any number of workspaces can use it,\n"
+    "Prepares bases for workspaces: Python and Node packages, Debian packages, files,\n"
+    "variables, services. A template is built and stored once. Any number of workspaces can use "
+    "it,\n"
     "and each keeps its own changes. NAME is a template that comes with Carrel: minimal,\n"
-    "office.\n"
+    "office, browser.\n"
     "\n" HELP_OPTIONS "\n"
     "examples:\n"
     "  carrel template build office\n"
@@ -31,6 +33,7 @@ static const char help[] =
 struct template_options {
     struct args_common common;
     bool update_lock;
+    const char *dockerfile;
     bool offline;
     bool quiet;
 };
@@ -236,7 +239,9 @@ static int build_file(const struct template_options *o, const char *path)
     provision_flag(&p, "offline", o->offline);
     provision_flag(&p, "quiet", o->quiet);
     provision_flag(&p, "json", o->common.json);
-    provision_add(&p, "file", path);
+    provision_add(&p, "file", o->dockerfile ? o->dockerfile : path);
+    provision_flag(&p, "dockerfile", o->dockerfile != NULL);
+    provision_add(&p, "name", o->dockerfile ? path : NULL);
     return provision_run(&p);
 }
 
@@ -286,15 +291,19 @@ static int dispatch(const struct template_options *o, const char *const *words, 
             "no action given: carrel template build, list, show or rm; see 'carrel "
             "template --help'",
             words[0], actions, ACTIONS, sizeof(actions[0]));
-    if ((words[1] != NULL) != (actions[i].words == 1) || (words[1] && !words[1][0])) {
+    bool may_lack = !actions[i].run && o->dockerfile;
+    if (((words[1] != NULL) != (actions[i].words == 1) && !may_lack) ||
+        (words[1] && !words[1][0])) {
         err_set(err, ERR_INVALID, 0, "%s: %s; see 'carrel template --help'", words[0],
                 actions[i].words == 0 ? "too many arguments"
                 : actions[i].run      ? "name a template"
                                       : "name a file, or a template that came with Carrel");
         return client_fail(err);
     }
-    if (actions[i].run && (o->update_lock || o->offline || o->quiet))
-        return cli_fail("--update-lock, --offline and --quiet are for carrel template build");
+    if (actions[i].run && (o->update_lock || o->offline || o->quiet || o->dockerfile))
+        return cli_fail("-f, --update-lock, --offline and --quiet are for carrel template build");
+    if (!actions[i].run && o->dockerfile)
+        return build_file(o, words[1]);
     if (!actions[i].run)
         return words[1] ? build(o, words[1]) : CLI_FAILED;
     if (daemon_open(&daemon, o->common.state, err) < 0)
@@ -310,6 +319,8 @@ int client_template(char **argv)
     const struct args_rule rules[] = {
         {"--update-lock", NULL, "resolve the packages again, and write the locks beside FILE",
          ARGS_FLAG, &o.update_lock},
+        {"-f", "DOCKERFILE", "build: read this Dockerfile, for a template with a base", ARGS_TEXT,
+         &o.dockerfile},
         {"--offline", NULL, "use only the shared cache, not the network", ARGS_FLAG, &o.offline},
         {"--quiet", NULL, "print only failures", ARGS_FLAG, &o.quiet},
         {"--json", NULL, "print JSON; a build prints one object a line as it goes on", ARGS_FLAG,
