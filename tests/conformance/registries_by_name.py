@@ -19,11 +19,28 @@ import unittest
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "integration"))
 
-from carreltest import PATIENCE, CarrelTest, carrel  # noqa: E402
+from carreltest import PATIENCE, CarrelTest, carrel, write  # noqa: E402
 from envtest import registries  # noqa: E402
 from nettest import Names  # noqa: E402
+from tlstest import Authority, TlsWeb  # noqa: E402
 
 WHY_NOT = registries()
+API, VALUE = "api.example.org", "sk-live-0123456789abcdefXYZ"
+# The clients that programs have, each with the placeholder; then it waits, with all that it was told in its memory.
+CLIENTS = """
+import asyncio, os, sys, time, urllib.request
+import httpx, requests
+url, headers = sys.argv[1], {'Authorization': 'Bearer ' + os.environ['EXAMPLE_KEY']}
+async def both():
+    async with httpx.AsyncClient() as client:
+        return [answer.text for answer in await asyncio.gather(client.get(url + 'httpx-async', headers=headers), client.get(url + 'httpx-more', headers=headers))]
+session = requests.Session()
+kept = [session.get(url + 'requests', headers=headers).text, session.post(url + 'requests', headers=headers, data=headers['Authorization']).text,
+        httpx.get(url + 'httpx', headers=headers).text, *asyncio.run(both()),
+        urllib.request.urlopen(urllib.request.Request(url + 'urllib', headers=headers)).read()]
+print(len(kept), 'answers', flush=True)
+time.sleep(600)
+"""
 
 
 class Silent(http.server.SimpleHTTPRequestHandler):
@@ -49,6 +66,35 @@ class ByName(CarrelTest):
         self.assertLessEqual({"look up paste.example.net", "look up github.com"}, {one["what"] for one in result["denials"]})
         result = self.inside("/v/bin/pip install -q --retries 0 six --force-reinstall", "--allow", "@node")
         self.assertNotEqual(0, result["exit_code"])
+
+    @unittest.skipIf(WHY_NOT, WHY_NOT or "")
+    def test_a_secret_is_not_in_the_memory_of_requests_and_httpx(self):
+        result = self.inside("python3 -m venv /v && /v/bin/pip install -q requests httpx", "--allow", "@python")
+        self.assertEqual(0, result["exit_code"], result)
+        authority = Authority(self.path("authority"))
+        web = TlsWeb(authority.context(API))
+        self.addCleanup(web.close)
+        names = Names({API: ["127.0.0.1"]})
+        self.addCleanup(names.close)
+        write(self.path("key"), VALUE)
+        write(os.path.join(self.ws, "clients.py"), CLIENTS)
+        result = self.inside(f"/v/bin/python /clients.py https://{API}:{web.port}/v1/ >/out 2>/err & "
+                             "while ! grep -q answers /out && kill -0 $!; do sleep 0.1; done; gcore -o /core $! >/gcore 2>&1; kill -9 $!; cat /out /err",
+                             "--nameserver", names.address, "--allow-private", API, "--trust", authority.file, "--secret", f"example-key={self.path('key')}",
+                             "--allow", f"{API}:{web.port} secret=example-key paths=/v1/*")
+        self.assertIn("6 answers", result["stdout"], result)
+        self.assertEqual({f"Bearer {VALUE}"}, {headers["authorization"] for _, _, headers, _ in web.seen})
+        self.assertEqual(6, len(web.seen))
+        cores = [name for name in os.listdir(self.ws) if name.startswith("core.")]
+        self.assertEqual(1, len(cores), result)
+        found = set()
+        for place, _, files in os.walk(self.ws):
+            for name in files:
+                with open(os.path.join(place, name), "rb") as file:
+                    content = file.read()
+                found |= {what for what in (VALUE, "carrel-secret-example-key") if what.encode() in content and name in (*cores, "out", "err", "gcore")}
+                self.assertNotIn(VALUE.encode(), content, name)
+        self.assertEqual({"carrel-secret-example-key"}, found, "the core has what the program knew")
 
     def test_git_over_https(self):
         run = functools.partial(subprocess.run, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
