@@ -2,10 +2,16 @@
 """Part "network": connections through carrel-egress, by name, beside the same from the bare host."""
 
 import multiprocessing
+import os
+import pathlib
 import socket
+import ssl
 import statistics
 import struct
+import subprocess
+import tempfile
 import threading
+import time
 
 from measure import table
 
@@ -13,9 +19,13 @@ TITLE = "The network by name"
 ABOUT = """\
 - A connection: from connect(2) to the first byte of the answer, one after the other, to a server on this host. Through
   carrel-egress the name is asked for each time, of a name server on this host, in Python as the server is.
-- Bulk: as much as one connection brings, in chunks of 1 MiB, in turns with the bare host."""
+- Bulk: as much as one connection brings, in chunks of 1 MiB, in turns with the bare host.
+- The same over TLS, one answer of HTTP to Python's ssl: TLS passes through, or ends in carrel-egress (a rule of methods)
+  and begins again there, beside the bare host's.
+- A run of /bin/true: without network, and with one name allowed, for which carrel-egress is started."""
 NAME = "bench.example.org"
 CONNECT, BULK = b"\0", b"\1"
+LOW_PORTS = range(700, 1000)  # as most rules name; from 1024 on the engine leads connections to another one
 CHUNK = 1 << 20
 CLIENT = """
 import socket, sys, time
@@ -36,6 +46,18 @@ with socket.create_connection(at) as s:
     print("bulk", got / (time.perf_counter() - began) / 1e9)
 """
 
+TLS_CLIENT = """
+import http.client, ssl, sys, time
+host, port, size = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+client = http.client.HTTPSConnection(host, port, context=ssl.create_default_context())
+client.request("GET", "/" + str(size))
+answer, room, got = client.getresponse(), bytearray(1 << 20), 0
+began = time.perf_counter()
+while got < size:
+    got += answer.readinto(room) or sys.exit("cut off")
+print("bulk", got / (time.perf_counter() - began) / 1e9)
+"""
+
 
 def answer(connection):
     with connection:
@@ -52,6 +74,47 @@ def serve(listener):
     while True:
         connection, _ = listener.accept()
         threading.Thread(target=answer, args=(connection,), daemon=True).start()
+
+
+def answer_tls(connection, context):
+    with context.wrap_socket(connection, server_side=True) as wrapped:
+        head = b""
+        while b"\r\n\r\n" not in head:
+            head += wrapped.recv(4096)
+        left, chunk = int(head.split()[1][1:]), bytes(CHUNK)
+        wrapped.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % left)
+        while left > 0:
+            wrapped.sendall(chunk[:left])
+            left -= CHUNK
+
+
+def serve_tls(listener, certificate):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    while True:
+        connection, _ = listener.accept()
+        threading.Thread(target=answer_tls, args=(connection, context), daemon=True).start()
+
+
+def certify(where):
+    """A certificate that is its own authority, readable by all."""
+    certificate = pathlib.Path(where) / "certificate.pem"
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj", "/CN=bench",
+                    "-addext", f"subjectAltName=DNS:{NAME},DNS:localhost", "-keyout", certificate, "-out", f"{certificate}.part"],
+                   check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    certificate.write_text(certificate.read_text(encoding="ascii") + pathlib.Path(f"{certificate}.part").read_text(encoding="ascii"), encoding="ascii")
+    certificate.chmod(0o644)
+    pathlib.Path(where).chmod(0o755)
+    return str(certificate)
+
+
+def listen():
+    for port in LOW_PORTS if os.geteuid() == 0 else ():
+        try:
+            return socket.create_server(("127.0.0.1", port), backlog=1024)
+        except OSError:
+            pass
+    return socket.create_server(("127.0.0.1", 0), backlog=1024)
 
 
 def resolve(server):
@@ -87,19 +150,63 @@ def compared(place, port, nameserver, count, turns, size):
     return table(f"{place.name}-network", f"{place.words}, connections", columns, rows)
 
 
+def compared_tls(place, port, nameserver, certificate, turns, size):
+    allowed = [*place.carrel, "--nameserver", nameserver, "--allow-private", f"{NAME}:{port}", "--trust", certificate]
+    through = {"bulk-tls": ("bulk over TLS, passed through", ["--allow", f"{NAME}:{port}"], ["--env", "SSL_CERT_FILE=/tmp/ca.pem"]),
+               "bulk-inspected": ("bulk over TLS, ended and begun again", ["--allow", f"{NAME}:{port} methods=GET"], [])}
+    found = {name: [] for name in ("host", *through)}
+
+    def once(argv, host):
+        return float(place.lines([*argv, "/usr/bin/python3", "-c", TLS_CLIENT, host, port, size])[0][1])
+    for _ in range(turns):
+        found["host"].append(once(["env", f"SSL_CERT_FILE={certificate}"], "localhost"))
+        for name, (_, rule, more) in through.items():
+            mount = ["--ro", f"{certificate}:/tmp/ca.pem"] if more else []
+            found[name].append(once([*allowed, *rule, *mount, *more, "--"], NAME))
+    host = statistics.median(found["host"])
+    rows = [{"row": name, "label": through[name][0], "unit": "GB/s", "host": host, "names": statistics.median(found[name]),
+             "x": statistics.median(found[name]) / host} for name in through]
+    columns = (("unit", "unit", "s"), ("bare host", "host", ".3f"), ("by name", "names", ".3f"), ("×", "x", ".2f"))
+    return table(f"{place.name}-network-tls", f"{place.words}, TLS", columns, rows)
+
+
+def compared_starts(place, nameserver, count):
+    rows = []
+    options = {"none": ("without network", []), "names": ("with one name", ["--nameserver", nameserver, "--allow", NAME]),
+               "inspected": ("with one name, requests looked at", ["--nameserver", nameserver, "--allow", f"{NAME} methods=GET"])}
+    took = {name: [] for name in options}
+    for _ in range(count):
+        for name, (_, words) in options.items():
+            began = time.perf_counter()
+            place.run([*place.carrel, *words, "--", "/bin/true"])
+            took[name].append(1000 * (time.perf_counter() - began))
+    for name, (label, _) in options.items():
+        ordered = sorted(took[name])
+        rows.append({"row": name, "label": label, "p50": statistics.median(ordered), "p90": ordered[int(0.9 * len(ordered))],
+                     "adds_ms": statistics.median(ordered) - statistics.median(took["none"])})
+    columns = (("p50 ms", "p50", ".2f"), ("p90 ms", "p90", ".2f"), ("adds ms", "adds_ms", ".2f"))
+    return table(f"{place.name}-network-starts", f"{place.words}, a run of /bin/true, started from Python", columns, rows)
+
+
 def measure(bench):
-    listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+    listener, tls = listen(), listen()
     names = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     names.bind(("127.0.0.1", 0))
-    helpers = [multiprocessing.Process(target=serve, args=(listener,), daemon=True), multiprocessing.Process(target=resolve, args=(names,), daemon=True)]
-    for helper in helpers:
-        helper.start()
-    try:
-        for place in bench.places:
-            bench.say(f"connections by name, {place.words}")
-            yield compared(place, listener.getsockname()[1], "127.0.0.1:{}".format(names.getsockname()[1]), 20 if bench.quick else 300,
-                           1 if bench.quick else 3 * bench.scale, (64 if bench.quick else 1024) << 20)
-    finally:
+    nameserver = "127.0.0.1:{}".format(names.getsockname()[1])
+    with tempfile.TemporaryDirectory() as where:
+        certificate = certify(where)
+        helpers = [multiprocessing.Process(target=target, args=args, daemon=True)
+                   for target, args in ((serve, (listener,)), (serve_tls, (tls, certificate)), (resolve, (names,)))]
         for helper in helpers:
-            helper.kill()
-            helper.join()
+            helper.start()
+        try:
+            for place in bench.places:
+                bench.say(f"connections by name, {place.words}")
+                turns = 1 if bench.quick else 3 * bench.scale
+                yield compared(place, listener.getsockname()[1], nameserver, 20 if bench.quick else 300, turns, (64 if bench.quick else 1024) << 20)
+                yield compared_tls(place, tls.getsockname()[1], nameserver, certificate, turns, (64 if bench.quick else 512) << 20)
+                yield compared_starts(place, nameserver, 10 if bench.quick else 100)
+        finally:
+            for helper in helpers:
+                helper.kill()
+                helper.join()
