@@ -10,7 +10,7 @@ import subprocess
 import unittest
 
 SRC, TMP = os.environ["SRC"], os.environ["TMP"]
-PARTS = ["starts", "storm", "live", "mounts", "files", "calls", "neighbours", "daemon", "filesapi", "plans", "environments", "clients", "network"]
+PARTS = ["starts", "storm", "live", "mounts", "files", "calls", "neighbours", "daemon", "filesapi", "plans", "snapshots", "environments", "clients", "network"]
 # What needs no other tool and no privilege: a reason instead of a figure would be a defect.
 MUST_BE_THERE = {("starts", "bare"), ("starts", "engine"), ("starts", "pool"), ("starts", "pool-cold"),
                  ("starts", "carrel"), ("storm", "bare"), ("storm", "engine"), ("storm", "carrel"), ("live", "1"),
@@ -20,6 +20,7 @@ MUST_BE_THERE = {("starts", "bare"), ("starts", "engine"), ("starts", "pool"), (
                  ("daemon", "5"), ("daemon", "8"), ("filesapi", "read"), ("filesapi", "ls"), ("filesapi", "ls-brief"), ("filesapi", "read-asleep"),
                  ("filesapi", "put"), ("filesapi", "batch"), ("filesapi", "stat-64"), ("filesapi", "1000"),
                  ("plans", "10-1000"), ("plans", "1000-1000"), ("plans", "apply-1000"), ("plans", "undo-1000"),
+                 ("snapshots", "10"), ("snapshots", "1000"),
                  ("plans", "plan" if os.geteuid() == 0 else "plan-copied"), ("environments", "bare"), ("environments", "both"),
                  ("environments", "50")}
 

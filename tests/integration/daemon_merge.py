@@ -163,6 +163,7 @@ class Merging(DaemonTest):
         for seed in range(FIRST, FIRST + SEEDS):
             with self.subTest(seed=seed):
                 self.hold_against_model(seed)
+        print(f"  seeds {FIRST} to {FIRST + SEEDS - 1}")
 
     def hold_against_model(self, seed):
         ours = Edits(f"{seed}o", self.now())
