@@ -312,6 +312,31 @@ int store_workspace_forks(struct store *store, struct arena *arena, const char *
     return rc < 0 ? -1 : total;
 }
 
+int store_workspace_bases(struct store *store, struct arena *arena, const char *workspace,
+                          void (*each)(void *context, const char *snapshot), void *context,
+                          struct err *err)
+{
+    scoped_query struct query q =
+        query_on(store, QUERY_WORKSPACE_BASES,
+                 "SELECT DISTINCT substr(base, length(?1) + 1) FROM workspaces WHERE base > ?1"
+                 " AND base < ?2");
+    char base[BASE_ROOM];
+    char behind[BASE_ROOM];
+    int rc;
+
+    snprintf(base, sizeof(base), "%s/", workspace);
+    snprintf(behind, sizeof(behind), "%s0", workspace); /* '0' comes after '/' */
+    query_text(&q, base);
+    query_text(&q, behind);
+    while ((rc = query_step(&q, err)) > 0) {
+        const char *snapshot = query_column_text(&q, 0, arena);
+        if (!snapshot)
+            return err_set(err, ERR_LIMIT, ENOMEM, "list what forks stand on");
+        each(context, snapshot);
+    }
+    return rc;
+}
+
 /* --- those that are to become templates --- */
 
 int store_build_of(struct store *store, struct arena *arena, const char *name,

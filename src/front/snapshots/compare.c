@@ -18,22 +18,33 @@ struct comparing {
     struct store_workspace of[VERSIONS];
     const char *words[VERSIONS];
     char at[VERSIONS][VERSION_ROOM]; /* as struct plan_message has it; "": the tree, as it is now */
+    struct change changes[VERSIONS]; /* of forks that there is a snapshot of for this */
     int next;                        /* that is to be found */
 };
+
+static void let_go(struct call *call)
+{
+    struct comparing *c = call->context;
+
+    change_end(&c->changes[FROM]);
+    change_end(&c->changes[TO]);
+}
 
 static void compared(struct call *call, json_t *answer, uint64_t frozen_ms)
 {
     (void)frozen_ms;
+    let_go(call);
     call_json(call, 200, json_incref(answer));
 }
 
 static void compare(struct call *call)
 {
-    static const struct job_calls calls = {.done = compared};
+    static const struct job_calls calls = {.done = compared, .failed = let_go};
     const struct comparing *c = call->context;
     bool is_from_now = !c->at[FROM][0];
 
     if (is_from_now && !c->at[TO][0] && strcmp(c->of[FROM].id, c->of[TO].id) != 0) {
+        let_go(call);
         call_error(call, 400, "invalid_request",
                    "both are ordinary workspaces as they are now; make a snapshot of one of them");
         return;
@@ -63,7 +74,7 @@ static void found(struct call *call, json_t *answer, uint64_t frozen_ms)
 
 static void find_next(struct call *call)
 {
-    static const struct job_calls calls = {.done = found};
+    static const struct job_calls calls = {.done = found, .failed = let_go};
     struct comparing *c = call->context;
 
     for (; c->next < VERSIONS; c->next++) {
@@ -77,7 +88,11 @@ static void find_next(struct call *call)
         if (is_now && !*of->base)
             continue;
         if (is_now)
-            version_take(call, of, "compare", found);
+            version_take(call, &(struct version_wish){.of = of,
+                                                      .why = "compare",
+                                                      .change = &c->changes[c->next],
+                                                      .then = found,
+                                                      .failed = let_go});
         else
             job_start(call,
                       &(struct job_wish){.of = of,

@@ -17,7 +17,10 @@ struct merging {
     struct store_workspace fork; /* of a merge */
     const char *name;            /* of the snapshot, else */
     const char *prefer;
-    json_t *decided; /* the body's; or NULL */
+    json_t *decided;      /* the body's; or NULL */
+    struct change change; /* of the fork, until there is the plan */
+    plan_done *done;      /* what the call waits for then */
+    void *waiting;
 };
 
 /* --- what both begin with --- */
@@ -38,10 +41,25 @@ static struct merging *begin(struct call *call)
     return NULL;
 }
 
+static void let_go(struct call *call)
+{
+    struct merging *m = call->context;
+
+    change_end(&m->change);
+}
+
+static void is_made(void *context, const struct plan_outcome *outcome)
+{
+    struct merging *m = context;
+
+    change_end(&m->change);
+    m->done(m->waiting, outcome);
+}
+
 /* The plan of it. Takes `merge`. */
 static void make_plan(struct call *call, const char *base, const char *theirs, json_t *merge)
 {
-    const struct merging *m = call->context;
+    struct merging *m = call->context;
     struct plan_asked asked;
     char id[28];
     json_t *job =
@@ -69,9 +87,14 @@ static void make_plan(struct call *call, const char *base, const char *theirs, j
                                            .base = base,
                                            .theirs = theirs,
                                            .merge = merge};
+        m->done = asked.done;
+        m->waiting = asked.context;
+        asked.done = is_made;
+        asked.context = m;
         plan_submit(call->front, &asked, &row, &source);
         return;
     }
+    change_end(&m->change);
     free(text);
     json_decref(merge);
 }
@@ -92,6 +115,8 @@ static void taken(struct call *call, json_t *answer, uint64_t frozen_ms)
         snapshot ? arena_printf(&call->arena, "%s/%s", m->fork.id, snapshot) : NULL;
 
     (void)frozen_ms;
+    if (found < 0 || !theirs || !base)
+        let_go(call);
     if (found < 0)
         call_fail(call, &err);
     else if (!theirs || !base)
@@ -139,7 +164,10 @@ void snapshots_merge(struct call *call)
         return;
     }
     call->context = m;
-    version_take(call, &m->fork, "merge", taken);
+    version_take(
+        call,
+        &(struct version_wish){
+            .of = &m->fork, .why = "merge", .change = &m->change, .then = taken, .failed = let_go});
 }
 
 /* --- a snapshot of its own --- */

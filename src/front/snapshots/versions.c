@@ -36,36 +36,64 @@ static void add_kept(void *context, const char *snapshot)
     json_array_append_new(context, json_string(snapshot));
 }
 
-void version_take(struct call *call, const struct store_workspace *of, const char *why,
-                  void (*then)(struct call *call, json_t *answer, uint64_t frozen_ms))
+/* What a drop has to leave. */
+static int list_kept(struct call *call, const char *workspace, json_t *kept, struct err *err)
 {
-    struct job_calls *calls = arena_alloc(&call->arena, sizeof(*calls));
+    struct store *store = call->front->store;
+
+    if (store_merge_tidy(store, workspace, err) < 0 ||
+        store_merge_snapshots(store, &call->arena, workspace, add_kept, kept, err) < 0)
+        return -1;
+    return store_workspace_bases(store, &call->arena, workspace, add_kept, kept, err);
+}
+
+static void start(struct call *call, const struct version_wish *wish, struct job_calls *calls,
+                  json_t *kept)
+{
     struct front_record r = {.actor = call->actor.name,
                              .request = call->id,
-                             .workspace = of->id,
+                             .workspace = wish->of->id,
                              .operation = "snapshot.create",
                              .result = "ok"};
-    json_t *kept = json_array();
-    struct err err;
     char id[28];
 
-    if (!calls || store_merge_tidy(call->front->store, of->id, &err) < 0 ||
-        store_merge_snapshots(call->front->store, &call->arena, of->id, add_kept, kept, &err) < 0) {
-        json_decref(kept);
-        if (calls)
-            call_fail(call, &err);
-        else
-            call_error(call, 413, "too_large", "the request is too large");
-        return;
-    }
     make_id('s', id);
-    *calls = (struct job_calls){.done = then};
-    front_record(call->front, &r, json_pack("{s:s, s:s}", "snapshot", id, "why", why), NULL, NULL);
+    *calls = (struct job_calls){.done = wish->then, .failed = wish->failed};
+    front_record(call->front, &r, json_pack("{s:s, s:s}", "snapshot", id, "why", wish->why), NULL,
+                 NULL);
     job_start(call,
-              &(struct job_wish){.of = of,
+              &(struct job_wish){.of = wish->of,
                                  .verb = PLAN_SNAPSHOT,
                                  .job = json_pack("{s:s, s:s, s:s, s:{s:i, s:o}}", "id", id,
-                                                  "actor", call->actor.name, "why", why, "drop",
-                                                  "most", 0, "kept", kept)},
+                                                  "actor", call->actor.name, "why", wish->why,
+                                                  "drop", "most", 0, "kept", kept)},
               calls);
+}
+
+void version_take(struct call *call, const struct version_wish *wish)
+{
+    struct job_calls *calls = arena_alloc(&call->arena, sizeof(*calls));
+    json_t *kept = json_array();
+    struct err err;
+
+    if (!calls || !kept) {
+        json_decref(kept);
+        wish->failed(call);
+        call_error(call, 413, "too_large", "the request is too large");
+        return;
+    }
+    if (!change_begin(wish->change, wish->of->id)) {
+        json_decref(kept);
+        wish->failed(call);
+        call_error(call, 409, "conflict", "another change of the workspace '%s' is under way",
+                   wish->of->id);
+        return;
+    }
+    if (list_kept(call, wish->of->id, kept, &err) < 0) {
+        json_decref(kept);
+        wish->failed(call);
+        call_fail(call, &err);
+        return;
+    }
+    start(call, wish, calls, kept);
 }

@@ -217,6 +217,10 @@ int store_merge_base(struct store *store, struct arena *arena, const char *fork,
 int store_merge_snapshots(struct store *store, struct arena *arena, const char *fork,
                           void (*each)(void *context, const char *snapshot), void *context,
                           struct err *err);
+/* The snapshots of a workspace that forks stand on, in the trash or not. */
+int store_workspace_bases(struct store *store, struct arena *arena, const char *workspace,
+                          void (*each)(void *context, const char *snapshot), void *context,
+                          struct err *err);
 /* 1 and the workspace that builds this template, 0: none does. */
 int store_build_of(struct store *store, struct arena *arena, const char *name,
                    struct store_workspace *ret, struct err *err);
