@@ -14,6 +14,7 @@
 #include "broker/bases.h"
 #include "broker/channel.h"
 #include "broker/forks.h"
+#include "broker/plan_steps.h"
 #include "broker/record.h"
 #include "broker/sandboxes.h"
 #include "broker/tree_freeze.h"
@@ -43,8 +44,6 @@ enum {
     RETRY_MS = 1000,     /* what cannot be recovered is tried again, twice as late each time */
     LONGEST_RETRY_MS = 300000,
     PLACE_MS = 3600000, /* of a timer that waits for nothing */
-    TELL_MS = 200,      /* how often it is told how far it is */
-    LONGEST_STEP = 32768,
     MOST_STEPS = 1000000,
     TEXT_ROOM = 256,
 };
@@ -96,13 +95,9 @@ struct plan_process {
     char request[TEXT_ROOM];
     uint64_t asked_ms;
     struct timer timer; /* to look again; while it runs, its deadline */
-    struct timer tell;
     struct plan_child child;
     struct watch gone;
-    struct watch steps;
-    struct buf line;
-    uint64_t step_count;
-    uint64_t steps_told;
+    struct plan_steps steps;
     bool runs;
     bool ended;
     bool has_frozen;
@@ -140,11 +135,9 @@ static void forget_child(struct plan_process *process)
 {
     struct broker *b = process->broker;
 
-    timer_stop(b->events, &process->tell);
+    plan_steps_end(&process->steps);
     events_forget(b->events, &process->gone);
-    events_forget(b->events, &process->steps);
     plan_child_close(&process->child);
-    buf_clear(&process->line);
 }
 
 static void thaw(struct plan_process *process)
@@ -362,7 +355,7 @@ static void record_end(struct plan_process *process)
 
     snprintf(operation, sizeof(operation), "plan.%s", process->verb->name);
     snprintf(details, sizeof(details), "{\"plan\":\"%s\",\"steps\":%llu,\"status\":%d}",
-             process->at.plan, (unsigned long long)process->step_count, process->status);
+             process->at.plan, (unsigned long long)process->steps.count, process->status);
     struct audit_record record = {.actor = process->tag ? process->actor : "broker",
                                   .workspace = process->at.workspace,
                                   .request = process->request,
@@ -376,12 +369,13 @@ static void record_end(struct plan_process *process)
 
 /* --- its steps --- */
 
-static void record_step(struct plan_process *process, const char *line)
+static void record_step(struct plan_steps *steps, const char *line)
 {
+    const struct plan_process *process = container_of(steps, struct plan_process, steps);
     scoped_buf struct buf details;
 
     buf_init(&details, PROTOCOL_DETAILS);
-    if (++process->step_count > MOST_STEPS)
+    if (steps->count > MOST_STEPS)
         return;
     buf_printf(&details, "{\"plan\":\"%s\",\"step\":", process->at.plan);
     if (*line && protocol_details_are_sane(line))
@@ -401,61 +395,14 @@ static void record_step(struct plan_process *process, const char *line)
                       NULL);
 }
 
-static void take_lines(struct plan_process *process)
+static void tell_steps(struct plan_steps *steps)
 {
-    size_t at = 0;
+    const struct plan_process *process = container_of(steps, struct plan_process, steps);
 
-    for (;;) {
-        char *end = memchr(process->line.p + at, '\n', process->line.n - at);
-        if (!end)
-            break;
-        *end = '\0';
-        record_step(process, process->line.p + at);
-        at = (size_t)(end + 1 - process->line.p);
-    }
-    memmove(process->line.p, process->line.p + at, process->line.n - at);
-    process->line.n -= at;
-    if (process->line.n > LONGEST_STEP)
-        process->line.n = 0; /* no line of ours */
-}
-
-/* False: there are no more now. */
-static bool read_steps(struct plan_process *process)
-{
-    char piece[16384];
-    ssize_t n = read(process->child.steps, piece, sizeof(piece));
-
-    if (n <= 0) {
-        if (n == 0 || (errno != EAGAIN && errno != EINTR))
-            events_forget(process->broker->events, &process->steps);
-        return false;
-    }
-    buf_add(&process->line, piece, (size_t)n);
-    if (process->line.failed || !process->line.p)
-        return false;
-    take_lines(process);
-    return true;
-}
-
-static void tell_steps(struct timer *timer)
-{
-    struct plan_process *process = container_of(timer, struct plan_process, tell);
-
-    if (is_heard(process) && process->step_count != process->steps_told)
+    if (is_heard(process))
         channel_send_plain(
             process->broker, ANSWER_PLAN_STEPS, process->tag,
-            &(struct plain_message){.texts = {process->at.plan}, .number = process->step_count});
-    process->steps_told = process->step_count;
-}
-
-static void steps_ready(struct watch *watch, uint32_t what)
-{
-    struct plan_process *process = container_of(watch, struct plan_process, steps);
-
-    (void)what;
-    (void)read_steps(process);
-    if (process->step_count != process->steps_told && !process->tell.due_ms)
-        ignore(timer_set(process->broker->events, &process->tell, now_ms() + TELL_MS) == 0);
+            &(struct plain_message){.texts = {process->at.plan}, .number = steps->count});
 }
 
 /* --- running --- */
@@ -470,9 +417,7 @@ static void has_gone(struct watch *watch, uint32_t what)
         return;
     events_forget(process->broker->events, watch);
     hold_place(process);
-    timer_stop(process->broker->events, &process->tell);
-    while (read_steps(process))
-        continue;
+    plan_steps_drain(&process->steps);
     process->ended = true;
     process->status = WIFEXITED(status) ? WEXITSTATUS(status) : PLAN_KILLED;
     off_t written = lseek(process->child.answer, 0, SEEK_CUR);
@@ -575,11 +520,8 @@ static void begin(struct plan_process *process)
         return;
     }
     process->gone.ready = has_gone;
-    process->steps.ready = steps_ready;
-    process->step_count = process->steps_told = 0;
-    buf_init(&process->line, LONGEST_STEP + 32768);
     if (events_watch(b->events, &process->gone, process->child.pidfd, EPOLLIN) < 0 ||
-        events_watch(b->events, &process->steps, process->child.steps, EPOLLIN) < 0) {
+        plan_steps_begin(&process->steps, process->child.steps) < 0) {
         (void)kill(process->child.pid, SIGKILL);
         (void)waitpid(process->child.pid, NULL, 0);
         err_set(&err, ERR_LIMIT, ENOMEM, "watch a plan's process");
@@ -730,10 +672,12 @@ static struct plan_process *new_process(struct broker *b, const struct plan_mess
     process->tag = tag;
     process->generation = b->generation;
     process->asked_ms = now_ms();
-    process->gone.fd = process->steps.fd = -1;
+    process->gone.fd = -1;
+    plan_steps_init(&process->steps, b->events);
+    process->steps.heard = record_step;
+    process->steps.tell = tell_steps;
     process->child = (struct plan_child){.pidfd = -1, .job = -1, .answer = -1, .steps = -1};
     process->why = "";
-    process->tell.ring = tell_steps;
     snprintf(process->at.bucket, sizeof(process->at.bucket), "%s", m->bucket);
     snprintf(process->at.workspace, sizeof(process->at.workspace), "%s", m->workspace);
     snprintf(process->at.plan, sizeof(process->at.plan), "%s", m->plan);
