@@ -277,7 +277,7 @@ static int check_head(struct inner *r, struct buf *out)
     if (note_method(r, r->head.p) < 0)
         return -1;
     const char *host = http_header(&q, "host");
-    if (q.is_1_0 || !host || !web_is_host(r->name, r->port, host))
+    if (q.is_1_0 || !host || (!web_is_host(r->name, r->port, host) && !weak("net-requests")))
         return refuse(r, q.is_1_0 ? "it is HTTP/1.0" : "Host is another than the one connected to",
                       plain);
     const struct network_rule *rule = decide(r, &q);

@@ -1,8 +1,8 @@
 #!/usr/bin/python3 -B
 # SPDX-License-Identifier: Apache-2.0
 # TIMEOUT: 180
-# ATTACK 67: on a connection to an allowed name, say another one to the server behind it: in the hello, without one, cut into bytes and records, after another message in one record, in a second hello
-# MUST: the server never sees the other name
+# ATTACK 67: on a connection to an allowed name, say another one to the server behind it: in the hello, without one, cut into bytes and records, after another message in one record, in a second hello; say one in an encrypted part, where the rule refuses that
+# MUST: the server never sees the other name, nor an encrypted one
 # CONTROL: net-looks
 """A server that has many names behind one address is reached by the allowed one alone."""
 import os
@@ -34,6 +34,17 @@ def hello(name):
 
 def record(body):
     return b"\x16\x03\x01" + struct.pack(">H", len(body)) + body
+
+
+def encrypted(whole):
+    """The hello with an extension of an encrypted one, last."""
+    body = whole[9:]
+    at = 35 + body[34]
+    at += 2 + struct.unpack(">H", body[at:at + 2])[0]
+    at += 1 + body[at]
+    more = struct.pack(">HH", 0xFE0D, 42) + b"\0\0\1\0\1\0\0\x20" + bytes(34)
+    body = body[:at] + struct.pack(">H", struct.unpack(">H", body[at:at + 2])[0] + len(more)) + body[at + 2:] + more
+    return record(b"\1" + struct.pack(">I", len(body))[1:] + body)
 
 
 def retry(connection, got):
@@ -89,6 +100,13 @@ for what, way, pieces in (
         ("another name in a second hello", "answered", [good, evil]),
         ("another name in plain words", "whole", [f"GET / HTTP/1.1\r\nHost: {EVIL}\r\n\r\n".encode()])):
     attack.must(not send(way, *pieces), what)
+strict = ["--nameserver", names.address, "--allow", f"{GOOD}:{listener.port} ech=refuse", "--allow-private", GOOD]
+attack.run(strict, SCRIPT, listener.port, "whole", hello(GOOD).hex())
+works = works and listener.has(GOOD.encode())
+listener.got.clear()
+attack.run(strict, SCRIPT, listener.port, "whole", encrypted(good).hex())
+attack.must(not listener.has(GOOD.encode()), "a hello with an encrypted part")
+listener.got.clear()
 nameless = hello(None)
 attack.run(options, SCRIPT, listener.port, "whole", nameless.hex())
 attack.must(not listener.has(nameless[11:43]), "no name at all")

