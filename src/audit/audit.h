@@ -41,11 +41,10 @@ void audit_close(struct audit *audit);
 uint64_t audit_add(struct audit *audit, const struct audit_record *record);
 /* Has the thread write and sync all there is. */
 void audit_push(struct audit *audit);
-/* The same in the caller, who waits for the disk, however long that takes. Returns false, and does
- * nothing, while the thread is at it. A failure is reported by audit_fd and audit_has_failed. */
+/* Writes and syncs in the caller's thread, however long the disk takes. Returns false, and does
+ * nothing, while the other thread is at it. audit_fd and audit_has_failed report a failure. */
 bool audit_sync_here(struct audit *audit);
-/* Puts it into the file, without waiting for the disk: where there is no room for it, that is known
- * now. */
+/* Writes what was added into the file without waiting for the disk: a full disk shows now. */
 void audit_write_here(struct audit *audit);
 /* The disk is full but for a reserve, which is for what makes room and for what has happened. */
 bool audit_is_low(struct audit *audit);
@@ -57,7 +56,7 @@ uint32_t audit_segment(struct audit *audit);
 int audit_fd(const struct audit *audit);
 /* Everything up to this sequence number is on disk. Many records share one sync. */
 uint64_t audit_synced(struct audit *audit);
-/* The same, and empties the descriptor: only for who then tells all that wait for it. */
+/* As audit_synced, and empties the descriptor. The caller then tells all that wait for it. */
 uint64_t audit_hear(struct audit *audit);
 /* Whether a write has failed. From then on nothing can be added, until audit_open. */
 bool audit_has_failed(struct audit *audit, struct err *err);

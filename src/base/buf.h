@@ -19,8 +19,8 @@ void buf_clear(struct buf *b);
 void buf_add(struct buf *b, const void *bytes, size_t n);
 void buf_str(struct buf *b, const char *text);
 void buf_printf(struct buf *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Where n bytes and a NUL can be written; who does adds to b->n as many as there are. NULL: failed.
- */
+/* Returns where n bytes and a NUL can be written; the caller adds what it has written to b->n.
+ * NULL: failed. */
 char *buf_room(struct buf *b, size_t n);
 /* 0, or -1 when something did not fit. The bytes are also NUL-terminated. */
 int buf_done(struct buf *b);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lines for whoever runs the daemon, on stderr: level=info event=listening address='127.0.0.1:7070'
- * Values are escaped and quoted, whatever they hold. Not the audit: that is audit/audit.h. */
+/* Lines for the operator of the daemon, on stderr: level=info event=listening
+ * address='127.0.0.1:7070' Values are escaped and quoted, whatever they hold. Not the audit: that
+ * is audit/audit.h. */
 #pragma once
 
 #include "base/err.h"

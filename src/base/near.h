@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What somebody may have meant who misspelt a name. Pure. */
+/* Which known name a misspelt one is close to. Pure. */
 #pragma once
 
 #include <stddef.h>

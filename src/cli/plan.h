@@ -24,8 +24,8 @@ struct cli_plan {
 /* Finds the open plan that is named, or makes one, and lets the run go there. Only named, and
  * nothing made, for an explanation. */
 int cli_plan_begin(struct cli_plan *plan, struct run_options *options, struct err *err);
-/* The command has run: what it changed is looked at, and becomes the plan. *ret: what is told of
- * it, the caller's. */
+/* The command has run: makes the plan of what it changed. *ret, the caller's: the plan's facts for
+ * the result. */
 int cli_plan_end(struct cli_plan *plan, const struct carrel_result *result, json_t **ret,
                  struct err *err);
 /* It has not: a plan made for it is taken back. */

@@ -170,7 +170,7 @@ struct http_server {
     struct account *accounts[ACCOUNT_SLOTS];
     unsigned known; /* connections of owners */
     unsigned unknown;
-    struct connections going; /* counted for nobody any more */
+    struct connections going; /* being closed; counted in no account */
     unsigned going_count;
     struct connection *pending;
     struct timer later; /* rings when there are pending ones */
@@ -191,7 +191,7 @@ void places_leave(struct connection *c);
 void places_trim(struct http_server *server);
 /* One of those there, or of all; NULL: none. */
 struct connection *places_any(const struct http_server *server, bool idle_only);
-/* Something must go, whoever's it is: a descriptor is missing. */
+/* A descriptor is missing: closes some connection, of whatever account. */
 void places_evict_any(struct http_server *server);
 /* Whether so many bytes more may be collected; counted if so. One that has stopped half way makes
  * room: it is closed, `asking` never. */

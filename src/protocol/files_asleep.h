@@ -21,7 +21,7 @@ struct files_message;
 struct asleep_job {
     uint32_t uid; /* of the tree's owner */
     uint32_t gid;
-    uint32_t has_ids; /* 0: whoever started all this is the owner, and has no other ids to give */
+    uint32_t has_ids; /* 0: the daemon's user is the owner, and has no other ids to give */
 };
 
 enum {

@@ -33,7 +33,7 @@ struct options {
     const char *heads_to; /* NULL: heads go nowhere */
     int auth_fd;          /* -1: none */
     int heads_auth_fd;
-    int report_fd; /* where a broker hears how far it has got; -1: nobody does */
+    int report_fd; /* progress for the broker; -1: none is reported */
     bool gzip;
     bool once; /* end when everything is sent */
 };

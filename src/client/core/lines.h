@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A stream of lines from the daemon that goes on until somebody ends it. */
+/* A stream of lines from the daemon, which lasts until the user or the daemon ends it. */
 #pragma once
 
 #include "client/core/http.h"

@@ -9,5 +9,5 @@ int terminal_raw(void);
 void terminal_restore(void);
 /* After a stop somebody else may have set it. */
 void terminal_raw_again(void);
-/* 80 by 24 where nobody knows. */
+/* 80 by 24 where the kernel has no size. */
 void terminal_size(int *ret_columns, int *ret_rows);

@@ -10,7 +10,7 @@ enum {
     PROVISION_WORDS = 40
 };
 
-/* What it is told, as names and values. */
+/* The arguments of one of its programs. */
 struct provision {
     const char *argv[PROVISION_WORDS];
     size_t count;

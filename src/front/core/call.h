@@ -107,17 +107,17 @@ void call_stream_sized(struct call *call, const struct http_streamed *s);
 void call_reply(struct call *call, int status, const char *type, const char *headers,
                 const char *bytes, size_t n);
 
-/* Whoever writes the answer himself says that there is one. */
+/* Notes the status of an answer that a handler has written by itself, past call_reply. */
 void call_answered(struct call *call, int status);
 
 /* What was asked for is understood, and the answer may take its time: lets go of the body. */
 void call_drop_body(struct call *call);
 
-/* One answer of the broker's at a time. It is heard also when the client has gone: what was begun
- * is finished, and the answers to nobody are dropped. */
+/* Waits for one answer of the broker. `heard` is called also when the client has gone, so that what
+ * was begun is finished; what it then answers is dropped. */
 typedef void call_heard(struct call *call, struct answer *answer);
 uint64_t call_expect(struct call *call, call_heard *heard);
-/* One reason less to keep it; it may be gone afterwards. */
+/* Gives one reference (call->pending) back. May free the call. */
 void call_release(struct call *call);
 /* Writes a record, and calls `heard` when it is on disk. */
 void call_record(struct call *call, const char *workspace, const char *operation,
@@ -136,11 +136,13 @@ void call_heard_empty(struct call *call, struct answer *answer);
 /* Query parameter as a number within bounds; `fallback` when absent. False: answered with 400. */
 bool call_number(struct call *call, const char *name, uint64_t max, uint64_t fallback,
                  uint64_t *ret);
-/* Whether who asks still may, and the workspace is still theirs and the one it was. */
+/* After a wait: whether the actor may still do this, and the id is still the same workspace of the
+ * same owner. */
 bool call_still_may(struct call *call);
-/* Whether only the policy is another since, so that what it changes would go elsewhere. */
+/* Whether, of that, only the policy has changed, so that changes would now go into a plan, or no
+ * longer. */
 bool call_is_replanned(struct call *call);
-/* The answer, if not. */
+/* Answers a call for which call_still_may is false. */
 void call_no_more(struct call *call);
 /* How many items a page of a list has. */
 bool call_limit(struct call *call, uint64_t *ret);

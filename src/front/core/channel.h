@@ -24,15 +24,15 @@ typedef void broker_heard(void *context, struct answer *answer);
 /* 0, or -1 with the error in an ANSWER_ERROR. */
 int answer_check(struct answer *answer, struct err *ret);
 
-/* `event` hears what nobody asked for. 0 or -errno. */
+/* `event` is called with every message that answers no request. 0 or -errno. */
 int broker_open(struct channel **ret, struct events *events, int socket, broker_heard *event,
                 void *context);
-/* A tag for a message to come, and who is to hear the answer; 0 without memory. */
+/* Returns a tag for the next message, whose answer `heard` is called with; 0 without memory. */
 uint64_t broker_expect(struct channel *channel, broker_heard *heard, void *context);
-/* Also for all answers with this tag until broker_settle: a request with many answers. */
+/* For a request with many answers: `heard` is called with each, until broker_settle. */
 uint64_t broker_expect_many(struct channel *channel, broker_heard *heard, void *context);
 void broker_settle(struct channel *channel, uint64_t tag);
-/* To whoever hears what nobody has asked for. */
+/* Hands an answer to `event`, as if it answered no request. */
 void broker_pass(struct channel *channel, struct answer *answer);
 /* Sends a packed message and empties it. A broker that does not listen ends the front. */
 void broker_send(struct channel *channel, uint32_t kind, struct buf *message);

@@ -20,7 +20,7 @@ struct call;
 struct front;
 struct inner;
 
-/* Who asks: the key, or the peer, of a call. Outlives it. */
+/* The credentials of a call: its key, or its peer. A copy, which outlives the call. */
 struct inner_asker {
     char authorization[192]; /* the header's value; "": none */
     int64_t uid;
@@ -41,11 +41,11 @@ struct inner_request {
     /* Each may be NULL. None is called from within inner_start; of the others only `done`, and that
      * where the kernel has no memory to watch it. */
     void (*head)(void *context, int status, const char *type);
-    /* How many of them were taken; fewer than there are: the answer waits for inner_continue.
-     * NULL, or with a status from 400 on: it is collected. */
+    /* Returns how many bytes it took; if fewer than n, the answer waits for inner_continue.
+     * NULL, or with a status from 400 on: the answer is collected. */
     size_t (*piece)(void *context, const char *bytes, size_t n);
-    /* It is over, and freed when this returns. `status` is 0 if the answer has broken off, with
-     * what there was of it in `body`. NULL: nobody wants to know. */
+    /* The answer is complete; the request is freed when this returns. If the answer broke off,
+     * `status` is 0 and `body` has what had come. */
     void (*done)(void *context, int status, const struct buf *body);
     void (*room)(void *context); /* inner_feed takes more again */
     void *context;
@@ -55,7 +55,7 @@ struct inner_request {
 struct inner *inner_start(struct front *front, const struct inner_asker *who,
                           const struct inner_request *request);
 void inner_continue(struct inner *inner);
-/* How many of them were taken; fewer than there are: `room` is called when more can be. */
+/* Returns how many bytes were taken; if fewer than n, `room` is called when there is room again. */
 size_t inner_feed(struct inner *inner, const char *bytes, size_t n);
 void inner_feed_end(struct inner *inner);
 /* NULL is allowed. */

@@ -11,28 +11,29 @@ struct ending {
     const char *code;
     const char *reason; /* the setting that says so; NULL: none does */
     const char *message;
-    bool ends_commands; /* whoever follows one hears of its end */
+    bool ends_commands; /* a follower of a command hears of its end */
 };
 
 void live_add(struct call *call);
 void live_remove(struct call *call);
 
-/* What a stream says last, as one line without its end; the caller's to free. NULL without memory.
- */
+/* Returns the last line of a stream, without its line end; the caller frees it. NULL: no memory. */
 char *ending_line(const struct ending *ending);
-/* Answers with it, past call->refused: what is under way goes on as if the client had left. */
+/* Answers with that error, not through call->refused. What is under way goes on as if the client
+ * had left. */
 void call_answer_ending(struct call *call, const struct ending *ending);
 /* The end of a call that says nothing by itself: that error, or, where it was answered, cut off. */
 void call_end_plainly(struct call *call, const struct ending *ending);
 
-/* All of that key, but for the call that revokes it. */
+/* Ends all calls of a key, except the call that revokes it. */
 void live_end_key(struct front *front, const char *key, const struct call *except);
-/* All streams of that workspace. Commands that run end with it, and are told as usual. */
+/* Ends all streams of a workspace. Its commands end with its sandbox; their followers hear that as
+ * usual. */
 void live_end_workspace(struct front *front, const char *workspace, const struct call *except);
 /* For struct http_calls. */
 void live_evicted(void *front, struct exchange *x, enum http_limit limit);
 
-/* Counts the call's connection for who asks. False: there is no room, which is answered. */
+/* Counts the call's connection for its owner. False: over a limit, and answered. */
 bool live_charge(struct call *call, const char *owner, bool is_admin);
-/* The answer is going to last. False: likewise. */
+/* Takes a place for an answer that lasts. False: over a limit, and answered. */
 bool live_hold(struct call *call, enum http_stream_kind kind);

@@ -49,7 +49,7 @@ void quota_woken(struct front *front, struct sandbox_use *awake);
 /* What one command counts for, until it is freed. */
 struct quota_use {
     struct front *front;
-    struct owner_use *tenant;   /* whose quotas; NULL: nobody's any more */
+    struct owner_use *tenant;   /* whose quotas; NULL: no longer counted */
     struct sandbox_use *waking; /* while it is asked for */
     bool is_gone;               /* nothing of it is left running */
 };
@@ -72,7 +72,7 @@ void quota_woke(struct front *front, const struct quota_request *made);
 void quota_slept(struct front *front, const char *workspace);
 void quota_froze(struct front *front, const char *workspace, bool is_frozen);
 
-/* Whoever has or had something: commands, output that is kept. Freed with the last of it. */
+/* An owner with commands, or with output that is kept. Freed with the last of them. */
 struct owner_use {
     struct owner_use *next;
     char owner[FRONT_ID];

@@ -51,14 +51,14 @@ struct route {
 
 extern const struct http_calls router_calls; /* their owner is the struct front */
 
-/* Whether the path is of that pattern; its ids are call->params then. */
+/* Whether the path matches the pattern; if so its ids are in call->params. */
 bool router_match(struct call *call, const char *pattern, const char *path);
 void router_free(struct call *call);
-/* Who asks: by the key, or over the Unix socket by the peer's uid. False: nobody we know. */
+/* Finds the actor: by the key, or over the Unix socket by the peer's uid. False: there is none. */
 bool router_identify(struct call *call);
-/* Who asks is whose key, or workspace's token, this is. False: nobody's. */
+/* Makes the owner of this key, or the workspace of this token, the actor. False: it is neither. */
 bool router_use_key(struct call *call, const char *key);
-/* Who asks has shown the workspace's token: an agent of that one alone. */
+/* Makes the actor an agent of this one workspace, whose token the client has shown. */
 void router_become_workspace(struct call *call, const struct store_workspace *w);
-/* Who asks and whose it is, once more, after a wait; false: answered. */
+/* After a wait: checks actor and owner once more. False: answered. */
 bool router_recheck(struct call *call);

@@ -27,8 +27,8 @@ struct sandbox_request {
  * lives as long as the call. */
 bool sandbox_request_make(struct call *call, struct carrel_spec *spec,
                           struct sandbox_request *wanted);
-/* For whoever needs no more than the sandbox, or what the policy makes of it: no command is run,
- * and nothing is woken by this. False: answered. */
+/* The same for the sandbox alone: no command is run, and the workspace does not wake. False:
+ * answered. */
 bool sandbox_request_plain(struct call *call, const char *const *argv, struct sandbox_request *ret);
 /* What that sandbox counts for. */
 struct quota_request sandbox_request_quota(const struct call *call,

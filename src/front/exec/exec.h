@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One command as the front sees it: its pipes flow into its spool, and from there to whoever
- * follows.
+/* One command as the front sees it: its pipes flow into its spool, and from there to its followers.
  *
  *   exec_new --> asked --(ANSWER_STARTED | ANSWER_EXEC)--> running --(EVENT_ENDED)--> ended
  *           (or both in one: ANSWER_RAN)
  *           --(EVENT_SETTLED, and its pipes are empty)--> drained: followers get the end
  *           --(EVENT_GONE)--> gone, freed
  *
- * Nobody who follows keeps it alive or ends it; it ends by itself, by its deadline, or by a kill.
+ * A follower neither keeps it alive nor ends it; it ends by itself, by its deadline, or by a kill.
  */
 #pragma once
 
@@ -76,7 +75,7 @@ struct exec {
     char row_actor[FRONT_ID + 8];
     char plan[28];        /* whose layer it wrote to; "": none */
     bool plan_stays_open; /* else it ends with this command */
-    bool held;            /* until that is done nobody is told the end */
+    bool held;            /* the end is held back until exec_let_go */
     int64_t row_started_ms;
     struct carrel_result result; /* once ended; no output in it */
     json_t *result_json;         /* likewise */
@@ -84,7 +83,7 @@ struct exec {
     int64_t ended_ms;
 };
 
-/* Who wants to know. Told, each once and in this order, unless it is dropped before. */
+/* Hears of a command: `started` once, `output` whenever there is more, `drained` once and last. */
 struct follower {
     struct follower *next;
     void (*started)(struct follower *f, const struct err *failed); /* NULL: it runs */
@@ -121,7 +120,7 @@ void exec_let_go(struct exec *exec);
 /* Its row is written soon, together with those of others: most commands end before anybody asks
  * for them, and a broker that is asked again tells of those without a row. */
 int exec_keep_row(struct exec *exec, const char *actor, json_t *command);
-/* Now: before its id is told to anybody while it runs. */
+/* Writes the row now: before a client gets the id of a command that still runs. */
 int exec_write_row(struct exec *exec, struct err *err);
 /* All that are due now: before rows are read. May free execs that are over. */
 void exec_write_rows(struct front *front);

@@ -53,8 +53,8 @@ void spool_close(struct spool *s);
 int spool_remove(int spools, const char *id);
 /* Removes all of its bytes; a reader of them gets -ESPIPE, not an empty output. */
 int spool_empty(int spools, const char *id);
-/* Whether it has not been emptied so far: of one that was opened by who does not fill it, and asked
- * after a read. */
+/* Whether the bytes at `at` have not been removed. For readers other than the writer, after a read.
+ */
 bool spool_keeps(const struct spool *s, uint64_t at);
 /* What one that is not open takes on disk; 0: nothing, or there is none. */
 uint64_t spool_size(int spools, const char *id);

@@ -23,8 +23,8 @@ struct exec_script {
 
 void execs_script(struct call *call, const struct exec_script *script);
 
-/* A command of nobody's: it counts and waits as any other command, and is not started once its
- * sandbox sleeps. All of it lives as long as the call. */
+/* A command of the daemon's own. It counts and waits as any other, and is not started in a sandbox
+ * that has gone to sleep. The texts live as long as the call. */
 struct exec_background {
     const char *const *argv;
     const char *const *env; /* or NULL */

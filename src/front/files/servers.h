@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calls to the file servers of workspaces: who is reached by which socket, and one stream for each
- * call, with its body on the way in and its answer on the way out (protocol/files.h).
+/* Calls to the file servers of workspaces: the socket of each server, and one stream for each call,
+ * with its body on the way in and its answer on the way out (protocol/files.h).
  *
  *   files_stream_begin, files_start --(a server is known, or the broker gives one)--> body flows
  * --files_end_body--> head: `answered` --files_stream_pull until 0--> files_free */
@@ -49,8 +49,8 @@ size_t files_body(struct files_stream *stream, const char *bytes, size_t n);
 void files_end_body(struct files_stream *stream);
 /* >0 bytes of the answer's body; 0: its end; -EAGAIN; other -errno: it was cut off. */
 ssize_t files_stream_pull(struct files_stream *stream, char *bytes, size_t size);
-/* The descriptor that came with the head, once; -1: none. Whoever runs inside may have made it: it
- * can be anything. */
+/* Returns the descriptor that came with the head, once; -1: none. A tenant may have made it: it can
+ * be anything. */
 int files_take_fd(struct files_stream *stream);
 /* At any time. */
 void files_free(struct files_stream *stream);

@@ -114,7 +114,7 @@ struct mcp_request {
     size_t most;
 };
 
-/* `heard` is told; false: it is answered already. */
+/* Asks a route; `heard` is called with its answer. False: the ask is answered already. */
 bool mcp_fetch(struct mcp_ask *ask, const struct mcp_request *wanted,
                void (*heard)(struct mcp_ask *, const struct mcp_heard *));
 /* The sentence of a refusal, with its code; the arena's. */

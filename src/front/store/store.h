@@ -143,7 +143,7 @@ int store_open(struct store **ret, const char *path, struct err *err);
 void store_close(struct store *store);
 
 int store_key_add(struct store *store, const struct store_key *key, struct err *err);
-/* 1 found, 0 not; never a revoked one. How long it takes depends on the hash and on who was found
+/* 1 found, 0 not; never a revoked one. The time it takes depends on the hash and on what was found
  * before, never on how much of a key is right. */
 int store_key_by_hash(struct store *store, struct arena *arena, const char *hash,
                       struct store_key *ret, struct err *err);
@@ -244,7 +244,7 @@ int store_template_frozen(struct store *store, struct arena *arena, const char *
 /* It is what its name means from now on, others of that name are retired, and the row of the
  * workspace that it was goes, with those of its commands. ERR_CONFLICT: it was not being frozen. */
 int store_template_ready(struct store *store, const struct store_template *t, struct err *err);
-/* If nobody uses it, which also nobody will from then on: 1, and its files may be removed; 0. */
+/* 1: no workspace uses it, and none can from now on; its files may be removed. 0: it is in use. */
 int store_template_removing(struct store *store, const char *id, struct err *err);
 /* The row, but of one that can be used. */
 int store_template_remove(struct store *store, const char *id, struct err *err);

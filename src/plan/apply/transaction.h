@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Carries steps out on the tree, one after the other, and takes them back: after a failure at
- * once, after a crash when somebody looks. Taking back can be repeated, also when it was itself
- * cut short. */
+ * once, after a crash in the next recovery. Taking back can be repeated, also after a crash in it.
+ */
 #pragma once
 
 #include "plan/core/journal.h"

@@ -82,5 +82,5 @@ int journal_note(struct journal *j, struct err *err);
 /* Whether it is done or taken back, on disk when it returns. */
 int journal_end(struct journal *j, bool done, struct err *err);
 /* After journal_end has failed: makes sure that the disk does not say that it is done. When this
- * fails, too, nobody knows what the disk says, and nothing may be taken back before it is read. */
+ * fails, too, the disk's content is unknown, and nothing may be taken back before it is read. */
 int journal_retract(struct journal *j, struct err *err);

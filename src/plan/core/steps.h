@@ -69,8 +69,8 @@ struct step *steps_add(struct steps *steps, struct err *err);
  * can be made again. */
 bool steps_is_made(const struct plan_operation *operation);
 
-/* All but UNLOCK and relocking MODEs, for which somebody must look at the tree first; into
- * `directories` which. */
+/* Makes all steps but UNLOCK and relocking MODEs, for which the caller has to look at the tree
+ * first: at `directories`. */
 int steps_compile(struct steps *steps, const struct layout *layout, const char *from,
                   const char *to, struct err *err);
 /* With mode and ino of the directories found: those that lack what they need are unlocked at the

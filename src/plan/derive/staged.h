@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where the content of a plan lies that was not made by a command: files below upper/ in the plan's
- * directory, each where it will be in the tree. Nobody but us has been in there. */
+ * directory, each where it will be in the tree. No tenant has access to it. */
 #pragma once
 
 /* upper/, made where it is missing; a descriptor or -errno. */
