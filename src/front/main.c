@@ -36,6 +36,7 @@
 #include "front/ports/routes.h"
 #include "front/resume.h"
 #include "front/routes.h"
+#include "front/snapshots/auto.h"
 #include "front/snapshots/routes.h"
 #include "front/stores/mirror.h"
 #include "front/stores/routes.h"
@@ -149,6 +150,12 @@ static void count_room(struct front *front)
                 room->max_connections + room->max_unknown, (uintmax_t)files.rlim_cur);
 }
 
+static void tree_changed(struct front *f, const char *workspace)
+{
+    mirror_changed(f, workspace);
+    auto_changed(f, workspace);
+}
+
 static int open_network(struct front *front, struct err *err)
 {
     front->routes = all_routes;
@@ -159,7 +166,8 @@ static int open_network(struct front *front, struct err *err)
     front->admit_foreign = e2b_admit;
     front->translate = sandbox_translate;
     front->end_exec = exec_end_of;
-    front->tree_changed = mirror_changed;
+    front->tree_changed = tree_changed;
+    front->keep_version = auto_keep;
     count_room(front);
     int r = http_open(&front->http, front->events, &router_calls, front, &front->room);
 
@@ -222,6 +230,7 @@ int main(int argc, char **argv)
         return fail(&err);
     resume_ask(&front);
     sweep_begin(&front);
+    auto_begin(&front);
     while (!told_to_stop) {
         int r = events_turn(front.events);
         if (r < 0) {

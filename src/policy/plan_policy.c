@@ -249,6 +249,12 @@ static int read_history(struct reader *r, const json_t *value)
     return reader_object(r, value, history_keys, LENGTH(history_keys)) < 0 ? -ECANCELED : 0;
 }
 
+static int read_snapshot(struct reader *r, const json_t *value)
+{
+    r->policy->plan.snapshot = json_is_true(value);
+    return json_is_boolean(value) ? 0 : -EINVAL;
+}
+
 #define CARE "\"allow\", \"review\" or \"refuse\""
 #define PATTERNS                                                                                   \
     "a list of at most 64 patterns such as \"docs/**\", relative, without \"..\", of at most "     \
@@ -269,6 +275,7 @@ static const struct key plan_keys[] = {
     {"executables", CARE, read_executables},
     {"sensitive", CARE, read_sensitive},
     {"case_twins", CARE, read_case_twins},
+    {"snapshot", "true or false", read_snapshot},
     {"history", "an object of keep, days and bytes", read_history},
 };
 

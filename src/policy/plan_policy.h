@@ -71,6 +71,7 @@ struct plan_policy {
     uint64_t max_operations;
     uint64_t waiting_bytes; /* of a workspace's plans that are not decided */
     uint64_t expires_ms;
+    bool snapshot; /* one is made before a plan is applied */
     uint64_t history_keep;
     uint64_t history_days;
     uint64_t history_bytes;

@@ -349,6 +349,33 @@ static int read_writes(struct reader *r, const json_t *value)
     return 0;
 }
 
+static int read_every(struct reader *r, const json_t *value)
+{
+    return json_is_string(value)
+               ? units_parse_duration(json_string_value(value), &r->policy->snapshots_every_ms)
+               : -EINVAL;
+}
+
+static int read_kept(struct reader *r, const json_t *value)
+{
+    return reader_count(value, 100, &r->policy->snapshots_keep);
+}
+
+static const struct key snapshot_keys[] = {
+    {"every", "a duration such as \"30m\"", read_every},
+    {"keep", "a whole number from 1 to 100", read_kept},
+};
+
+static int read_snapshots(struct reader *r, const json_t *value)
+{
+    if (!json_is_object(value))
+        return -EINVAL;
+    return reader_object(r, value, snapshot_keys,
+                         sizeof(snapshot_keys) / sizeof(snapshot_keys[0])) < 0
+               ? -ECANCELED
+               : 0;
+}
+
 static const struct key policy_keys[] = {
     {"level", "\"ns\" or \"dir\"", read_level},
     {"network", "\"none\", \"host\" or an object such as {\"allow\": [\"HOST\"]}", read_network},
@@ -362,6 +389,7 @@ static const struct key policy_keys[] = {
     {"limits", "an object of limits such as \"timeout\": \"30s\"", read_limits},
     {"plan", "an object such as {\"approval\": \"required\"}", plan_policy_read},
     {"writes", "\"direct\" or \"plan\"", read_writes},
+    {"snapshots", "an object such as {\"every\": \"30m\", \"keep\": 24}", read_snapshots},
 };
 
 int policy_parse(struct policy *ret, struct arena *arena, const char *bytes, size_t n,

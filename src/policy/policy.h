@@ -24,6 +24,10 @@ enum policy_writes {
     POLICY_WRITES_PLAN,
 };
 
+enum {
+    SNAPSHOTS_KEEP = 24, /* that the daemon has made by itself, of each kind */
+};
+
 struct policy {
     enum carrel_level level;
     enum carrel_net net;
@@ -46,6 +50,8 @@ struct policy {
     struct carrel_limits limits;
     struct plan_policy plan;
     enum policy_writes writes;
+    uint64_t snapshots_every_ms; /* the daemon makes them by itself; 0: it does not */
+    uint64_t snapshots_keep;     /* so many of its own; 0: SNAPSHOTS_KEEP */
 };
 
 /* Strings live in `arena`. */

@@ -66,9 +66,11 @@ class Merge:
             entry = self.one(path, base.get(path), ours.get(path), theirs.get(path))
             if entry:
                 self.result[path] = entry
-        for path in sorted(self.result, reverse=True):
-            if path in self.result:
-                self.keep_above(os.path.dirname(path))
+        deepest = max((path.count("/") for path in {**ours, **theirs}), default=0)
+        for depth in range(deepest, 0, -1):  # a directory that is kept has one above it, too
+            for path in sorted(path for path in self.result if path.count("/") == depth):
+                if path in self.result:
+                    self.keep_above(os.path.dirname(path))
 
     def decide(self, path, ours, theirs):
         self.conflicts.add(path)

@@ -62,6 +62,16 @@ struct counters {
     uint64_t plan_steps;
 };
 
+/* The texts are copied. */
+struct version_asked {
+    const char *workspace;
+    const char *why; /* "apply", "every" */
+    const char *actor;
+    const char *request;
+    void (*then)(void *context, const struct err *failed);
+    void *context;
+};
+
 struct front {
     const struct settings *settings;
     struct events *events;
@@ -124,6 +134,9 @@ struct front {
     struct mirror *mirrors;              /* of workspaces, to stores: stores/mirror.h */
     /* Something may be another in the workspace's tree. */
     void (*tree_changed)(struct front *front, const char *workspace);
+    /* Makes a snapshot of the workspace, for who is asked to; `then` hears when it is there, or
+     * why not. */
+    void (*keep_version)(struct front *front, const struct version_asked *asked);
     struct timer plan_timer; /* what becomes of them by themselves */
     struct dropped *builds;  /* of templates, that were interrupted */
     struct mcp *mcp;         /* sessions and requests of it; NULL: none yet */

@@ -356,6 +356,40 @@ static bool is_allowed(struct plan_work *w)
     return false;
 }
 
+static void is_kept(void *context, const struct err *failed)
+{
+    struct plan_work *w = context;
+
+    if (failed) {
+        fail_apply(w, failed);
+        return;
+    }
+    work_record(w, "plan.apply", "asked",
+                json_pack("{s:s, s:I, s:O}", "hash", w->row.hash, "operations",
+                          (json_int_t)w->row.operations, "keep_going",
+                          json_object_get(w->options, "keep_going")),
+                begin_apply);
+}
+
+/* A snapshot first, where the policy wants one. */
+static void keep_version(struct plan_work *w)
+{
+    struct plan_policy policy;
+    struct err err;
+
+    if (!work_policy(w, &policy, NULL, &err))
+        fail_apply(w, &err);
+    else if (!policy.snapshot)
+        is_kept(w, NULL);
+    else
+        w->front->keep_version(w->front, &(struct version_asked){.workspace = w->workspace,
+                                                                 .why = "apply",
+                                                                 .actor = w->actor,
+                                                                 .request = w->request,
+                                                                 .then = is_kept,
+                                                                 .context = w});
+}
+
 static void verified(struct plan_work *w, const char *verdict)
 {
     bool keep_going = json_is_true(json_object_get(w->options, "keep_going"));
@@ -380,11 +414,7 @@ static void verified(struct plan_work *w, const char *verdict)
         return;
     }
     if (is_allowed(w))
-        work_record(w, "plan.apply", "asked",
-                    json_pack("{s:s, s:I, s:O}", "hash", w->row.hash, "operations",
-                              (json_int_t)w->row.operations, "keep_going",
-                              json_object_get(w->options, "keep_going")),
-                    begin_apply);
+        keep_version(w);
 }
 
 struct refusal {
