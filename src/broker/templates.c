@@ -33,6 +33,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "broker/chores.h"
+#include "sandbox/identity.h"
 #include "sys/path.h"
 #include "sys/tree_remove.h"
 
@@ -286,6 +287,26 @@ static int move_system(const int *fds, const struct freezing *f)
     return fsync(to) < 0 || fsync(from) < 0 ? -errno : 0;
 }
 
+/* Last, as it may take the ids of its files, which are not ours. What cannot be read is not told.
+ */
+static void count_system(const int *fds, const struct freezing *f, struct chore_report *report)
+{
+    char path[PATH_ROOM];
+    uint64_t files = 0;
+    uint64_t bytes = 0;
+    struct err err;
+
+    snprintf(path, sizeof(path), "%s/system/upper", f->template);
+    scoped_fd int upper = path_open_beneath(fds[TEMPLATES], path, O_RDONLY | O_DIRECTORY, 0);
+    if (upper < 0)
+        return;
+    if (tree_count(upper, false, &files, &bytes) == -EACCES && geteuid() != 0 &&
+        identity_enter_subids(&err) == 0)
+        ignore(tree_count(upper, false, &files, &bytes) == 0);
+    report->files += files;
+    report->bytes += bytes;
+}
+
 static int finish_freezing(const int *fds, const struct freezing *f, struct chore_report *report)
 {
     struct err *err = &report->err;
@@ -311,7 +332,10 @@ static int finish_freezing(const int *fds, const struct freezing *f, struct chor
         return err_set(err, ERR_IO, -r, "make the workspace's system the template's");
     if (fds[WORKSPACES] >= 0)
         r = tree_remove(fds[WORKSPACES], f->workspace);
-    return r < 0 ? err_set(err, ERR_IO, -r, "remove what the workspace had beside its tree") : 0;
+    if (r < 0)
+        return err_set(err, ERR_IO, -r, "remove what the workspace had beside its tree");
+    count_system(fds, f, report);
+    return 0;
 }
 
 static int freeze_here(const int *fds, const void *what, struct chore_report *report)

@@ -1,6 +1,6 @@
 #!/usr/bin/python3 -B
 # SPDX-License-Identifier: Apache-2.0
-# TIMEOUT: 300
+# TIMEOUT: 900
 # TAKES: 25
 # BASE
 """Templates with a system of their own: built as root inside, and shown below the systems of all workspaces on them."""
@@ -16,6 +16,7 @@ from systemtest import BASE, SystemDaemonTest, SystemTest
 
 SRC = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
+FULL = os.environ.get("LONG") == "1"
 LONG = 10 * PATIENCE
 LAB = {"name": "lab", "base": "debian-12", "debian": ["tree"], "users": ["ada"], "env": {"LAB": "ready"},
        "files": {"/etc/lab.conf": "lab.conf", "/notes/a.txt": "lab.conf"},
@@ -23,7 +24,7 @@ LAB = {"name": "lab", "base": "debian-12", "debian": ["tree"], "users": ["ada"],
                "install -d -m 700 -o 33 /var/deep; touch /var/deep/f"]}
 
 
-class TemplateSystem(SystemDaemonTest):
+class TemplateTest(SystemDaemonTest):
     def setUp(self):
         super().setUp()
         self.env = {**os.environ, "CARREL_SOCKET": self.daemon.socket, "HOME": self.dir}
@@ -38,6 +39,8 @@ class TemplateSystem(SystemDaemonTest):
         done = self.build(spec)
         self.assertEqual(0, done.returncode, done.stdout[-2000:] + done.stderr[-2000:])
 
+
+class TemplateSystem(TemplateTest):
     def test_a_workspace_begins_with_what_was_built(self):
         self.built(LAB)
         self.workspace(id="desk", template="lab")
@@ -47,6 +50,7 @@ class TemplateSystem(SystemDaemonTest):
                               ("cd /made && echo more >> by-root && stat -c %U by-root", "user\n"),
                               ("stat -c %U:%a /usr /etc /var | xargs", "root:755 root:755 root:755\n")):
             self.assertEqual((0, says), self.run_as("user", command))
+        self.assertGreater(self.daemon.get("/v1/templates/lab").json["bytes"], 300000)  # the system's layer counts
         self.check_it_is_flat_and_apart()
         self.check_who_may_be_root()
         self.check_sleep_and_kill()
@@ -126,6 +130,30 @@ class TemplateSystem(SystemDaemonTest):
         policies = [r["details"] for r in self.daemon.audit() if r["operation"] == "workspace.create"]
         self.assertIn("@debian", json.dumps(policies))
         self.assertNotIn("host", json.dumps([p.get("policy", {}).get("network") for p in policies]))
+
+
+POSTGRES = {"name": "db", "base": "debian-12", "debian": ["postgresql"], "services": {"db": {
+    "run": "export PATH=$PATH:$(echo /usr/lib/postgresql/*/bin); [ -e /data/PG_VERSION ] || initdb -D /data -A trust >/dev/null; "
+           "exec postgres -D /data -k /tmp",
+    "port": 5432}}}
+
+
+@unittest.skipUnless(FULL, "LONG=1: it installs PostgreSQL")
+class Postgres(TemplateTest):
+    def query(self, text):
+        """When the service is ready, for which nobody has to do anything."""
+        return self.run_as("user", f"until pg_isready -q -h /tmp; do sleep 0.1; done; psql -h /tmp -U user -d postgres -qAtc '{text}'")
+
+    def test_its_data_are_there_after_sleep_and_kill(self):
+        self.built(POSTGRES)
+        self.workspace(id="desk", template="db")
+        self.assertEqual((0, ""), self.query("CREATE TABLE t (n int); INSERT INTO t SELECT generate_series(1, 1000)"))
+        self.assertEqual(200, self.daemon.post("/v1/workspaces/desk/sleep").status)
+        self.assertEqual((0, "1000\n"), self.query("SELECT count(*) FROM t"))
+        self.assertEqual((0, ""), self.query("INSERT INTO t VALUES (0)"))
+        self.daemon.stop(signal.SIGKILL)
+        self.daemon.start()
+        self.assertEqual((0, "1001\n"), self.query("SELECT count(*) FROM t"))
 
 
 class Documentation(SystemTest):
