@@ -42,6 +42,9 @@ struct carrel_mount {
     bool writable;
     const char *layer; /* a directory (0700): what is changed goes to its upper/, and source stays
                           as it is; not writable: both are shown. NULL: source itself */
+    int ready; /* a detached mount that is put there as it is, of which `source` is but a name: who
+                  serves it may never answer, so nothing is asked of it. -1: it is only explained;
+                  0: none */
 };
 
 #define CARREL_MAX_LAYERS 8 /* of one run */

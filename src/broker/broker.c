@@ -10,6 +10,7 @@
 #include "broker/record_heads.h"
 #include "broker/sandboxes.h"
 #include "broker/state.h"
+#include "broker/store_mounts.h"
 #include "broker/tls.h"
 #include "broker/watchdog.h"
 
@@ -181,6 +182,7 @@ static int end_everything(struct broker *b, struct err *err)
     export_stop(b);
     egress_stop(b);
     movers_close(b);
+    store_mounts_close(b);
     tls_stop(b);
     broker_execs_clear(b);
     listen_close(b);

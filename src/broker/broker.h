@@ -21,6 +21,9 @@
  *   egress.c         the connections that they may make
  *   stores.c         object stores, with what is secret of them
  *   movers.c         the processes that move files to them
+ *   store_mounts.c   what sandboxes see of them as directories
+ *   mount_room.c     ... kept where nobody else sees it
+ *   mover_process.c  one such process, started
  *   tls.c            HTTPS, which carrel-tls ends
  *   idle.c           ends those that do nothing
  *   pause.c          stops them, with all that they have in memory
@@ -47,6 +50,7 @@
 #include "base/events.h"
 #include "base/seal.h"
 #include "broker/helper.h"
+#include "broker/mount_room.h"
 #include "carrel.h"
 #include "protocol/broker.h"
 #include "protocol/settings.h"
@@ -77,6 +81,8 @@ struct sandbox {
     char bucket[PROTOCOL_ID + 1];
     char plan[PROTOCOL_EXEC_ID + 1]; /* whose layer takes what is written; "": the tree does */
     char shown[PROTOCOL_ID + 1];     /* another workspace, whose tree appears in it; "" */
+    struct arena arena;
+    const char *const *stores; /* that it sees, in threes as in the message */
     struct session *session;
     struct watch watch;
     struct timer timer;
@@ -300,6 +306,10 @@ struct broker {
     int mover_program; /* open on carrel-mover */
     uid_t mover_uid;
     struct mover *movers;
+
+    /* store_mounts.c */
+    struct mount_room mount_room;
+    struct store_mount *store_mounts;
 
     /* tls.c */
     int tls_program; /* open on carrel-tls */

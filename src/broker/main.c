@@ -33,6 +33,7 @@
 #include "broker/record_recover.h"
 #include "broker/secrets.h"
 #include "broker/state.h"
+#include "broker/store_mounts.h"
 #include "broker/templates.h"
 #include "broker/tls.h"
 #include "policy/units.h"
@@ -421,6 +422,7 @@ static int serve(struct broker *b, const struct options *options, struct err *er
     if (front_start(b, err) < 0)
         return -1;
     tls_start(b);
+    store_mounts_resume(b);
     files_prepare(b);
     asleep_prepare(b);
     export_start(b);
@@ -445,6 +447,7 @@ int main(int argc, char **argv)
                                    .plan_program = -1,
                                    .egress_program = -1,
                                    .mover_program = -1,
+                                   .mount_room = {.ns = -1},
                                    .tls_program = -1,
                                    .tls_listening = -1,
                                    .tls_door = -1,

@@ -1,18 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* carrel-mover, started: a process for each job. As root it is a user of its own in a mount
- * namespace of its own, in which /tmp is a file system with two directories: the workspace's tree,
- * read-only, whose owner looks like that user; and what it keeps between jobs. It has no right that
- * an ordinary user lacks. It is killed with the front, which hears it, and with us: what it had
- * half done the next one finds in what it keeps. */
+/* carrel-mover, started for a job each: it is shown the workspace's tree, read-only, whose owner
+ * looks like its user; and what it keeps between jobs. It is killed with the front, which hears it,
+ * and with us: what it had half done the next one finds in what it keeps. */
 #include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mount.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -22,24 +17,19 @@
 #include "base/log.h"
 #include "broker/channel.h"
 #include "broker/forks.h"
+#include "broker/mover_process.h"
 #include "broker/movers.h"
 #include "broker/trees.h"
 #include "protocol/store_job.h"
 #include "sandbox/identity.h"
 #include "sys/mount.h"
 #include "sys/path.h"
-#include "sys/process.h"
 
 enum {
     MOST_MOVERS = 64,
-    FIRST_FD = 3, /* the store's configuration */
-    HIGH = 64,
     ROOM = 4096,
     MOST_ARGS = 32,
 };
-
-#define PLACE_TREE  "/tmp/tree"
-#define PLACE_STATE "/tmp/state"
 
 struct mover {
     struct mover *next;
@@ -63,64 +53,7 @@ struct start {
     int program;
     uid_t uid;
     bool as_root;
-    pid_t parent;
 };
-
-/* --- in the child of a process with threads: system calls only --- */
-
-static int enter_namespace(const struct start *s)
-{
-    const struct tmpfs_options room = {.bytes = 1 << 20,
-                                       .inodes = 16,
-                                       .mode = 0755,
-                                       .attrs = MOUNT_NOSUID | MOUNT_NODEV | MOUNT_NOEXEC};
-
-    if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
-        return -1;
-    if (mount_tmpfs_at("/tmp", &room) < 0 || mkdir(PLACE_TREE, 0755) < 0 ||
-        mkdir(PLACE_STATE, 0755) < 0)
-        return -1;
-    if (s->tree >= 0 && mount_attach_at(s->tree, AT_FDCWD, PLACE_TREE) < 0)
-        return -1;
-    return s->state >= 0 && mount_attach_at(s->state, AT_FDCWD, PLACE_STATE) < 0 ? -1 : 0;
-}
-
-static int drop_rights(const struct start *s)
-{
-    for (unsigned long i = 0; prctl(PR_CAPBSET_READ, i, 0, 0, 0) >= 0; i++) {
-        if (prctl(PR_CAPBSET_DROP, i, 0, 0, 0) < 0)
-            return -1;
-    }
-    if (syscall(SYS_setgroups, 0, NULL) < 0 || syscall(SYS_setresgid, s->uid, s->uid, s->uid) < 0)
-        return -1;
-    return (int)syscall(SYS_setresuid, s->uid, s->uid, s->uid);
-}
-
-static _Noreturn void become(const struct start *s)
-{
-    static const char *const env[] = {"PATH=/usr/local/bin:/usr/bin:/bin", "LC_ALL=C.UTF-8", NULL};
-    const struct rlimit none = {0, 0};
-    int program = fcntl(s->program, F_DUPFD_CLOEXEC, HIGH);
-    int conf = fcntl(s->conf, F_DUPFD_CLOEXEC, HIGH);
-    int report = fcntl(s->report, F_DUPFD_CLOEXEC, HIGH);
-    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-    sigset_t empty;
-
-    (void)sigemptyset(&empty);
-    (void)pthread_sigmask(SIG_SETMASK, &empty, NULL);
-    if (s->as_root && enter_namespace(s) < 0)
-        _exit(119);
-    if (program < 0 || dup2(null, 0) < 0 || dup2(report, 1) < 0 || dup2(conf, FIRST_FD) < 0 ||
-        process_close_from(FIRST_FD + 1, CLOSE_AT_EXEC) < 0)
-        _exit(120);
-    if (setrlimit(RLIMIT_CORE, &none) < 0 || (s->as_root && drop_rights(s) < 0) ||
-        prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || chdir("/") < 0)
-        _exit(121);
-    if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || getppid() != s->parent)
-        _exit(122);
-    (void)syscall(SYS_execveat, program, "", s->argv, env, 0x1000 /* AT_EMPTY_PATH */);
-    _exit(123);
-}
 
 /* --- what it is shown --- */
 
@@ -202,14 +135,15 @@ static int show_job(const struct broker *b, const struct store_job *job, struct 
     int r = s->state < 0
                 ? s->state
                 : mount_set(s->state, MOUNT_NOSUID | MOUNT_NODEV | MOUNT_NOEXEC, false, -1);
-    snprintf(s->tree_path, sizeof(s->tree_path), PLACE_TREE);
-    snprintf(s->state_path, sizeof(s->state_path), PLACE_STATE);
+    snprintf(s->tree_path, sizeof(s->tree_path), MOVER_TREE);
+    snprintf(s->state_path, sizeof(s->state_path), MOVER_STATE);
     return r < 0 ? err_set(err, ERR_KERNEL, -r, "show carrel-mover what it keeps") : 0;
 }
 
-static void make_arguments(struct start *s, const struct store_job *job)
+static void make_arguments(const struct broker *b, struct start *s, const struct store_job *job)
 {
     const char *const pairs[][2] = {{"--daemon", s->daemon},
+                                    {"--rclone", b->settings.rclone},
                                     {"--workspace", job->workspace},
                                     {"--tree", s->tree_path},
                                     {"--state", s->state_path}};
@@ -264,9 +198,13 @@ static void has_gone(struct watch *watch, uint32_t what)
 
 static int run(struct broker *b, struct mover *mover, const struct start *s, struct err *err)
 {
-    mover->pid = fork();
-    if (mover->pid == 0)
-        become(s);
+    mover->pid = mover_fork(&(struct mover_start){.program = s->program,
+                                                  .conf = s->conf,
+                                                  .report = s->report,
+                                                  .tree = s->tree,
+                                                  .state = s->state,
+                                                  .argv = s->argv,
+                                                  .uid = s->uid});
     scoped_fd int pidfd = mover->pid < 0 ? -1 : (int)syscall(SYS_pidfd_open, mover->pid, 0);
     mover->gone = (struct watch){.ready = has_gone, .fd = -1};
     if (pidfd >= 0 && events_watch(b->events, &mover->gone, pidfd, EPOLLIN) == 0) {
@@ -287,12 +225,11 @@ static int prepare(const struct broker *b, const struct store_job *job, struct s
     s->program = b->mover_program;
     s->uid = b->mover_uid;
     s->as_root = geteuid() == 0;
-    s->parent = getpid();
     s->conf = store_open_conf(b, job->store, err);
     if (s->conf < 0 || store_daemon_name(b, s->daemon, err) < 0 ||
         (*job->workspace && show_job(b, job, s, err) < 0))
         return -1;
-    make_arguments(s, job);
+    make_arguments(b, s, job);
     return 0;
 }
 

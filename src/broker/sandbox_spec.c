@@ -21,6 +21,7 @@
 #include "broker/plans.h"
 #include "broker/sandbox_spec.h"
 #include "broker/sandboxes.h"
+#include "broker/store_mounts.h"
 #include "broker/templates.h"
 #include "broker/tree_locks.h"
 #include "broker/trees.h"
@@ -66,6 +67,25 @@ static int add_mount(struct sandbox_spec *to, int *fd, const char *target, bool 
         return err_set(err, ERR_LIMIT, ENOMEM, "keep a mount");
     mounts[to->spec.mount_count++] =
         (struct carrel_mount){.source = source, .target = target, .writable = writable};
+    return 0;
+}
+
+int sandbox_spec_add_ready(struct sandbox_spec *to, int *mount, const char *const *three,
+                           bool writable, struct err *err)
+{
+    struct carrel_mount *mounts = (struct carrel_mount *)(uintptr_t)to->spec.mounts;
+
+    if (to->spec.mount_count == MOST_MOUNTS ||
+        to->fd_count == sizeof(to->fds) / sizeof(to->fds[0])) {
+        scope_close(mount);
+        return err_set(err, ERR_LIMIT, 0, "too many mounts");
+    }
+    const char *name = arena_printf(&to->arena, "store %s", three[0]);
+    if (!name)
+        return err_set(err, ERR_LIMIT, ENOMEM, "keep a mount");
+    int fd = to->fds[to->fd_count++] = take_fd(mount);
+    mounts[to->spec.mount_count++] = (struct carrel_mount){
+        .source = name, .target = three[1], .writable = writable, .ready = fd};
     return 0;
 }
 
@@ -495,7 +515,7 @@ static int make(struct broker *b, const struct exec_message *m, struct sandbox_s
         if (add_policy_mount(b, ret, spec->mounts + i, err) < 0)
             return -1;
     }
-    if (add_environments(b, ret, m, err) < 0)
+    if (store_mounts_add(b, ret, m, err) < 0 || add_environments(b, ret, m, err) < 0)
         return -1;
     for (size_t i = 0; spec->shared && spec->shared[i]; i += 3) {
         if (add_shared(b, ret, m, spec->shared + i, err) < 0)

@@ -22,6 +22,10 @@ struct sandbox_spec {
 int sandbox_spec_make(struct broker *broker, const struct exec_message *m, struct sandbox_spec *ret,
                       struct err *err);
 void sandbox_spec_clear(struct sandbox_spec *spec);
+/* A mount that is there already, consumed (-1: it is only looked at what there would be): a store,
+ * where it is shown, and how. */
+int sandbox_spec_add_ready(struct sandbox_spec *to, int *mount, const char *const *three,
+                           bool writable, struct err *err);
 /* A Python environment that is whole (front/workspaces/env.sh) takes the place of its
  * template's, now that the sandbox is over; unless something else of the workspace's lives. */
 void sandbox_spec_put_staged(const struct broker *broker, const struct sandbox *sandbox);

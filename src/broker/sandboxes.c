@@ -21,6 +21,7 @@
 #include "broker/requests.h"
 #include "broker/sandbox_spec.h"
 #include "broker/sandboxes.h"
+#include "broker/store_mounts.h"
 #include "broker/templates.h"
 #include "broker/tree_locks.h"
 #include "protocol/egress.h"
@@ -154,6 +155,7 @@ static void free_desk(struct sandbox *s)
     egress_drop(s);
     buf_clear(&s->spec);
     buf_clear(&s->network);
+    arena_clear(&s->arena);
     free(s);
 }
 
@@ -213,6 +215,21 @@ void sandbox_tell(const struct sandbox *s, uint32_t kind, uint64_t tag)
     channel_send_plain(s->broker, kind, tag, &m);
 }
 
+static const char *const *copy_list(struct arena *arena, const char *const *list)
+{
+    size_t n = 0;
+
+    while (list && list[n])
+        n++;
+    const char **copy = arena_alloc(arena, (n + 1) * sizeof(*copy));
+    for (size_t i = 0; copy && i < n; i++) {
+        copy[i] = arena_copy(arena, list[i], strlen(list[i]));
+        if (!copy[i])
+            return NULL;
+    }
+    return copy;
+}
+
 static struct sandbox *new_sandbox(struct broker *b, const struct exec_message *m, struct buf *spec,
                                    struct buf *network_of, struct err *err)
 {
@@ -223,6 +240,8 @@ static struct sandbox *new_sandbox(struct broker *b, const struct exec_message *
         return NULL;
     }
     s->broker = b;
+    arena_init(&s->arena, MESSAGE_MAX_BYTES);
+    s->stores = copy_list(&s->arena, m->spec.stores);
     s->number = ++b->sandboxes_begun;
     s->watch.fd = s->files_watch.fd = -1;
     s->since_ms = (uint64_t)wall_ms();
@@ -241,7 +260,9 @@ static struct sandbox *new_sandbox(struct broker *b, const struct exec_message *
     *spec = (struct buf){.max = spec->max};
     s->network = *network_of;
     *network_of = (struct buf){.max = network_of->max};
-    if (start(s, m, err) < 0) {
+    if (!s->stores)
+        err_set(err, ERR_LIMIT, ENOMEM, "keep the sandbox");
+    if (!s->stores || start(s, m, err) < 0) {
         free_desk(s);
         return NULL;
     }
@@ -411,6 +432,9 @@ static int find_or_start(struct broker *b, uint32_t kind, const struct exec_mess
     }
     if (sandbox_spec_check_room(b, kind, m, s == NULL, err) < 0)
         return -1;
+    int stores = s ? 0 : store_mounts_await(b, kind, m, tag, err);
+    if (stores != 0)
+        return stores;
     if (s && kind == REQUEST_EXEC)
         pause_end(s);
     if (!s)

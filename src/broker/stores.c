@@ -15,6 +15,7 @@
 #include "base/pack.h"
 #include "broker/channel.h"
 #include "broker/movers.h"
+#include "broker/store_mounts.h"
 #include "protocol/store.h"
 #include "protocol/store_job.h"
 #include "sys/path.h"
@@ -91,10 +92,12 @@ bool store_set(struct broker *b, char *bytes, size_t n)
 
     if (!protocol_unpack_store(bytes, n, &tag, &name, &text))
         return false;
-    if (keep(b, name, text, &err) < 0)
+    if (keep(b, name, text, &err) < 0) {
         channel_send_error(b, tag, &err);
-    else
+    } else {
+        store_mounts_changed(b, name);
         channel_send_ok(b, tag);
+    }
     return true;
 }
 
@@ -109,6 +112,7 @@ void store_remove(struct broker *b, uint64_t tag, const struct plain_message *m)
     scoped_fd int dir = open_stores(b, &err);
 
     if (dir >= 0 && unlinkat(dir, m->texts[0], 0) == 0 && fsync(dir) == 0) {
+        store_mounts_changed(b, m->texts[0]);
         channel_send_ok(b, tag);
         return;
     }

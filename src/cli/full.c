@@ -74,6 +74,12 @@ static int load_policy(struct run_options *options, struct err *err)
         return err_set(
             err, ERR_INVALID, 0,
             "policy: \"system\" is for workspaces of the daemon; carrel run has --system");
+    if (policy->store_count)
+        return err_set(
+            err, ERR_INVALID, 0,
+            "policy: the store '%s' is mounted by the daemon, for its workspaces; carrel "
+            "run knows of none",
+            policy->stores[0].store);
     return policy_apply(policy, &options->arena, &options->spec, err);
 }
 

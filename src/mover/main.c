@@ -30,6 +30,7 @@ static const struct {
     {"check", job_check},
     {"mirror", job_mirror},
     {"hydrate", job_hydrate},
+    {"mount", job_mount},
 };
 
 void mover_tell(json_t *line)
@@ -66,8 +67,9 @@ static int read_all(int fd, char **ret, struct err *err)
  * could lead to while it is read. */
 static int make_environment(struct mover *m, struct err *err)
 {
-    static const char *const first[] = {"PATH=/usr/local/bin:/usr/bin:/bin", "LC_ALL=C.UTF-8",
-                                        "HOME=/nonexistent", "RCLONE_CONFIG="};
+    /* Of a mount the first directory is this program's own (broker/mover_process.c). */
+    const char *const first[] = {m->serves ? "PATH=/tmp/bin" : "PATH=/usr/local/bin:/usr/bin:/bin",
+                                 "LC_ALL=C.UTF-8", "HOME=/nonexistent", "RCLONE_CONFIG="};
     size_t n = sizeof(first) / sizeof(first[0]);
     char **all = calloc(n + STORE_KEYS + 1, sizeof(*all));
 
@@ -129,7 +131,15 @@ static int confine(const struct mover *m, struct err *err)
         places[n++] =
             (struct landlock_place){.path = m->tree, .writes = m->fills, .makes = m->fills};
     if (*m->state)
-        places[n++] = (struct landlock_place){.path = m->state, .writes = true};
+        places[n++] = (struct landlock_place){.path = m->state, .writes = true, .makes = m->serves};
+    if (*m->program)
+        places[n++] = (struct landlock_place){.path = m->program, .runs = true};
+    if (m->serves) {
+        places[n++] = (struct landlock_place){.path = "/tmp/bin", .runs = true};
+        places[n++] = (struct landlock_place){.path = "/tmp/connections"};
+        places[n++] = (struct landlock_place){
+            .path = "/proc/self/fd/7", .writes = true, .makes = true, .unasked = true};
+    }
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
         return err_set(err, ERR_KERNEL, errno, "give up privileges");
     int r = landlock_confine(places, n, ports, port ? 2 : LANDLOCK_ANY_PORT);
@@ -160,10 +170,8 @@ static int parse(struct mover *m, char **argv, const char **excludes, struct err
     const struct {
         const char *name;
         const char **to;
-    } texts[] = {{"--workspace", &m->workspace},
-                 {"--daemon", &m->daemon},
-                 {"--tree", &m->tree},
-                 {"--state", &m->state}};
+    } texts[] = {{"--workspace", &m->workspace}, {"--daemon", &m->daemon}, {"--tree", &m->tree},
+                 {"--rclone", &m->program},      {"--cache", &m->cache},   {"--state", &m->state}};
 
     size_t n = 0;
 
@@ -206,6 +214,10 @@ static int tell_failure(const struct mover *m, const struct err *err)
     char text[512];
 
     (void)err_text(err, text, sizeof(text));
+    if (m->serves) {
+        ignore(dprintf(STDOUT_FILENO, "X %s\n", text) > 0); /* nobody listens */
+        return FAILED;
+    }
     mover_tell(json_pack("{s:{s:s, s:s}}", "error", "code", m->code ? m->code : "store_failed",
                          "message", make_text(text)));
     return FAILED;
@@ -217,6 +229,8 @@ int main(int argc, char **argv)
     static struct mover m = {.workspace = "",
                              .daemon = "",
                              .tree = "",
+                             .program = "",
+                             .cache = "0",
                              .state = "",
                              .exclude = excludes,
                              .state_fd = -1};
@@ -226,11 +240,15 @@ int main(int argc, char **argv)
 
     (void)signal(SIGPIPE, SIG_IGN);
     (void)signal(SIGXFSZ, SIG_IGN);
+    const char *name = argc ? strrchr(argv[0], '/') : NULL;
+    if (argc && strncmp(name ? name + 1 : argv[0], "fusermount", 10) == 0)
+        return mount_hand_over(argv);
     if (argc < 2) {
         fputs("carrel-mover is a part of carrel serve\n", stderr);
         return FAILED;
     }
     m.fills = strcmp(argv[1], "hydrate") == 0;
+    m.serves = strcmp(argv[1], "mount") == 0;
     if (parse(&m, argv, excludes, &err) < 0 || prepare(&m, &err) < 0)
         return tell_failure(&m, &err);
     err_set(&err, ERR_INVALID, 0, "'%.64s' is not a job", argv[1]);

@@ -16,6 +16,8 @@
  *   mirror.c    from the tree to the store
  *   hydrate.c   and from the store to a new tree
  *   listing.c   what of a store's names a tree can have
+ *   mount.c     a store as a directory, served by rclone, and whether it answers
+ *   mount_probe.c  whether rclone is good enough to be written through
  *
  * Told on standard output: lines of JSON, {"progress": …}, and at last {"done": …} or {"error": …}.
  */
@@ -25,6 +27,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/buf.h"
 #include "base/err.h"
@@ -40,8 +43,11 @@ struct mover {
     bool take_over;             /* the path, from whoever has it */
     char *conf_text;
     struct store_conf conf;
-    char rclone[256];   /* the program */
-    char **environment; /* rclone's, with the store's configuration: no path leads there */
+    const char *program; /* rclone, as the settings name it; "": the host's */
+    const char *cache;   /* bytes that a mount may keep */
+    bool serves;         /* a mount: what it tells are lines, not JSON */
+    char rclone[1024];   /* the program */
+    char **environment;  /* rclone's, with the store's configuration: no path leads there */
     int state_fd;
     const char *code; /* of the failure that is told; NULL: "store_failed" */
 };
@@ -75,7 +81,27 @@ int s3_create(struct mover *m, const char *below, const char *bytes, size_t n, s
 /* Makes sure that the path of the store is ours. */
 int owner_claim(struct mover *m, struct err *err);
 
+/* What is run for as long as it serves a mount: its process id, *ret_words gets its log; or -1.
+ * `environment` NULL: the store's. It gets `device` as MOVER_DEVICE. */
+pid_t rclone_serve(const struct mover *m, const char *const *args, char *const *environment,
+                   int device, int *ret_words, struct err *err);
+/* What a line of its log means, for people; false: it is no error. */
+bool rclone_explain_line(const struct mover *m, char *line, char *ret, size_t size);
+
+/* --- mount.c, mount_probe.c */
+enum {
+    MOVER_DEVICE = 200, /* open on /dev/fuse, for who is called fusermount */
+};
+
+/* As fusermount: hands that over instead of mounting anything. */
+int mount_hand_over(char **argv);
+/* 1: what is written through rclone's mount after a directory was renamed arrives; 0: it is lost.
+ * -1. */
+int mount_probe(const struct mover *m, int device, int mount, struct err *err);
+
 /* --- the jobs */
 int job_check(struct mover *m, json_t **ret, struct err *err);
 int job_mirror(struct mover *m, json_t **ret, struct err *err);
 int job_hydrate(struct mover *m, json_t **ret, struct err *err);
+/* Descriptors 4 to 7: /dev/fuse and the mount, and both once more to try it. Returns at its end. */
+int job_mount(struct mover *m, json_t **ret, struct err *err);

@@ -28,15 +28,21 @@ enum {
 
 int rclone_find(struct mover *m, struct err *err)
 {
-    static const char *const places[] = {"/usr/local/bin/rclone", "/usr/bin/rclone"};
+    const char *const places[] = {*m->program ? m->program : "/usr/local/bin/rclone",
+                                  "/usr/bin/rclone"};
 
-    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+    for (size_t i = 0; i < (*m->program ? 1 : sizeof(places) / sizeof(places[0])); i++) {
         if (access(places[i], X_OK) == 0) {
             snprintf(m->rclone, sizeof(m->rclone), "%s", places[i]);
             return 0;
         }
     }
     m->code = "rclone_missing";
+    if (*m->program)
+        return err_set(err, ERR_KERNEL, errno,
+                       "'%.200s', which the setting rclone names, cannot be started by the user of "
+                       "carrel-mover",
+                       m->program);
     return err_set(err, ERR_KERNEL, 0,
                    "rclone, which carries the bytes to object stores, is not installed; on Debian: "
                    "apt-get install rclone");
@@ -263,6 +269,53 @@ static int run(struct mover *m, const char *const *args, struct run *run, struct
     if (WEXITSTATUS(run->status) >= NOT_STARTED)
         return err_set(err, ERR_KERNEL, 0, "rclone could not be started (%s)", m->rclone);
     return WEXITSTATUS(run->status);
+}
+
+pid_t rclone_serve(const struct mover *m, const char *const *args, char *const *environment,
+                   int device, int *ret_words, struct err *err)
+{
+    struct mover with = *m;
+    const char *argv[MOST_ARGS];
+    struct pipe words = {-1, -1};
+    size_t n = 0;
+
+    argv[n++] = m->rclone;
+    for (size_t i = 0; args[i] && n < MOST_ARGS - 1; i++)
+        argv[n++] = args[i];
+    argv[n] = NULL;
+    if (environment)
+        with.environment = (char **)(uintptr_t)environment;
+    scoped_fd int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (null < 0 || open_pipe(&words, err) < 0)
+        return null < 0 ? err_set(err, ERR_IO, errno, "open '/dev/null'") : -1;
+    pid_t pid = fork();
+    if (pid == 0) {
+        if (dup2(device, MOVER_DEVICE) < 0)
+            _exit(NOT_STARTED);
+        become(&with, argv, (const int[3]){null, null, words.theirs});
+    }
+    scope_close(&words.theirs);
+    if (pid < 0) {
+        close_pipe(&words);
+        return err_set(err, ERR_LIMIT, errno, "start rclone");
+    }
+    *ret_words = words.ours;
+    return pid;
+}
+
+bool rclone_explain_line(const struct mover *m, char *line, char *ret, size_t size)
+{
+    struct err err;
+    json_t *object = json_loads(line, 0, NULL);
+    const char *level = json_string_value(json_object_get(object, "level"));
+    bool is_error = level && (strcmp(level, "error") == 0 || strcmp(level, "critical") == 0);
+
+    json_decref(object);
+    if (!is_error)
+        return false;
+    (void)explain(m, line, &err);
+    snprintf(ret, size, "%s", err.msg);
+    return true;
 }
 
 int rclone_run(struct mover *m, const char *const *args, int in, struct buf *out, struct err *err)

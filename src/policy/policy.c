@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -202,8 +203,78 @@ static const struct key mount_keys[] = {
     {"writable", "true or false", read_writable},
 };
 
+static struct policy_store *last_store(struct reader *r)
+{
+    return &r->policy->stores[r->policy->store_count - 1];
+}
+
+static int read_store(struct reader *r, const json_t *value)
+{
+    static const char others[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+    const char *text = reader_text(r, value);
+    size_t n = text ? strlen(text) : 0;
+
+    if (n == 0 || n > POLICY_STORE || strspn(text, others) != n || strchr("._-", *text))
+        return -EINVAL;
+    last_store(r)->store = text;
+    return 0;
+}
+
+/* On the way to one that does not answer nothing may hang: a name at the top. */
+static int read_at(struct reader *r, const json_t *value)
+{
+    const char *text = reader_text(r, value);
+
+    if (!text || text[0] != '/' || text[1] == '\0' || strchr(text + 1, '/') ||
+        strlen(text) > NAME_MAX || strcmp(text, "/.") == 0 || strcmp(text, "/..") == 0)
+        return -EINVAL;
+    last_store(r)->at = text;
+    return 0;
+}
+
+static int read_mode(struct reader *r, const json_t *value)
+{
+    const char *text = json_string_value(value);
+
+    if (text && strcmp(text, "plan") == 0) {
+        err_set(r->err, ERR_KERNEL, 0,
+                "policy: a store cannot be mounted with \"mode\": \"plan\" yet; \"ro\" shows it, "
+                "and \"rw\" has changes go there at once");
+        return -ECANCELED;
+    }
+    if (!text || (strcmp(text, "ro") != 0 && strcmp(text, "rw") != 0))
+        return -EINVAL;
+    last_store(r)->writable = strcmp(text, "rw") == 0;
+    return 0;
+}
+
+static const struct key store_keys[] = {
+    {"store", "the name of a store", read_store},
+    {"at", "a name at the top, such as \"/projects\"", read_at},
+    {"mode", "\"ro\", \"rw\" or \"plan\"", read_mode},
+};
+
+/* One of the mounts that names a store of the daemon's. */
+static int read_store_mount(struct reader *r, const json_t *item)
+{
+    if (r->policy->store_count == POLICY_MAX_STORES)
+        return -EINVAL;
+    r->policy->stores[r->policy->store_count++] = (struct policy_store){.store = NULL};
+    if (reader_object(r, item, store_keys, sizeof(store_keys) / sizeof(store_keys[0])) < 0)
+        return -ECANCELED;
+    if (!last_store(r)->at)
+        return -EINVAL;
+    for (size_t i = 0; i + 1 < r->policy->store_count; i++) {
+        if (strcmp(r->policy->stores[i].at, last_store(r)->at) == 0)
+            return -EINVAL;
+    }
+    return 0;
+}
+
 static int read_mounts(struct reader *r, const json_t *value)
 {
+    int result;
     json_t *item;
     size_t i;
 
@@ -211,6 +282,11 @@ static int read_mounts(struct reader *r, const json_t *value)
         return -EINVAL;
     json_array_foreach((json_t *)(uintptr_t)value, i, item)
     {
+        if (json_object_get(item, "store")) {
+            if ((result = read_store_mount(r, item)) < 0)
+                return result;
+            continue;
+        }
         if (!json_is_object(item) || r->policy->mount_count == POLICY_MAX_MOUNTS)
             return -EINVAL;
         r->policy->mounts[r->policy->mount_count++] = (struct carrel_mount){0};
@@ -384,7 +460,10 @@ static const struct key policy_keys[] = {
      "true, false, the name of a base or an object such as {\"base\": \"" DEFAULT_BASE "\"}",
      read_system},
     {"tmp", "\"sandbox\" or \"exec\"", read_tmp},
-    {"mounts", "a list of at most 64 objects with source, target and writable", read_mounts},
+    {"mounts",
+     "a list of at most 64 objects with source, target and writable, and 16 with store, at and "
+     "mode",
+     read_mounts},
     {"env", "an object of at most 256 strings", read_env},
     {"limits", "an object of limits such as \"timeout\": \"30s\"", read_limits},
     {"plan", "an object such as {\"approval\": \"required\"}", plan_policy_read},

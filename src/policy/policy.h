@@ -15,6 +15,8 @@
 
 enum {
     POLICY_MAX_MOUNTS = 64,
+    POLICY_MAX_STORES = 16,
+    POLICY_STORE = 64, /* longest name of one */
     POLICY_MAX_ENV = 256
 };
 
@@ -28,6 +30,13 @@ enum {
     SNAPSHOTS_KEEP = 24, /* that the daemon has made by itself, of each kind */
 };
 
+/* An object store that is shown inside, by the daemon. */
+struct policy_store {
+    const char *store;
+    const char *at; /* a name at the top: "/projects" */
+    bool writable;
+};
+
 struct policy {
     enum carrel_level level;
     enum carrel_net net;
@@ -38,6 +47,8 @@ struct policy {
     enum carrel_user user;
     struct carrel_mount mounts[POLICY_MAX_MOUNTS];
     size_t mount_count;
+    struct policy_store stores[POLICY_MAX_STORES];
+    size_t store_count;
     const char *env[POLICY_MAX_ENV];
     size_t env_count;
     uint64_t timeout_ms; /* 0: not set */

@@ -13,6 +13,7 @@ enum {
     MOST_ENV = 4096,
     MOST_MOUNTS = 3 * 64,
     MOST_SHARED = 3 * 3,
+    MOST_STORES = 3 * 16,
     LONGEST_PATH = 4095,
     LARGEST_TERMINAL = 65535,
     LONGEST_RULE = 512,
@@ -101,6 +102,7 @@ static void put_spec(struct buf *b, const struct spec_message *m)
     pack_list(b, m->env);
     pack_list(b, m->mounts);
     pack_list(b, m->shared);
+    pack_list(b, m->stores);
     pack_string(b, m->template);
     pack_string(b, m->base);
     pack_u64(b, m->no_sudo);
@@ -163,6 +165,18 @@ static const char *const *get_shared(struct unpack *u, struct arena *arena)
     return list;
 }
 
+/* Where they are shown is a name at the top. */
+static const char *const *get_stores(struct unpack *u, struct arena *arena)
+{
+    const char *const *list = get_mounts(u, arena, MOST_STORES);
+
+    for (size_t i = 0; !u->failed && list[i]; i += 3) {
+        if (!protocol_id_is_valid(list[i]) || list[i + 1][0] != '/' || strchr(list[i + 1] + 1, '/'))
+            u->failed = true;
+    }
+    return list;
+}
+
 const char *protocol_shown(const struct spec_message *m)
 {
     for (size_t i = 0; m->shared && m->shared[i]; i += 3) {
@@ -198,6 +212,7 @@ static void get_spec(struct unpack *u, struct arena *arena, struct spec_message 
     ret->env = get_env(u, arena);
     ret->mounts = get_mounts(u, arena, MOST_MOUNTS);
     ret->shared = get_shared(u, arena);
+    ret->stores = get_stores(u, arena);
     ret->template = unpack_bounded(u, PROTOCOL_EXEC_ID);
     if (*ret->template && !protocol_template_id_is_valid(ret->template))
         u->failed = true;

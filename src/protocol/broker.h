@@ -232,6 +232,7 @@ struct spec_message {
     /* Likewise of its bucket: "skills/NAME", "ro", which need not be there; and once at most the id
      * of another workspace, whose tree is shown. */
     const char *const *shared;
+    const char *const *stores; /* threes: an object store, where it is shown, "ro" or "rw" */
     const char *owner;    /* whose secrets its rules name */
     const char *template; /* whose environments it shares; "": none's */
     const char *base;     /* that a system of its own stands on; "": the host's is shown */

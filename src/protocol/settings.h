@@ -86,6 +86,8 @@ struct settings {
     char mirror[65];      /* a store; "": none */
     char mirror_exclude[1024];
     uint64_t mirror_delay_ms;
+    char rclone[1024];           /* a program; "": the host's */
+    uint64_t mount_cache;        /* bytes of each mounted store that are kept here */
     char package_index[1024];    /* of Python packages, for uv and pip inside; "" : theirs */
     char package_registry[1024]; /* of Node packages, for bun and npm */
     char debian_mirror[1024];    /* of Debian, for bases and apt in them; "": this host's */

@@ -96,7 +96,8 @@ static int check_mounts(const struct run *run, const struct layer *layer, const 
         return -1;
     for (size_t i = 0; i < run->spec->mount_count; i++) {
         const struct carrel_mount *mount = &run->spec->mounts[i];
-        bool counts = mount->writable || mount->layer; /* a layer's source is to stay as it is */
+        bool counts = (mount->writable || mount->layer) &&
+                      !mount->ready; /* a layer's source is to stay as it is */
         scoped_fd int fd = counts ? open(mount->source, O_PATH | O_CLOEXEC) : -1;
         if (fd >= 0 && path_of_fd(fd, other, sizeof(other)) == 0 &&
             check_apart(layer, path, other,

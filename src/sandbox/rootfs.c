@@ -679,6 +679,12 @@ static int compare_with_earlier(const struct run *run, const char *target, bool 
         const struct op *op = &run->setup.ops[i];
         if (!op_has_tree(op) || !(op->flags & OP_OWNED) || op->target[0] == '\0')
             continue;
+        if (is_within(target, op->target) && (op->flags & OP_READY))
+            return err_set(
+                err, ERR_INVALID, 0,
+                "mount target '/%s' lies in '/%s', which is served from elsewhere; choose "
+                "another place",
+                target, op->target);
         if (is_within(target, op->target) && strcmp(target, op->target) != 0)
             *ret_nested = true;
         else if (is_within(op->target, target))
@@ -752,6 +758,37 @@ static int add_user_bind(struct run *run, int fd, const struct carrel_mount *mou
     return rootfs_add_opened(run, fd, mount->source, &as, layer, err);
 }
 
+/* A mount that is there already, at a name at the top: on the way to it nothing can hang, and
+ * nobody asks it anything. */
+static int add_ready(struct run *run, const struct carrel_mount *mount, struct err *err)
+{
+    const char *target = mount->target;
+    bool nested;
+
+    if (strchr(target, '/') || strcmp(target, "tmp") == 0 || strcmp(target, ".cache") == 0)
+        return err_set(err, ERR_INVALID, 0,
+                       "'%s' cannot be shown at '/%s': choose a name at the top that is not "
+                       "Carrel's, such as /projects",
+                       mount->source, target);
+    if (refuse_reserved(run, target, err) < 0 ||
+        compare_with_earlier(run, target, &nested, err) < 0 ||
+        (!run->spec->workspace && add_target_dirs(run, target, true, err) < 0))
+        return -1;
+    struct op *op = rootfs_add(run, OP_BIND, mount->source, target);
+    if (!op)
+        return rootfs_full(err);
+    op->attrs = mount->writable ? rootfs_data_attrs() : system_attrs();
+    op->flags = OP_OWNED | OP_READY | (run->spec->workspace ? OP_TOP : 0);
+    op->mode = S_IFDIR;
+    if (mount->ready < 0 || run->dry)
+        return 0;
+    int fd = fcntl(mount->ready, F_DUPFD_CLOEXEC, 3);
+    if (fd < 0)
+        return err_set(err, ERR_LIMIT, errno, "keep the mount of '%s'", mount->source);
+    run->sources[op - run->setup.ops] = fd;
+    return 0;
+}
+
 /* A target as the caller wrote it, with single slashes and none at its end. */
 static const char *checked_target(struct run *run, const char *asked, struct err *err)
 {
@@ -786,6 +823,11 @@ static int add_extra(struct run *run, struct err *err)
     for (size_t i = 0; i < run->spec->mount_count; i++) {
         struct carrel_mount mount = mounts[i];
         mount.target = checked_target(run, mount.target ? mount.target : mount.source, err);
+        if (mount.target && mount.ready) {
+            if (add_ready(run, &mount, err) < 0)
+                return -1;
+            continue;
+        }
         scoped_fd int fd = mount.target ? open(mount.source, O_PATH | O_CLOEXEC) : -1;
         if (mount.target && fd < 0)
             return err_set(err, ERR_NOT_FOUND, errno, "mount source '%s'", mount.source);

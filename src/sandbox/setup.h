@@ -45,7 +45,9 @@ enum op_flags {
     OP_TRUST = 1 << 10,  /* OP_FILE: instead of the host's file that of the system, SETUP_TRUST, if
                             it has one; OP_PART: on that file, if it is there */
     OP_BASE64 = 1 << 11, /* OP_FILE: `source` is its bytes in base64 */
-    OP_FLAGS_ALL_ = (1 << 12) - 1,
+    OP_READY = 1 << 12,  /* OP_BIND: a mount that somebody else serves: nobody asks it anything, and
+                             its ids are as they are */
+    OP_FLAGS_ALL_ = (1 << 13) - 1,
 };
 
 struct op {

@@ -317,7 +317,7 @@ static int finish_tree(struct run *run, const struct op *op, int tree, struct er
     enum identity_map kind = of_system ? IDENTITY_MAP_TREE : IDENTITY_MAP_OWNER;
     if (op->flags & OP_SYSTEM)
         kind = IDENTITY_MAP_SYSTEM;
-    if ((op->flags & (OP_OWNED | OP_SYSTEM)) &&
+    if ((op->flags & (OP_OWNED | OP_SYSTEM)) && !(op->flags & OP_READY) &&
         identity_idmap(&run->identity, kind, op->uid, op->gid, &userns, err) < 0)
         return -1;
     int r = mount_set(tree, op->attrs, recursive, userns);

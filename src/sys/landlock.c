@@ -41,7 +41,7 @@ static int allow_place(int rules, const struct landlock_place *place, uint64_t h
     if (fd < 0)
         return place->may_lack && (errno == ENOENT || errno == EACCES || errno == ENOTDIR) ? 0
                                                                                            : -errno;
-    if (fstat(fd, &st) == 0 && !S_ISDIR(st.st_mode))
+    if (!place->unasked && fstat(fd, &st) == 0 && !S_ISDIR(st.st_mode))
         access &= OF_FILES;
     struct landlock_path_beneath_attr rule = {.allowed_access = access, .parent_fd = fd};
     return syscall(SYS_landlock_add_rule, rules, LANDLOCK_RULE_PATH_BENEATH, &rule, 0) < 0 ? -errno

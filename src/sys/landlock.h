@@ -16,6 +16,7 @@ struct landlock_place {
     bool makes;    /* with writes: directories and symlinks, too, and files are moved and linked */
     bool may_lack; /* it need not exist */
     bool runs;     /* programs there may be started */
+    bool unasked;  /* a directory, and who serves it may not answer yet */
 };
 
 /* After no_new_privs. Only these places, and below; TCP connections to these ports only, where the

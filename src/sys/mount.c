@@ -91,6 +91,21 @@ static int finish(int fs, uint64_t attrs)
     return call(syscall(SYS_fsmount, fs, FSMOUNT_CLOEXEC, (unsigned)attrs));
 }
 
+int mount_new_fuse(int device, unsigned user)
+{
+    scoped_fd int fs = new_fs("fuse");
+
+    if (fs < 0)
+        return -errno;
+    if (configure(fs, FSCONFIG_SET_STRING, "source", "carrel") < 0 ||
+        set_number(fs, "fd", (uint64_t)device) < 0 ||
+        configure(fs, FSCONFIG_SET_STRING, "rootmode", "40000") < 0 ||
+        set_number(fs, "user_id", user) < 0 || set_number(fs, "group_id", user) < 0 ||
+        configure(fs, FSCONFIG_SET_FLAG, "allow_other", NULL) < 0)
+        return -errno;
+    return finish(fs, MOUNT_NOSUID | MOUNT_NODEV);
+}
+
 int mount_new_tmpfs(const struct tmpfs_options *o)
 {
     scoped_fd int fs = new_fs("tmpfs");
@@ -214,6 +229,14 @@ int mount_attach(int tree, int where)
     return call(syscall(SYS_move_mount, tree, "", where, "", flags));
 }
 
+int mount_attach_beneath(int tree, int where)
+{
+    unsigned flags =
+        MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH | 0x200 /* MOVE_MOUNT_BENEATH */;
+
+    return call(syscall(SYS_move_mount, tree, "", where, "", flags));
+}
+
 int mount_attach_at(int tree, int dir, const char *path)
 {
     return call(syscall(SYS_move_mount, tree, "", dir, path, MOVE_MOUNT_F_EMPTY_PATH));
@@ -230,6 +253,7 @@ static uint64_t id_of(int dir, const char *name, unsigned flags)
 {
     struct statx s;
 
+    flags |= AT_STATX_DONT_SYNC; /* of the mount, not of who serves it */
     if (syscall(SYS_statx, dir, name, flags, STATX_MNT_ID, &s) < 0 || !(s.stx_mask & STATX_MNT_ID))
         return 0;
     return s.stx_mnt_id;

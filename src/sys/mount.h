@@ -31,6 +31,9 @@ struct tmpfs_options {
     uint64_t attrs;
 };
 
+/* A file system of FUSE, for who reads the requests from `device`, open on /dev/fuse; `user` may
+ * end the connection. Whoever has it is let in. */
+int mount_new_fuse(int device, unsigned user);
 int mount_new_tmpfs(const struct tmpfs_options *options);
 int mount_tmpfs_at(const char *path, const struct tmpfs_options *options);
 int mount_proc_at(const char *path, bool hide_others, uint64_t attrs);
@@ -59,6 +62,8 @@ int mount_new_overlay(const struct overlay_options *options);
 const char *mount_overlay_fault(int negative_errno);
 /* Puts a detached tree on the file or directory open at `where`. */
 int mount_attach(int tree, int where);
+/* ... below what is mounted there already. -EINVAL before Linux 6.5. */
+int mount_attach_beneath(int tree, int where);
 /* ... or on a path below `dir`. */
 int mount_attach_at(int tree, int dir, const char *path);
 /* Moves what is mounted on `source` below `dir` to the directory open at `where`, or to a path

@@ -115,7 +115,7 @@ TEST(a_run_without_a_command_or_with_a_relative_directory_is_refused)
 TEST(level_dir_refuses_what_it_cannot_give)
 {
     SCENE(s);
-    struct carrel_mount mount = {s.folder, "/mnt", false, NULL};
+    struct carrel_mount mount = {s.folder, "/mnt", false, NULL, 0};
     const struct carrel_spec cannot[] = {{.net = CARREL_NET_NONE},
                                          {.mounts = &mount, .mount_count = 1},
                                          {.user = CARREL_USER_ROOT},
@@ -194,7 +194,7 @@ static const char *text_of(const json_t *object, const char *key)
 TEST(explain_shows_every_mount_as_it_will_be_made)
 {
     SCENE(s);
-    struct carrel_mount mount = {s.folder, "/mnt/data", false, NULL};
+    struct carrel_mount mount = {s.folder, "/mnt/data", false, NULL, 0};
 
     s.spec.mounts = &mount;
     s.spec.mount_count = 1;
@@ -223,8 +223,8 @@ TEST(explain_shows_every_mount_as_it_will_be_made)
 TEST(explain_says_where_the_changes_of_a_mount_go)
 {
     SCENE(s);
-    struct carrel_mount mounts[] = {{s.folder, "/.venv", true, "/nowhere/a"},
-                                    {s.folder, "/.cache/uv", false, "/nowhere/b"}};
+    struct carrel_mount mounts[] = {{s.folder, "/.venv", true, "/nowhere/a", 0},
+                                    {s.folder, "/.cache/uv", false, "/nowhere/b", 0}};
 
     s.spec.mounts = mounts;
     s.spec.mount_count = LENGTH(mounts);
@@ -274,7 +274,7 @@ TEST(explain_hides_nothing_that_is_not_text)
     static char *const argv[] = {"echo", "\xff", NULL};
     static const char *const env[] = {"ODD=\xfe", NULL};
     SCENE(s);
-    struct carrel_mount mount = {s.folder, "/mnt/\xff", false, NULL};
+    struct carrel_mount mount = {s.folder, "/mnt/\xff", false, NULL, 0};
 
     s.spec.argv = argv;
     s.spec.env = env;

@@ -117,7 +117,7 @@ static const struct op *layer_of(const struct scene *s)
 TEST(the_tree_alone_gets_a_layer)
 {
     SCENE(s);
-    struct carrel_mount mounts[] = {{s.folder, "/mnt/data", true, NULL}};
+    struct carrel_mount mounts[] = {{s.folder, "/mnt/data", true, NULL, 0}};
 
     s.spec.plan = "/nowhere/plan";
     s.spec.mounts = mounts;
@@ -236,9 +236,9 @@ static const struct op *op_at(const struct scene *s, const char *target)
 TEST(a_mount_has_a_layer_of_its_own_also_beside_a_plans)
 {
     SCENE(s);
-    struct carrel_mount mounts[] = {{s.folder, "/.venv", true, "/nowhere/a"},
-                                    {s.folder, "/.cache/uv", false, "/nowhere/b"},
-                                    {s.folder, "/data", true, NULL}};
+    struct carrel_mount mounts[] = {{s.folder, "/.venv", true, "/nowhere/a", 0},
+                                    {s.folder, "/.cache/uv", false, "/nowhere/b", 0},
+                                    {s.folder, "/data", true, NULL, 0}};
 
     s.spec.mounts = mounts;
     s.spec.mount_count = LENGTH(mounts);
@@ -268,7 +268,7 @@ TEST(so_many_layers_and_no_more)
 
     for (size_t i = 0; i < LENGTH(mounts); i++) {
         snprintf(targets[i], sizeof(targets[i]), "/m%zu", i);
-        mounts[i] = (struct carrel_mount){s.folder, targets[i], true, "/nowhere/a"};
+        mounts[i] = (struct carrel_mount){s.folder, targets[i], true, "/nowhere/a", 0};
     }
     s.spec.mounts = mounts;
     for (int planned = 0; planned < 2; planned++) {
@@ -286,7 +286,7 @@ TEST(a_mount_whose_layer_cannot_be_is_refused)
     SCENE(s);
     char layer[4200];
     char inner[4300];
-    struct carrel_mount mount = {in_folder(&s, "file"), "/.venv", true, layer};
+    struct carrel_mount mount = {in_folder(&s, "file"), "/.venv", true, layer, 0};
 
     snprintf(layer, sizeof(layer), "%s/layer", s.folder);
     snprintf(inner, sizeof(inner), "%s/layer/in", s.folder);
@@ -319,7 +319,7 @@ TEST(a_mount_whose_layer_cannot_be_is_refused)
 TEST(what_a_layer_would_hide_is_told_before_anything_is_made)
 {
     SCENE(s);
-    struct carrel_mount mount = {s.folder, "/.venv", true, "/nowhere/a"};
+    struct carrel_mount mount = {s.folder, "/.venv", true, "/nowhere/a", 0};
     bool missing[SETUP_MAX_OPS];
 
     s.spec.mounts = &mount;

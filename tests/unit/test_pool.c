@@ -168,7 +168,7 @@ TEST(what_does_not_fit_is_made_afresh)
     carrel_pool_stats(pool, &stats);
     CHECK(stats.taken == 0 && stats.missed == 2);
     /* Extra mounts, variables and the current directory at /work belong to the run: they fit. */
-    struct carrel_mount mount = {"pool-c", "/data", false, NULL};
+    struct carrel_mount mount = {"pool-c", "/data", false, NULL, 0};
     const char *const env[] = {"X=1", NULL};
     other = like;
     other.pool = pool;

@@ -330,7 +330,7 @@ static bool put_from_outside(const struct session *session, int hidden)
 TEST(a_sandbox_whose_mount_has_a_layer_can_be_ended_and_started_again_at_once)
 {
     struct carrel_spec spec = spec_of("session-s");
-    struct carrel_mount mount = {"session-s.base", "/.venv", true, "session-s.layer"};
+    struct carrel_mount mount = {"session-s.base", "/.venv", true, "session-s.layer", 0};
     struct place place;
     struct place second;
     struct heard heard;

@@ -38,8 +38,8 @@ enum {
 static void shape(struct scene *s, int which, struct carrel_mount mounts[2])
 {
     s->spec = (struct carrel_spec){.argv = a_command};
-    mounts[0] = (struct carrel_mount){s->folder, "/mnt/data", false, NULL};
-    mounts[1] = (struct carrel_mount){in_folder(s, "file"), "/tmp/deep/file", true, NULL};
+    mounts[0] = (struct carrel_mount){s->folder, "/mnt/data", false, NULL, 0};
+    mounts[1] = (struct carrel_mount){in_folder(s, "file"), "/tmp/deep/file", true, NULL, 0};
     if (which < 3)
         s->spec.workspace = in_folder(s, "ws");
     if (which == 1 || which == 4) {
@@ -255,9 +255,9 @@ TEST(nothing_is_made_by_name_inside_a_bound_tree)
     SCENE(s);
 
     s.spec.workspace = NULL;
-    nested[0] = (struct carrel_mount){in_folder(&s, "ws"), "/work/link/x", false, NULL};
-    nested[1] = (struct carrel_mount){in_folder(&s, "ws"), "/data", true, NULL};
-    nested[2] = (struct carrel_mount){in_folder(&s, "file"), "/data/link/y", true, NULL};
+    nested[0] = (struct carrel_mount){in_folder(&s, "ws"), "/work/link/x", false, NULL, 0};
+    nested[1] = (struct carrel_mount){in_folder(&s, "ws"), "/data", true, NULL, 0};
+    nested[2] = (struct carrel_mount){in_folder(&s, "file"), "/data/link/y", true, NULL, 0};
     s.spec.mounts = nested;
     s.spec.mount_count = 3;
     if (prepare(&s) < 0)
@@ -362,8 +362,8 @@ TEST(asked_mounts_are_read_only_unless_writable_was_said)
     struct carrel_mount mounts[2];
     SCENE(s);
 
-    mounts[0] = (struct carrel_mount){s.folder, "/mnt/ro", false, NULL};
-    mounts[1] = (struct carrel_mount){s.folder, "/mnt/rw", true, NULL};
+    mounts[0] = (struct carrel_mount){s.folder, "/mnt/ro", false, NULL, 0};
+    mounts[1] = (struct carrel_mount){s.folder, "/mnt/rw", true, NULL, 0};
     s.spec.mounts = mounts;
     s.spec.mount_count = 2;
     for (int with_workspace = 0; with_workspace < 2; with_workspace++) {
@@ -387,7 +387,7 @@ TEST(mounts_on_names_of_the_system_or_on_odd_names_are_refused)
     };
     char long_name[300];
     SCENE(s);
-    struct carrel_mount mount = {s.folder, NULL, false, NULL};
+    struct carrel_mount mount = {s.folder, NULL, false, NULL, 0};
 
     s.spec.mounts = &mount;
     s.spec.mount_count = 1;
@@ -425,7 +425,7 @@ TEST(sources_that_are_missing_special_or_the_whole_host_are_refused)
 {
     static const char *const sources[] = {"/nonexistent", "/dev/null", "/", "//", "/usr/..", ""};
     SCENE(s);
-    struct carrel_mount mount = {NULL, "/mnt/x", false, NULL};
+    struct carrel_mount mount = {NULL, "/mnt/x", false, NULL, 0};
 
     s.spec.mounts = &mount;
     s.spec.mount_count = 1;
@@ -446,7 +446,7 @@ TEST(more_mounts_than_a_setup_holds_are_refused)
 
     for (int i = 0; i < SETUP_MAX_OPS; i++) {
         snprintf(targets[i], sizeof(targets[i]), "/m%d", i);
-        mounts[i] = (struct carrel_mount){s.folder, targets[i], false, NULL};
+        mounts[i] = (struct carrel_mount){s.folder, targets[i], false, NULL, 0};
     }
     s.spec.mounts = mounts;
     s.spec.mount_count = SETUP_MAX_OPS;

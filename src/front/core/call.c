@@ -198,12 +198,12 @@ enum err_said failure_said(const struct err *err, char *text, size_t size)
     if (busy || late)
         said.os_errno = 0; /* our own word, not the system's */
     err_text(&said, text, size);
-    return err->said == SAID_IS_A_FORK             ? SAID_IS_A_FORK
-           : full                                  ? SAID_DISK_FULL
-           : busy                                  ? SAID_WORKSPACE_BUSY
-           : late                                  ? SAID_UNAVAILABLE
-           : (unsigned)err->code < ERR_CODE_COUNT_ ? table[err->code]
-                                                   : SAID_INTERNAL;
+    return err->said == SAID_IS_A_FORK || err->said == SAID_STORE_FAILED ? err->said
+           : full                                                        ? SAID_DISK_FULL
+           : busy                                                        ? SAID_WORKSPACE_BUSY
+           : late                                                        ? SAID_UNAVAILABLE
+           : (unsigned)err->code < ERR_CODE_COUNT_                       ? table[err->code]
+                                                                         : SAID_INTERNAL;
 }
 
 void call_fail(struct call *call, const struct err *err)
@@ -212,7 +212,7 @@ void call_fail(struct call *call, const struct err *err)
     const struct err_answer *answer = err_answer(failure_said(err, text, sizeof(text)));
     json_t *error = error_json(answer->code, text);
 
-    if (err->said != SAID_NOTHING)
+    if (err->said != SAID_NOTHING && err->said != SAID_STORE_FAILED)
         json_object_set_new(error, "details",
                             json_pack("{s:s}", "reason", err_answer(err->said)->code));
     call_json(call, answer->status, json_pack("{s:o}", "error", error));

@@ -19,6 +19,18 @@ static const char *const *mounts_of(struct call *call, const struct policy *poli
     return list;
 }
 
+static const char *const *stores_of(struct call *call, const struct policy *policy)
+{
+    const char **list = arena_alloc(&call->arena, (3 * policy->store_count + 1) * sizeof(*list));
+
+    for (size_t i = 0; list && i < policy->store_count; i++) {
+        list[3 * i] = policy->stores[i].store;
+        list[3 * i + 1] = policy->stores[i].at;
+        list[3 * i + 2] = policy->stores[i].writable ? "rw" : "ro";
+    }
+    return list;
+}
+
 /* Its system is the workspace's, whose commands are root's only where the policy has one, too. */
 static bool take_base(struct call *call, const json_t *spec, struct policy *policy)
 {
@@ -133,7 +145,8 @@ bool sandbox_request_make(struct call *call, struct carrel_spec *spec,
                                     .limits = policy->limits,
                                     .tmp_bytes = policy->tmp_bytes,
                                     .tmp_exec = policy->tmp_exec,
-                                    .mounts = mounts_of(call, policy)};
+                                    .mounts = mounts_of(call, policy),
+                                    .stores = stores_of(call, policy)};
     m->spec.base = policy->base ? policy->base : "";
     m->spec.no_sudo = policy->no_root || policy->no_sudo;
     m->spec.template = call->workspace.template;

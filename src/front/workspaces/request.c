@@ -4,12 +4,48 @@
 #include <string.h>
 
 #include "front/core/links.h"
+#include "front/core/router.h"
 #include "front/stores/mirror.h"
 #include "front/workspaces/lifetime.h"
 #include "front/workspaces/template_routes.h"
 #include "front/workspaces/template_start.h"
 #include "policy/policy.h"
 #include "protocol/broker.h"
+
+static bool had(const struct policy *old, const struct policy_store *store)
+{
+    for (size_t i = 0; old && i < old->store_count; i++) {
+        const struct policy_store *other = &old->stores[i];
+        if (strcmp(other->store, store->store) == 0 && (other->writable || !store->writable))
+            return true;
+    }
+    return false;
+}
+
+/* Whose the files of a store are nobody knows but who set it up: others keep what they were given,
+ * or give it up. False: answered. */
+static bool may_mount(struct call *call, const struct policy *policy)
+{
+    struct policy *old = NULL;
+    struct err unused;
+
+    if ((call->actor.scopes & SCOPE_ADMIN) || policy->store_count == 0)
+        return true;
+    if (call->route->method == HTTP_PATCH && call->workspace.policy &&
+        (old = arena_alloc(&call->arena, sizeof(*old))) &&
+        policy_parse(old, &call->arena, call->workspace.policy, strlen(call->workspace.policy),
+                     &unused) < 0)
+        old = NULL;
+    for (size_t i = 0; i < policy->store_count; i++) {
+        if (had(old, &policy->stores[i]))
+            continue;
+        call_error(call, 403, "forbidden",
+                   "only an administrator lets a workspace see the store '%s'",
+                   policy->stores[i].store);
+        return false;
+    }
+    return true;
+}
 
 /* A policy is kept as it was given, once it has been understood in full. */
 bool workspace_read_policy(struct call *call, const char *template, const char **ret)
@@ -35,6 +71,8 @@ bool workspace_read_policy(struct call *call, const char *template, const char *
         call_bad_field(call, "policy.level", "\"ns\": the daemon keeps sandboxes of that level");
         return false;
     }
+    if (!may_mount(call, policy))
+        return false;
     /* It would run on, or make one sandbox after the other by itself. */
     if (policy->tmp_exec && template_starts(call, template)) {
         call_bad_field(call, "policy.tmp", "\"sandbox\" on a template that starts a command");

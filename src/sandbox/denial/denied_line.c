@@ -128,6 +128,8 @@ static bool in_system(const struct run_view *run, struct str path, struct carrel
 
 static const char *writable_instead(const struct run_view *run, const struct carrel_mount *mount)
 {
+    if (mount->ready)
+        return "\"mode\": \"rw\" for that mount in the policy, where the store is to be written";
     if (!mount->layer)
         return "--rw instead of --ro for that mount (in a policy: \"writable\": true)";
     return run->spec->plan ? "do it in a run without a plan, of which it is no part"

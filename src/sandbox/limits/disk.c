@@ -226,7 +226,7 @@ static int add_mounts(struct disk_state *s, const struct run_view *run, struct e
 
     for (size_t i = 0; i < run->spec->mount_count; i++) {
         const struct carrel_mount *mount = &run->spec->mounts[i];
-        if (!mount->writable || mount->layer)
+        if (!mount->writable || mount->layer || mount->ready)
             continue;
         scoped_fd int path = open(mount->source, O_PATH | O_CLOEXEC);
         scoped_fd int fd = path < 0 ? -1 : openat(path, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);

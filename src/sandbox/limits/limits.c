@@ -52,7 +52,7 @@ static int check_dir_level(const struct carrel_limits *limits, struct err *err)
 static int check_image(const struct carrel_spec *spec, struct err *err)
 {
     for (size_t i = 0; spec->limits.disk_image && i < spec->mount_count; i++) {
-        if (spec->mounts[i].writable)
+        if (spec->mounts[i].writable && !spec->mounts[i].ready)
             return err_set(err, ERR_INVALID, 0,
                            "--disk=image does not count what is written to '%s' (%s); use "
                            "--disk SIZE, or %s",
