@@ -127,6 +127,20 @@ static void first_words(const struct mover *m, char *log, char *ret, size_t size
     }
 }
 
+/* A number is that of an answer only where it is none of a port. */
+static bool says(const char *words, const char *word)
+{
+    size_t n = strlen(word);
+
+    for (const char *at = strstr(words, word); at; at = strstr(at + 1, word)) {
+        bool before = at > words && at[-1] >= '0' && at[-1] <= '9';
+        bool behind = at[n] >= '0' && at[n] <= '9';
+        if (*word < '0' || *word > '9' || (!before && !behind))
+            return true;
+    }
+    return false;
+}
+
 static int explain(const struct mover *m, char *log, struct err *err)
 {
     char words[LONG_WORDS];
@@ -134,7 +148,7 @@ static int explain(const struct mover *m, char *log, struct err *err)
 
     first_words(m, log, words, sizeof(words));
     for (size_t i = 0; !means && i < sizeof(meanings) / sizeof(meanings[0]); i++) {
-        if (strstr(words, meanings[i].word))
+        if (says(words, meanings[i].word))
             means = meanings[i].means;
     }
     return err_set(err, ERR_IO, 0, "%s (rclone: %.*s)", means ? means : "rclone failed",
