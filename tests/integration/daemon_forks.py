@@ -4,8 +4,10 @@
 """Forks: they start from a snapshot, keep their changes to themselves, take no room, and hold on to what they stand on."""
 import os
 import signal
+import time
 import unittest
 
+from carreltest import PATIENCE
 from daemontest import DaemonTest
 
 
@@ -47,6 +49,18 @@ class Forks(DaemonTest):
         snapshot = f"{self.daemon.state}/main/.carrel/workspaces/desk/snapshots/{self.first}/tree"
         with open(snapshot + "/x", encoding="ascii") as file:
             self.assertEqual("one\n", file.read())
+
+    def test_the_end_of_a_lifetime_leaves_what_forks_stand_on(self):
+        self.fork("one")
+        for at_end in ("purge", "delete"):
+            answer = self.daemon.request("PATCH", "/v1/workspaces/desk", {"lifetime": {"seconds": 1, "at_end": at_end, "paused": False}})
+            self.assertEqual(200, answer.status, answer.bytes)
+            deadline = time.monotonic() + PATIENCE
+            while not (now := self.daemon.get("/v1/workspaces/desk").json)["lifetime"]["paused"]:
+                self.assertLess(time.monotonic(), deadline)
+                time.sleep(0.05)
+            self.assertIsNone(now["deleted"])
+            self.assertEqual("one\n", self.run_in("one", "cat x"))
 
     def state_of(self, top):
         """Everything that could tell that something below was changed; not when it was read."""

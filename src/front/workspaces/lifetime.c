@@ -333,6 +333,19 @@ static void recorded(void *context, struct answer *answer)
     sweep_move(ending.front, &ending.w, over, NULL);
 }
 
+/* What forks stand on is not removed under them, nor where that cannot be found out. */
+static bool is_stood_on(const char *id)
+{
+    const char *names = NULL;
+    struct arena arena;
+    struct err err;
+
+    arena_init(&arena, 1UL << 20);
+    int n = store_workspace_forks(ending.front->store, &arena, id, "", &names, &err);
+    arena_clear(&arena);
+    return n != 0;
+}
+
 static void begin_end(const struct store_workspace *w, const struct lifetime *l)
 {
     struct front *front = ending.front;
@@ -342,7 +355,7 @@ static void begin_end(const struct store_workspace *w, const struct lifetime *l)
     text_copy(ending.owner, sizeof(ending.owner), w->owner);
     text_copy(ending.bucket, sizeof(ending.bucket), w->bucket);
     ending.freezes = strcmp(l->at_end, "freeze") == 0;
-    ending.sleeps = ending.freezes || strcmp(l->at_end, "sleep") == 0;
+    ending.sleeps = ending.freezes || strcmp(l->at_end, "sleep") == 0 || is_stood_on(w->id);
     ending.for_good = strcmp(l->at_end, "purge") == 0 || front->settings->trash_ms == 0;
     if (!change_begin(&ending.change, ending.id)) {
         again(SOON_MS);
