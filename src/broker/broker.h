@@ -95,6 +95,8 @@ struct sandbox {
     size_t running;    /* commands that have not ended */
     uint64_t busy_ms;  /* when it was last seen doing something */
     double idle_cpu_ms;
+    uint64_t usage_ms; /* when it was last counted for who asks */
+    double usage_cpu_ms;
     struct timer idle_timer;
 
     struct {

@@ -329,6 +329,19 @@ static bool handle_fork(struct broker *b, uint64_t tag, const struct plain_messa
     return true;
 }
 
+static bool handle_usage(struct broker *b, uint64_t tag, const struct plain_message *m)
+{
+    scoped_buf struct buf numbers;
+
+    if (!protocol_id_is_valid(m->texts[0]))
+        return false;
+    buf_init(&numbers, 4096);
+    pack_u64(&numbers, tag);
+    sandbox_usage(b, m->texts[0], &numbers);
+    channel_send(b, ANSWER_NAMES, &numbers, NULL, 0);
+    return true;
+}
+
 static bool handle_freeze(struct broker *b, uint64_t tag, const struct plain_message *m)
 {
     if (!protocol_id_is_valid(m->texts[0]) || m->number > 1)
@@ -546,9 +559,10 @@ static const struct {
     [REQUEST_FORK] = {"fork", .plain = handle_fork},
     [REQUEST_FREEZE] = {"freeze", .plain = handle_freeze},
     [REQUEST_SYSTEM_RESET] = {"system_reset", .plain = handle_system_reset},
+    [REQUEST_USAGE] = {"usage", .plain = handle_usage},
 };
 
-_Static_assert(REQUEST_COUNT_ == REQUEST_SYSTEM_RESET + 1, "every request is in the table");
+_Static_assert(REQUEST_COUNT_ == REQUEST_USAGE + 1, "every request is in the table");
 
 void request_refuse(struct broker *b, uint32_t kind, const char *why)
 {

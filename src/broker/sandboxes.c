@@ -493,6 +493,38 @@ int sandbox_await_end(struct sandbox *s, uint64_t tag, struct err *err)
     return 0;
 }
 
+/* Thousandths of one processor since somebody last asked; the first time since it began. */
+static uint64_t usage_rate(struct sandbox *s, double cpu_ms, uint64_t now)
+{
+    uint64_t since = s->usage_ms ? s->usage_ms : s->since_ms;
+    double used = cpu_ms - (s->usage_ms ? s->usage_cpu_ms : 0);
+    double passed = now > since ? (double)(now - since) : 1;
+
+    s->usage_ms = now;
+    s->usage_cpu_ms = cpu_ms;
+    return used > 0 ? (uint64_t)(used * 1000 / passed) : 0;
+}
+
+void sandbox_usage(struct broker *b, const char *workspace, struct buf *numbers)
+{
+    struct sandbox *s = sandbox_find(b, workspace);
+    const char *list[USAGE_NUMBERS + 1] = {NULL};
+    char text[USAGE_NUMBERS][24];
+    struct process_count count;
+
+    if (s && !s->over && session_usage(s->session, &count)) {
+        double cpu_ms = (double)(count.user_ms + count.system_ms);
+        const uint64_t all[USAGE_NUMBERS] = {s->since_ms, (uint64_t)cpu_ms,
+                                             usage_rate(s, cpu_ms, (uint64_t)wall_ms()),
+                                             count.rss_bytes, count.tasks};
+        for (size_t i = 0; i < USAGE_NUMBERS; i++) {
+            snprintf(text[i], sizeof(text[i]), "%llu", (unsigned long long)all[i]);
+            list[i] = text[i];
+        }
+    }
+    pack_list(numbers, list);
+}
+
 void sandbox_end_all(struct broker *b, const char *why)
 {
     for (size_t i = 0; i < BROKER_SLOTS; i++) {

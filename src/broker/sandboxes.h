@@ -29,6 +29,8 @@ int sandbox_await_end(struct sandbox *sandbox, uint64_t tag, struct err *err);
 void sandbox_change_network(struct broker *broker, const struct exec_message *m);
 /* Reports a refused call to the front, which passes it to the commands' followers. */
 void sandbox_deny(struct sandbox *sandbox, const struct carrel_denial *denial);
+/* Adds what is told of the one that writes to the workspace's tree: see REQUEST_USAGE. */
+void sandbox_usage(struct broker *broker, const char *workspace, struct buf *numbers);
 /* After any call into its session. */
 void sandbox_rearm(struct sandbox *sandbox);
 /* Frees the sandboxes that are over, and goes on with what waited for their end. */

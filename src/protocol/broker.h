@@ -101,10 +101,15 @@ enum request_kind {
     /* bucket, workspace, which is asleep: what it has changed of its system is removed. ANSWER_OK.
      */
     REQUEST_SYSTEM_RESET,
+    /* workspace. ANSWER_NAMES: what its sandbox uses now, as decimal numbers: since when it lives
+     * (ms), processor time so far (ms), thousandths of one processor since it was last asked for,
+     * memory (bytes), threads. None: it sleeps. */
+    REQUEST_USAGE,
     REQUEST_COUNT_,
 };
 
 enum {
+    USAGE_NUMBERS = 5,      /* of the answer to REQUEST_USAGE */
     PROTOCOL_NAMES = 10000, /* most in one list */
 };
 

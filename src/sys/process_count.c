@@ -99,6 +99,7 @@ static void add_rest(pid_t pid, struct process_count *ret)
 {
     uint64_t peak = number_in(pid, "status", "\nVmHWM:") * 1024;
 
+    ret->rss_bytes += number_in(pid, "status", "\nVmRSS:") * 1024;
     if (peak > ret->peak_rss_bytes)
         ret->peak_rss_bytes = peak;
     ret->written_bytes += number_in(pid, "io", "\nwrite_bytes:");

@@ -12,6 +12,7 @@ struct process_count {
     size_t tasks;     /* processes and threads, with the first */
     uint64_t user_ms; /* processor time so far, also of those they have waited for */
     uint64_t system_ms;
+    uint64_t rss_bytes;      /* of all of them; what they share counts for each */
     uint64_t peak_rss_bytes; /* of the largest of them */
     uint64_t written_bytes;  /* handed to the disk, also by those they have waited for */
 };

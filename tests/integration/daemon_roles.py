@@ -53,7 +53,7 @@ DECIDED = {
     f"POST {PLAN}/approve": VIEWERS, f"POST {PLAN}/reject": VIEWERS,
     "POST /v1/workspaces/{ws}/plans": WORKERS, f"DELETE {PLAN}": WORKERS,
     **{f"POST {PLAN}/{what}": WORKERS for what in "close verify apply undo cancel".split()},
-    "POST /v1/workspaces/{ws}/snapshots": WORKERS, "GET /v1/workspaces/{ws}/snapshots": READERS,
+    "POST /v1/workspaces/{ws}/snapshots": WORKERS, "GET /v1/workspaces/{ws}/snapshots": READERS, "GET /v1/workspaces/{ws}/usage": READERS,
     "GET /v1/workspaces/{ws}/snapshots/{name}": READERS, "DELETE /v1/workspaces/{ws}/snapshots/{name}": OWNERS,
     "POST /v1/workspaces/{ws}/snapshots/{name}/restore": WORKERS, "POST /v1/workspaces/{ws}/merge": WORKERS,
     "POST /v1/workspaces/{ws}/compare": WORKERS,

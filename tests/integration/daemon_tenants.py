@@ -24,6 +24,7 @@ ROUTES = [
     ("GET", "/v1/workspaces/{ws}/backup", None),
     ("POST", "/v1/workspaces/{ws}/restore", {}),
     ("POST", "/v1/workspaces/{ws}/snapshots", {}),
+    ("GET", "/v1/workspaces/{ws}/usage", None),
     ("GET", "/v1/workspaces/{ws}/snapshots", None),
     ("GET", "/v1/workspaces/{ws}/snapshots/first", None),
     ("DELETE", "/v1/workspaces/{ws}/snapshots/first", None),

@@ -561,7 +561,7 @@ ONLY_LOOKS = [
     ("GET", W + "/files-watch", [None]), ("GET", W + "/ports", [None]), ("GET", W + "/net", [None]),
     ("GET", W + "/net/try", [None]), ("GET", "/v1/plans", [None]), ("GET", W + "/plans", [None]),
     ("POST", W + "/snapshots/{name}/restore", [{}]), ("POST", W + "/merge", [{"fork": "try"}]), ("POST", W + "/compare", [{"from": "now"}]),
-    ("GET", W + "/snapshots", [None]), ("GET", W + "/snapshots/{name}", [None]),
+    ("GET", W + "/usage", [None]), ("GET", W + "/snapshots", [None]), ("GET", W + "/snapshots/{name}", [None]),
     ("GET", W + "/plans/{plan}", [None]), ("GET", W + "/plans/{plan}/diff", [None]), ("GET", "/v1/audit", [None]),
     ("GET", "/v1/events", [None]), ("DELETE", "/mcp", [None]), ("GET", S + "/running", [None]), ("GET", S + "/file/{path}", [None]), ("POST", S + "/persist", [b""]),
     ("POST", "/v1/workspaces", [{"id": "desk"}, {"id": "desk", "policy": {}}, {"id": "desk2", "links": {"ticket": "desk", "ticket_mode": "rw"}}]),

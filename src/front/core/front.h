@@ -160,6 +160,8 @@ uint64_t front_execs_in(const struct front *front, const char *workspace);
 bool front_is_awake(const struct front *front, const char *workspace);
 /* ... and stands still, with what it has in memory. */
 bool front_is_frozen(const struct front *front, const char *workspace);
+/* "asleep", "awake" or "frozen". */
+const char *front_state(const struct front *front, const char *workspace);
 /* Something has ended: those that wait for that may start. */
 void execs_next(struct front *front);
 /* Tells everybody who follows /v1/events and may see it; takes the object. */

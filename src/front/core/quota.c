@@ -230,6 +230,13 @@ bool front_is_frozen(const struct front *front, const char *workspace)
     return a && a->lives && a->is_frozen;
 }
 
+const char *front_state(const struct front *front, const char *workspace)
+{
+    return front_is_frozen(front, workspace)  ? "frozen"
+           : front_is_awake(front, workspace) ? "awake"
+                                              : "asleep";
+}
+
 bool quota_starts_nothing(const struct front *front, const char *workspace)
 {
     const struct sandbox_use *a = find(front, workspace);

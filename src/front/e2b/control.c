@@ -17,8 +17,6 @@ static void refresh(struct call *call);
 static void pause_it(struct call *call);
 static void connect_it(struct call *call);
 static void resume_it(struct call *call);
-static void metrics(struct call *call);
-static void logs(struct call *call);
 static void no_snapshots(struct call *call);
 static void none_yet(struct call *call);
 static void no_template(struct call *call);
@@ -40,9 +38,9 @@ const struct route e2b_control_routes[] = {
     {HTTP_POST, ONE "/connect", 0, BODY_SMALL, FOREIGN, connect_it, "", NULL},
     {HTTP_POST, "/v2" ONE "/connect", 0, BODY_SMALL, FOREIGN, connect_it, "", NULL},
     {HTTP_POST, ONE "/resume", 0, BODY_SMALL, FOREIGN, resume_it, "", NULL},
-    {HTTP_GET, ONE "/metrics", 0, 0, FOREIGN, metrics, "", NULL},
-    {HTTP_GET, ONE "/logs", 0, 0, FOREIGN, logs, "", NULL},
-    {HTTP_GET, "/v2" ONE "/logs", 0, 0, FOREIGN, logs, "", NULL},
+    {HTTP_GET, ONE "/metrics", 0, 0, FOREIGN, e2b_metrics, "", NULL},
+    {HTTP_GET, ONE "/logs", 0, 0, FOREIGN, e2b_logs, "", NULL},
+    {HTTP_GET, "/v2" ONE "/logs", 0, 0, FOREIGN, e2b_logs, "", NULL},
     {HTTP_PUT, ONE "/network", 0, BODY_SMALL, FOREIGN, network_update, "", NULL},
     {HTTP_POST, ONE "/fork", 0, BODY_SMALL, FOREIGN, no_snapshots, "", NULL},
     {HTTP_POST, ONE "/snapshots", 0, BODY_SMALL, FOREIGN, no_snapshots, "", NULL},
@@ -231,24 +229,6 @@ static void connect_it(struct call *call)
 static void resume_it(struct call *call)
 {
     connect_for(call, true);
-}
-
-/* --- what is looked at --- */
-
-static void metrics(struct call *call)
-{
-    struct lifetime l;
-
-    if (e2b_find(call, &l))
-        call_json(call, 200, json_array());
-}
-
-static void logs(struct call *call)
-{
-    struct lifetime l;
-
-    if (e2b_find(call, &l))
-        call_json(call, 200, json_pack("{s:[], s:[]}", "logs", "logEntries"));
 }
 
 /* --- what there is not --- */

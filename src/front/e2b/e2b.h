@@ -25,6 +25,9 @@ extern const struct route e2b_control_routes[];
 extern const struct route e2b_envd_routes[]; /* of port 49983 */
 extern const struct route e2b_code_routes[]; /* of port 49999: call->workspace is the sandbox */
 
+/* GET /metrics of port 49983. */
+void e2b_metrics_inside(struct call *call);
+
 /* --- how errors are said --- */
 
 /* {"code": 404, "message": …} */

@@ -12,6 +12,7 @@ static void envs(struct call *call);
 
 const struct route e2b_envd_routes[] = {
     {HTTP_GET, "/health", 0, 0, FOREIGN, health, "", NULL},
+    {HTTP_GET, "/metrics", 0, 0, FOREIGN, e2b_metrics_inside, "", NULL},
     {HTTP_GET, "/envs", 0, 0, FOREIGN, envs, "", NULL},
     {HTTP_POST, PROCESS "/List", 0, BODY_SMALL, FOREIGN, process_list, "", NULL},
     {HTTP_POST, PROCESS "/Start", 0, BODY_EXEC, RAW | FOREIGN, process_start, "", NULL},

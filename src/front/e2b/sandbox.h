@@ -19,3 +19,5 @@ const char *sandbox_note(struct call *call, const struct store_workspace *w, con
 
 void e2b_create(struct call *call);
 void e2b_list(struct call *call);
+void e2b_metrics(struct call *call);
+void e2b_logs(struct call *call);

@@ -44,6 +44,7 @@ const struct route workspace_routes[] = {
      SLEEP_WHY},
     {HTTP_POST, "/v1/workspaces/{ws}/reset-system", OWNERS, BODY_SMALL, RAW, system_reset, "",
      NOT_IN_PLAN},
+    {HTTP_GET, "/v1/workspaces/{ws}/usage", READERS, 0, 0, workspaces_usage, "", IN_PLAN},
     {HTTP_POST, "/v1/workspaces/{ws}/sync", WORKERS, BODY_SMALL, 0, mirror_sync, "", IN_PLAN},
     {HTTP_POST, "/v1/adopt", SCOPE_ADMIN, BODY_SMALL, 0, workspaces_adopt, "", NOT_IN_PLAN},
     {HTTP_POST, "/v1/templates", SCOPE_ADMIN, BODY_SMALL, 0, templates_create, "", NOT_IN_PLAN},
@@ -100,10 +101,7 @@ json_t *workspace_json(const struct call *call, const struct store_workspace *w)
         fork_json(w), "policy", json_parsed(w->policy), "links", json_parsed(w->links), "labels",
         json_parsed(w->labels), "created", time_json(w->created_ms), "updated",
         time_json(w->updated_ms), "deleted", time_json(llabs(w->deleted_ms)), "state",
-        front_is_frozen(call->front, w->id)  ? "frozen"
-        : front_is_awake(call->front, w->id) ? "awake"
-                                             : "asleep",
-        "execs", (json_int_t)front_execs_in(call->front, w->id));
+        front_state(call->front, w->id), "execs", (json_int_t)front_execs_in(call->front, w->id));
 
     json_object_set_new(object, "lifetime", lifetime_json(call, w));
     json_t *store = mirror_json(call->front, w);

@@ -21,6 +21,7 @@ void workspaces_update(struct call *call);
 void workspaces_delete(struct call *call);
 void workspaces_undelete(struct call *call);
 void workspaces_sleep(struct call *call);
+void workspaces_usage(struct call *call);
 void workspaces_adopt(struct call *call);
 void templates_create(struct call *call);
 void templates_list(struct call *call);

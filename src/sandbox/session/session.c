@@ -696,6 +696,12 @@ double session_cpu_ms(const struct session *session)
     return *most;
 }
 
+bool session_usage(const struct session *session, struct process_count *ret)
+{
+    return session->live.pid > 0 &&
+           process_count_take(session->live.pid, COUNTED_FOR_CPU, ret) == 0;
+}
+
 void session_sweep(void)
 {
     for (unsigned i = 0; i < CGROUP_LIMIT_COUNT_; i++) {

@@ -25,6 +25,7 @@
 #include "base/err.h"
 #include "carrel.h"
 #include "protocol/egress.h"
+#include "sys/process_count.h"
 
 struct session;
 struct exec;
@@ -111,6 +112,8 @@ void session_places(const struct session *session, char ret[EGRESS_PLACES + 1]);
 size_t session_execs(const struct session *session);
 /* Cpu time of all in it, in ms, that only grows: whether it is idle. */
 double session_cpu_ms(const struct session *session);
+/* All that runs in it, as far as it is counted. False: it is not known. */
+bool session_usage(const struct session *session, struct process_count *ret);
 /* Where its disk is bounded and nothing but counting keeps that: bytes that might be added when it
  * was counted last (UINT64_MAX: it is to be counted anew), and how often that has been; else false.
  */

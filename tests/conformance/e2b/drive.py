@@ -29,11 +29,14 @@ def until(what, patience=20):
     raise AssertionError("it does not come")
 
 
+def ask(path):
+    """What the client keeps to itself, or only E2B's command line asks for."""
+    with urllib.request.urlopen(urllib.request.Request(API + path, headers={"X-API-Key": os.environ["E2B_API_KEY"]})) as answer:
+        return json.load(answer)
+
+
 def pause_mode(sandbox):
-    """The client keeps this one to itself."""
-    request = urllib.request.Request(f"{API}/sandboxes/{sandbox.sandbox_id}", headers={"X-API-Key": os.environ["E2B_API_KEY"]})
-    with urllib.request.urlopen(request) as answer:
-        return json.load(answer)["pauseMode"]
+    return ask(f"/sandboxes/{sandbox.sandbox_id}")["pauseMode"]
 
 
 class Drive(unittest.TestCase):
@@ -49,7 +52,8 @@ class Lifecycle(Drive):
         self.assertEqual(info.metadata, {"test": self.id(), "a b": "c&d"})
         self.assertAlmostEqual((info.end_at - info.started_at).total_seconds(), 300, delta=1)
         self.assertTrue(self.sandbox.is_running())
-        self.assertEqual(self.sandbox.get_metrics(), [])
+        [now] = self.sandbox.get_metrics()
+        self.assertTrue(0 < now.mem_used < now.mem_total and 0 < now.disk_used < now.disk_total and now.cpu_count > 0, now)
         self.assertIn(f"3000-{self.sandbox.sandbox_id}.", self.sandbox.get_host(3000))
 
     def test_lists(self):
@@ -181,6 +185,18 @@ class Commands(Drive):
         # The client is told at its deadline; the command is killed then, and gone a moment later.
         gone = "for i in $(seq 100); do pgrep -f '^sleep 5' >/dev/null || { echo none; exit; }; sleep 0.1; done; pgrep -a sleep"
         self.assertEqual(self.sandbox.commands.run(gone).stdout, "none\n", "what was too late runs on")
+
+    def test_logs(self):
+        self.sandbox.commands.run("echo one")
+        with self.assertRaises(e2b.CommandExitException):
+            self.sandbox.commands.run("exit 3")
+        logs = f"sandboxes/{self.sandbox.sandbox_id}/logs"
+        lines = [entry["line"] for entry in ask(f"/{logs}")["logs"]]
+        self.assertEqual(lines, ["started: /bin/bash -l -c echo one", "ended (exit, exit code 0): /bin/bash -l -c echo one",
+                                 "started: /bin/bash -l -c exit 3", "ended (exit, exit code 3): /bin/bash -l -c exit 3"])
+        [last] = ask(f"/v2/{logs}?direction=backward&limit=1")["logs"]
+        self.assertEqual((last["level"], last["fields"]["exit_code"]), ("error", 3))
+        self.assertEqual(len(ask(f"/v2/{logs}?search=echo")["logs"]), 2)
 
     def test_in_the_background(self):
         handle = self.sandbox.commands.run("for i in 1 2 3; do echo $i; sleep 0.1; done", background=True)
