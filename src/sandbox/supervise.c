@@ -13,52 +13,34 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <termios.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/weak.h"
+#include "sandbox/command_streams.h"
 #include "sandbox/denial/denial.h"
 #include "sandbox/limits/limits.h"
 #include "sandbox/netnames.h"
 #include "sandbox/run.h"
 #include "sandbox/start.h"
-#include "sandbox/stream.h"
 #include "sandbox/wire.h"
 #include "sys/message.h"
 #include "sys/process.h"
 #include "sys/process_count.h"
 
-#define CAPTURE_DEFAULT_BYTES (16UL << 20)
-#define FLUSH_AFTER_KILL_MS   1000
-#define KILLED_AT_MOST        4096 /* processes looked at before they are killed */
-
-enum {
-    IN,
-    OUT,
-    ERR,
-    STREAMS
-};
+#define FLUSH_AFTER_KILL_MS 1000
+#define KILLED_AT_MOST      4096 /* processes looked at before they are killed */
 
 struct watch {
     struct run *run;
     struct live live;
-    struct stream streams[STREAMS];
-    struct budget budget;
-    bool bounded;
-    bool errors_in_output; /* one stream for both */
-    int command_fds[3];    /* the command's ends; closed once sent */
-    bool close_command[3];
-    int stdin_pipe; /* the command's input pipe again, where stdin is a file; or -1 */
-    bool raw;       /* the caller's terminal is in raw mode */
-    struct termios cooked;
+    struct command_streams streams;
     uint64_t asked_ms;    /* when the sandbox was last asked to end */
     uint64_t deadline_ms; /* 0: none */
     uint64_t oom_before;
@@ -84,170 +66,6 @@ struct watch {
     enum carrel_reason killed_for;
     bool killed;
 };
-
-static int make_pipe(int *ret_read, int *ret_write, struct err *err)
-{
-    int ends[2];
-
-    if (pipe2(ends, O_CLOEXEC) < 0)
-        return err_set(err, ERR_LIMIT, errno, "make a pipe");
-    *ret_read = ends[0];
-    *ret_write = ends[1];
-    return 0;
-}
-
-static int open_input(struct watch *w, struct err *err)
-{
-    struct stream *s = &w->streams[IN];
-    struct stat st;
-    int fd = w->run->spec->stdin_fd;
-
-    if (fd < 0) {
-        w->command_fds[0] = open("/dev/null", O_RDONLY | O_CLOEXEC);
-        w->close_command[0] = true;
-        return w->command_fds[0] < 0 ? err_set(err, ERR_IO, errno, "open '/dev/null'") : 0;
-    }
-    if (stream_check(fd, "input", err) < 0)
-        return -1;
-    if (stream_can_pass(fd)) {
-        w->command_fds[0] = fd;
-        return 0;
-    }
-    int write_end = -1;
-    if (fstat(fd, &st) < 0 || make_pipe(&w->command_fds[0], &write_end, err) < 0)
-        return -1;
-    w->close_command[0] = true;
-    if (S_ISFIFO(st.st_mode) || S_ISREG(st.st_mode))
-        w->stdin_pipe = fcntl(w->command_fds[0], F_DUPFD_CLOEXEC, 3);
-    if (S_ISFIFO(st.st_mode) && w->stdin_pipe >= 0 && stream_copy_pipe(s, fd, write_end) == 0)
-        return 0;
-    s->from = fd;
-    s->to = write_end;
-    s->own_to = true;
-    if (fcntl(s->to, F_SETFL, O_NONBLOCK) < 0)
-        return err_set(err, ERR_IO, errno, "set up standard input");
-    return 0;
-}
-
-static int open_output(struct watch *w, int which, int fd, const char *name, struct err *err)
-{
-    struct stream *s = &w->streams[which];
-    bool capture = w->run->spec->capture;
-
-    if (!capture && stream_check(fd, name, err) < 0)
-        return -1;
-    if (!capture && !w->bounded && stream_can_pass(fd)) {
-        w->command_fds[which] = fd;
-        return 0;
-    }
-    if (make_pipe(&s->from, &w->command_fds[which], err) < 0)
-        return -1;
-    s->own_from = w->close_command[which] = true;
-    if (fcntl(s->from, F_SETFL, O_NONBLOCK) < 0)
-        return err_set(err, ERR_IO, errno, "set up standard %s", name);
-    s->capturing = capture;
-    buf_init(&s->captured, SIZE_MAX / 2);
-    if (!capture)
-        stream_set_sink(s, fd);
-    return 0;
-}
-
-/* Output and errors that go to one place keep their order only in one pipe. */
-static bool are_one_file(int a, int b)
-{
-    struct stat x;
-    struct stat y;
-
-    return fstat(a, &x) == 0 && fstat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
-}
-
-static int open_streams(struct watch *w, struct err *err)
-{
-    const struct carrel_spec *spec = w->run->spec;
-    uint64_t bound = spec->output_bytes * (weak("output") ? 64 : 1);
-
-    if (!bound && spec->capture)
-        bound = CAPTURE_DEFAULT_BYTES;
-    w->bounded = bound != 0;
-    w->budget.left = bound;
-    w->errors_in_output = spec->tty || (!spec->capture && are_one_file(1, 2));
-    if (spec->tty) {
-        if (spec->stdin_fd >= 0)
-            return stream_check(spec->stdin_fd, "input", err);
-        return 0;
-    }
-    if (open_input(w, err) < 0 || open_output(w, OUT, 1, "output", err) < 0)
-        return -1;
-    if (w->errors_in_output) {
-        w->command_fds[2] = fcntl(w->command_fds[1], F_DUPFD_CLOEXEC, 3);
-        w->close_command[2] = true;
-        return w->command_fds[2] < 0 ? err_set(err, ERR_LIMIT, errno, "open files") : 0;
-    }
-    return open_output(w, ERR, 2, "error", err);
-}
-
-static void close_command_fds(struct watch *w)
-{
-    for (int i = 0; i < 3; i++) {
-        if (w->close_command[i])
-            scope_close(&w->command_fds[i]);
-        w->close_command[i] = false;
-    }
-}
-
-/* As root our pipes are root's: the user inside could not open /dev/stdout. */
-static void give_command_fds(struct watch *w)
-{
-    const struct identity *id = &w->run->identity;
-
-    for (int i = 0; i < 3 && id->range; i++) {
-        if (w->close_command[i] && !stream_can_pass(w->command_fds[i]))
-            ignore(fchown(w->command_fds[i], identity_outside_uid(id), identity_outside_gid(id)));
-    }
-}
-
-static void copy_window_size(const struct watch *w, int master)
-{
-    struct winsize size;
-
-    if (ioctl(w->run->spec->stdin_fd, TIOCGWINSZ, &size) == 0)
-        (void)ioctl(master, TIOCSWINSZ, &size);
-}
-
-static void make_raw(struct watch *w)
-{
-    struct termios raw;
-
-    if (w->run->spec->stdin_fd < 0 || tcgetattr(w->run->spec->stdin_fd, &w->cooked) < 0)
-        return;
-    raw = w->cooked;
-    cfmakeraw(&raw);
-    if (tcsetattr(w->run->spec->stdin_fd, TCSADRAIN, &raw) == 0)
-        w->raw = true;
-}
-
-/* The master of the terminal made inside. */
-static int adopt_terminal(struct watch *w, int master)
-{
-    const struct carrel_spec *spec = w->run->spec;
-
-    if (!stream_is_terminal(master) || fcntl(master, F_SETFL, O_NONBLOCK) < 0)
-        return -EPROTO;
-    struct stream *out = &w->streams[OUT];
-    struct stream *in = &w->streams[IN];
-    out->from = master;
-    out->own_from = true;
-    out->capturing = spec->capture;
-    buf_init(&out->captured, SIZE_MAX / 2);
-    if (!spec->capture)
-        stream_set_sink(out, 1);
-    in->from = spec->stdin_fd;
-    in->to = fcntl(master, F_DUPFD_CLOEXEC, 3);
-    in->own_to = true;
-    copy_window_size(w, master);
-    make_raw(w);
-    return 0;
-}
 
 /* Once pid 1 is killed, nobody is told what the others have used and met. */
 static void look_before_the_kill(struct watch *w)
@@ -391,7 +209,7 @@ static void take_reply(struct watch *w)
         break;
     case REPLY_TERMINAL:
         if (head.fd_count == 1 && w->run->spec->tty && !w->has_terminal &&
-            adopt_terminal(w, fds[0]) == 0) {
+            command_streams_adopt_terminal(&w->streams, fds[0]) == 0) {
             w->has_terminal = true;
             head.fd_count = 0;
         }
@@ -427,8 +245,8 @@ static void forward_signal(struct watch *w)
     if (read(fd, &info, sizeof(info)) != (ssize_t)sizeof(info))
         return;
     if (info.ssi_signo == SIGWINCH) {
-        if (w->streams[OUT].from >= 0 && w->run->spec->tty)
-            copy_window_size(w, w->streams[OUT].from);
+        if (w->streams.of[OUT].from >= 0 && w->run->spec->tty)
+            command_streams_copy_size(&w->streams, w->streams.of[OUT].from);
         return;
     }
     bool ends = info.ssi_signo != SIGUSR1 && info.ssi_signo != SIGUSR2;
@@ -490,7 +308,7 @@ static void fill_poll_set(struct watch *w, struct poll_set *set)
     if (w->run->spec->signal_fd > 0)
         add_poll(set, w->run->spec->signal_fd, POLLIN);
     for (int i = 0; i < STREAMS; i++) {
-        struct stream *s = &w->streams[i];
+        struct stream *s = &w->streams.of[i];
         if (i == IN && w->gone)
             continue;
         if (stream_wants_read(s))
@@ -503,7 +321,7 @@ static void fill_poll_set(struct watch *w, struct poll_set *set)
 /* End of input: a pipe is closed, a terminal is told with its end-of-file character. */
 static void end_input(struct watch *w)
 {
-    struct stream *in = &w->streams[IN];
+    struct stream *in = &w->streams.of[IN];
 
     if (in->to < 0 || !stream_is_done(in))
         return;
@@ -517,13 +335,13 @@ static void end_input(struct watch *w)
 /* Errors have a stream of their own, or go where the output goes. */
 static bool carries_errors(const struct watch *w, int which)
 {
-    return which == ERR || (which == OUT && w->errors_in_output);
+    return which == ERR || (which == OUT && w->streams.errors_in_output);
 }
 
 /* Reads, and lets whoever looks for denials see what came. */
 static void read_stream(struct watch *w, int which, struct budget *budget)
 {
-    struct stream *s = &w->streams[which];
+    struct stream *s = &w->streams.of[which];
     size_t captured = s->captured.n;
 
     stream_read(s, budget, w->gone);
@@ -538,8 +356,8 @@ static void read_stream(struct watch *w, int which, struct budget *budget)
 static void move_streams(struct watch *w, const struct poll_set *set)
 {
     for (int i = 0; i < STREAMS; i++) {
-        struct stream *s = &w->streams[i];
-        struct budget *budget = i != IN && w->bounded ? &w->budget : NULL;
+        struct stream *s = &w->streams.of[i];
+        struct budget *budget = i != IN && w->streams.bounded ? &w->streams.budget : NULL;
         if (i == IN && w->gone)
             continue;
         /* Once pid 1 has gone nobody writes any more: what is in the pipe is all there will be. */
@@ -549,13 +367,13 @@ static void move_streams(struct watch *w, const struct poll_set *set)
             stream_write(s);
     }
     end_input(w);
-    if (w->budget.exceeded && !w->gone)
+    if (w->streams.budget.exceeded && !w->gone)
         kill_for(w, CARREL_ENDED_OUTPUT);
 }
 
 static bool is_over(const struct watch *w)
 {
-    return w->gone && stream_is_done(&w->streams[OUT]) && stream_is_done(&w->streams[ERR]);
+    return w->gone && stream_is_done(&w->streams.of[OUT]) && stream_is_done(&w->streams.of[ERR]);
 }
 
 /* -1: wait for ever. A reader who never reads cannot hold a run past its deadline. */
@@ -565,7 +383,8 @@ static int wait_ms(const struct watch *w)
     uint64_t until = w->deadline_ms;
     int limits = w->gone ? -1 : limits_watch_due_ms(&w->limits);
 
-    if (w->gone && (stream_wants_read(&w->streams[OUT]) || stream_wants_read(&w->streams[ERR])))
+    if (w->gone &&
+        (stream_wants_read(&w->streams.of[OUT]) || stream_wants_read(&w->streams.of[ERR])))
         return 0;
     if (!until)
         return limits;
@@ -633,7 +452,7 @@ static void tell_reason(struct watch *w, struct carrel_result *ret)
 {
     bool beyond_disk = ret->usage.overshoot_bytes > 0;
 
-    if (!w->killed && (w->budget.exceeded || w->out_of_memory || beyond_disk)) {
+    if (!w->killed && (w->streams.budget.exceeded || w->out_of_memory || beyond_disk)) {
         w->killed = true; /* the command ended before it could be ended */
         w->killed_for = w->out_of_memory ? CARREL_ENDED_OOM
                         : beyond_disk    ? CARREL_ENDED_DISK
@@ -709,52 +528,24 @@ static int conclude(struct watch *w, struct carrel_result *ret, struct err *err)
         tell_reason(w, ret);
     }
     for (int i = OUT; i < STREAMS; i++) {
-        if (w->streams[i].write_errno)
+        if (w->streams.of[i].write_errno)
             return err_set(
-                err, ERR_IO, w->streams[i].write_errno,
+                err, ERR_IO, w->streams.of[i].write_errno,
                 "standard %s cannot be written, and what the command wrote there is lost",
                 i == OUT ? "output" : "error");
     }
-    ret->truncated = w->budget.exceeded;
+    ret->truncated = w->streams.budget.exceeded;
     netnames_end(&w->netnames, &w->denials);
     denials_add_refusals(&w->denials, w->refusals);
     denials_take(&w->denials, ret);
-    hand_over(&w->streams[OUT], &ret->out, &ret->out_size);
-    hand_over(&w->streams[ERR], &ret->err, &ret->err_size);
+    hand_over(&w->streams.of[OUT], &ret->out, &ret->out_size);
+    hand_over(&w->streams.of[ERR], &ret->err, &ret->err_size);
     return 0;
-}
-
-/* A file or a pipe on stdin is left where the command stopped reading, as if it had been its own.
- * The command can fill its pipe by itself: what is taken back never goes beyond what it was given.
- */
-static void return_unread_input(struct watch *w)
-{
-    struct stream *in = &w->streams[IN];
-    int unread = 0;
-
-    if (w->stdin_pipe < 0 || ioctl(w->stdin_pipe, FIONREAD, &unread) < 0)
-        return;
-    if (in->copying) {
-        in->from = w->run->spec->stdin_fd;
-        stream_settle(in, (size_t)unread);
-        return;
-    }
-    uint64_t back = (uint64_t)unread + (in->n - in->at);
-    if (back > in->taken)
-        back = in->taken;
-    if (back > 0)
-        (void)lseek(w->run->spec->stdin_fd, -(off_t)back, SEEK_CUR);
 }
 
 static void watch_clear(struct watch *w)
 {
-    if (w->raw)
-        (void)tcsetattr(w->run->spec->stdin_fd, TCSAFLUSH, &w->cooked); /* a terminal's late answers
-                                                                            are not typed */
-    close_command_fds(w);
-    scope_close(&w->stdin_pipe);
-    for (int i = 0; i < STREAMS; i++)
-        stream_clear(&w->streams[i]);
+    command_streams_clear(&w->streams);
     live_clear(&w->live);
     limits_watch_clear(&w->limits);
     netnames_clear(&w->netnames);
@@ -770,22 +561,22 @@ static int start_and_watch(struct watch *w, struct carrel_result *ret, struct er
     clock_gettime(CLOCK_MONOTONIC, &began);
     if (timeout_ms && __builtin_add_overflow(now_ms(), timeout_ms, &w->deadline_ms))
         w->deadline_ms = UINT64_MAX;
-    if (open_streams(w, err) < 0 || live_start(&w->live, w->run, err) < 0 ||
-        netnames_start(&w->netnames, w->run, err) < 0)
+    if (command_streams_open(&w->streams, w->run->spec, err) < 0 ||
+        live_start(&w->live, w->run, err) < 0 || netnames_start(&w->netnames, w->run, err) < 0)
         return -1;
     w->oom_before = limits_oom_kills(); /* while pid 1 builds */
     w->may_leave = may_leave(w->run);
     if (limits_watch_begin(&w->limits, run_view_of(w->run), w->live.pid, err) < 0)
         return -1;
-    give_command_fds(w);
-    if (live_command(&w->live, w->run, w->command_fds, err) < 0)
+    command_streams_give(&w->streams, &w->run->identity);
+    if (live_command(&w->live, w->run, w->streams.fds, err) < 0)
         return -1;
-    close_command_fds(w);
+    command_streams_close(&w->streams);
     if (fcntl(w->live.socket, F_SETFL, O_NONBLOCK) < 0)
         return err_set(err, ERR_IO, errno, "watch the sandbox");
     if (watch_to_the_end(w, err) < 0)
         return -1;
-    return_unread_input(w);
+    command_streams_return_input(&w->streams);
     clock_gettime(CLOCK_MONOTONIC, &ended);
     ret->duration_ms = (double)(ended.tv_sec - began.tv_sec) * 1000 +
                        (double)(ended.tv_nsec - began.tv_nsec) / 1e6;
@@ -796,14 +587,12 @@ static int start_and_watch(struct watch *w, struct carrel_result *ret, struct er
 static void watch_init(struct watch *w, struct run *run, struct live *early)
 {
     w->run = run;
-    w->stdin_pipe = -1;
+    command_streams_init(&w->streams);
     denials_init(&w->denials, run_view_of(run));
     netnames_init(&w->netnames);
     limits_watch_init(&w->limits, run_view_of(run), denials_add_limit, &w->denials);
     w->live = *early;
     live_init(early);
-    for (int i = 0; i < STREAMS; i++)
-        stream_init(&w->streams[i]);
 }
 
 int supervise(struct run *run, struct live *early, struct carrel_result *ret, struct err *err)
