@@ -4,6 +4,8 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <termios.h>
 
 #include "base/fd.h"
 #include "base/weak.h"
@@ -198,6 +200,18 @@ int environment_command(const struct run *run, const struct environment *ask, st
     return write_variables(run, ask, arena, ret, err);
 }
 
+/* So that the command's terminal has the caller's size from the beginning: supervise() copies it,
+ * too, but a command may have asked by then. */
+static void write_size(const struct carrel_spec *spec, struct command *command)
+{
+    struct winsize size;
+
+    if (!spec->tty || spec->stdin_fd < 0 || ioctl(spec->stdin_fd, TIOCGWINSZ, &size) < 0)
+        return;
+    command->rows = size.ws_row;
+    command->columns = size.ws_col;
+}
+
 int environment_write(struct run *run, struct err *err)
 {
     struct environment ask = {.argv = run->spec->argv,
@@ -205,5 +219,6 @@ int environment_write(struct run *run, struct err *err)
                               .tty = run->spec->tty,
                               .root = run->spec->base && run->spec->user == CARREL_USER_ROOT};
 
+    write_size(run->spec, &run->command);
     return environment_command(run, &ask, &run->arena, &run->command, err);
 }
