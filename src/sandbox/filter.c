@@ -326,9 +326,11 @@ static void check_connect(struct setup *s, const struct filter_options *o, int l
 
     (void)unused;
     if ((o->guard && o->walled) || o->redirect) {
+        /* A file server has no listener, and leads to ports inside: no boundary is in its way. */
+        uint32_t unasked = o->guard ? EACCES : 0;
         load_argument(s, length);
         for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++)
-            answer_if_equal(s, lengths[i], ANSWER_ASK | EACCES);
+            answer_if_equal(s, lengths[i], ANSWER_ASK | unasked);
     }
     answer(s, o->guard && !o->walled ? ANSWER_ASK | EACCES : ANSWER_ALLOW);
 }

@@ -255,6 +255,16 @@ class Reached(NetworkTest):
         self.assertFalse(os.path.exists(f"/proc/{egress}"))
 
 
+class Led(NetworkTest):
+    def test_ports_inside_are_led_to_also_where_names_have_such_ports(self):
+        ws = self.workspace(policy=self.rules("api.example.org"))
+        self.daemon.post(f"/v1/workspaces/{ws}/exec", {"command": "echo page > /page; exec python3 -m http.server -b 127.0.0.1 8123",
+                                                       "background": True})
+        path = self.daemon.post(f"/v1/workspaces/{ws}/ports/8123").json["path"] + "page"
+        self.until(lambda: self.daemon.get(path).status == 200, "the port's page")
+        self.assertEqual(["api.example.org"], self.reached(ws, *HOSTS))
+
+
 class Changed(NetworkTest):
     def test_rules_hold_for_what_lives(self):
         ws = self.workspace(policy=self.rules("api.example.org"))
