@@ -238,10 +238,10 @@ struct spec_message {
      * of another workspace, whose tree is shown. */
     const char *const *shared;
     const char *const *stores; /* threes: an object store, where it is shown, "ro" or "rw" */
-    const char *owner;    /* whose secrets its rules name */
-    const char *template; /* whose environments it shares; "": none's */
-    const char *base;     /* that a system of its own stands on; "": the host's is shown */
-    bool no_sudo;         /* ... where commands of the user's cannot ask for root's */
+    const char *owner;         /* whose secrets its rules name */
+    const char *template;      /* whose environments it shares; "": none's */
+    const char *base;          /* that a system of its own stands on; "": the host's is shown */
+    bool no_sudo;              /* ... where commands of the user's cannot ask for root's */
 };
 
 struct exec_message {
