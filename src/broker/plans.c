@@ -691,7 +691,8 @@ static struct plan_process *new_process(struct broker *b, const struct plan_mess
     return process;
 }
 
-/* What can be done with a fork: only its snapshots know all that it shows. NULL: `err` says why. */
+/* What is done for it. Of a fork only its snapshots know all that it shows, and of a system of the
+ * workspace's own none does. NULL: `err` says why not. */
 static const struct verb *verb_for(const struct broker *b, const struct plan_message *m,
                                    struct err *err)
 {
@@ -701,7 +702,11 @@ static const struct verb *verb_for(const struct broker *b, const struct plan_mes
 
     if (r < 0)
         return NULL;
-    return r > 0 && m->verb == PLAN_SNAPSHOT ? &fork_snapshot : &verbs[m->verb];
+    const struct verb *verb = r > 0 && m->verb == PLAN_SNAPSHOT ? &fork_snapshot : &verbs[m->verb];
+    if (verb->freezes && base_refuse_changed(b, m->bucket, m->workspace,
+                                             "which a snapshot would be without", err) < 0)
+        return NULL;
+    return verb;
 }
 
 void plan_request(struct broker *b, uint64_t tag, const struct plan_message *m)
@@ -721,9 +726,6 @@ void plan_request(struct broker *b, uint64_t tag, const struct plan_message *m)
                 "policy with a disk limit that is not an image");
     else if (!(verb = verb_for(b, m, &err)))
         (void)0; /* it says why */
-    else if (verb->freezes && base_refuse_changed(b, m->bucket, m->workspace,
-                                                  "which a snapshot would be without", &err) < 0)
-        (void)0;
     else if (!(process = new_process(b, m, verb, tag)))
         err_set(&err, ERR_LIMIT, ENOMEM, "keep the request");
     if (!process) {

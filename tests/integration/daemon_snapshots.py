@@ -1,6 +1,6 @@
 #!/usr/bin/python3 -B
 # SPDX-License-Identifier: Apache-2.0
-# TIMEOUT: 180
+# TIMEOUT: 1200
 """Snapshots: what they hold, that they are of one instant while commands write, what they share, and what is refused."""
 import os
 import stat

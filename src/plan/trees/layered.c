@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -15,7 +16,7 @@
 struct walking {
     const struct layered *how;
     struct layer_scan layer;
-    const struct layer_entry **open; /* directories that the walk is in */
+    size_t *open; /* directories that the walk is in: entries of the layer */
     size_t depth;
 };
 
@@ -27,18 +28,18 @@ static int fail(int r, const char *path, struct err *err)
                    "read '%.300s' of the fork", path);
 }
 
-static int join(char *ret, const char *above, const char *name, struct err *err)
-{
-    size_t n = strlen(above);
-    size_t more = strlen(name);
-    size_t slash = n > 0 && more > 0;
+enum {
+    PATH_ROOM = PLAN_MAX_PATH + 2,
+};
 
-    if (n + slash + more > PLAN_MAX_PATH)
+static int join(char ret[PATH_ROOM], const char *above, const char *name, struct err *err)
+{
+    bool slash = *above && *name;
+
+    if (strlen(above) + slash + strlen(name) > PLAN_MAX_PATH)
         return err_set(err, ERR_LIMIT, 0, "'%.200s...' is a longer path than %d bytes", above,
                        PLAN_MAX_PATH);
-    memcpy(ret, above, n);
-    ret[n] = '/';
-    memcpy(ret + n + slash, name, more + 1);
+    snprintf(ret, PATH_ROOM, "%s%s%s", above, slash ? "/" : "", name);
     return 0;
 }
 
@@ -59,8 +60,8 @@ static bool has_own(const struct walking *w, const char *path)
  * deleted, comes by that. */
 static int take_below(const struct walking *w, const char *from, const char *path, struct err *err)
 {
-    char name[PLAN_MAX_PATH + 2];
-    char here[PLAN_MAX_PATH + 2];
+    char name[PATH_ROOM];
+    char here[PATH_ROOM];
     struct tree_walk walk;
     struct tree_entry e = {.path = ""};
     int next = 1;
@@ -130,10 +131,17 @@ static int take_changed_mode(const struct walking *w, const struct layer_entry *
     return w->how->take(w->how->context, &e, err);
 }
 
+static const struct layer_entry *last_open(const struct walking *w)
+{
+    return &w->layer.entries[w->open[w->depth - 1]];
+}
+
 static int leave_to(struct walking *w, const char *path, struct err *err)
 {
-    while (w->depth > 0 && (!path || !plan_is_below(path, w->open[w->depth - 1]->path))) {
-        if (take_own(w, w->open[--w->depth], true, err) < 0)
+    while (w->depth > 0 && (!path || !plan_is_below(path, last_open(w)->path))) {
+        const struct layer_entry *left = last_open(w);
+        w->depth--;
+        if (take_own(w, left, true, err) < 0)
             return -1;
     }
     return 0;
@@ -151,7 +159,7 @@ static int take_entry(struct walking *w, const struct layer_entry *entry, struct
         return -1;
     if (entry->type != LAYER_DIRECTORY)
         return 0;
-    w->open[w->depth++] = entry;
+    w->open[w->depth++] = (size_t)(entry - w->layer.entries);
     return entry->from ? take_below(w, entry->from, entry->path, err) : 0;
 }
 

@@ -114,7 +114,16 @@ static int cut_all(struct merging *m, const struct lines_text *const from[TEXTS]
 /* `v` of each round, with room for a diagonal of either sign. */
 struct rounds {
     int32_t *all;
+    size_t room;
     int32_t count;
+};
+
+/* Numbers of lines: so many of the one text, and of the other. */
+struct pair {
+    const int32_t *a;
+    const int32_t *b;
+    int32_t n;
+    int32_t m;
 };
 
 static int32_t *round_of(const struct rounds *r, int32_t d)
@@ -122,29 +131,50 @@ static int32_t *round_of(const struct rounds *r, int32_t d)
     return r->all + (size_t)d * ((size_t)d + 1) + d; /* rounds before it have 2, 4, ... places */
 }
 
-/* Rounds until the end is come to; 1, 0: too far apart, -1. */
-static int search(const int32_t *a, int32_t n, const int32_t *b, int32_t m, struct rounds *r)
+static int make_room(struct rounds *r, int32_t d)
 {
-    size_t room = 0;
+    size_t wanted = (size_t)(d + 2) * (size_t)(d + 3);
 
+    if (wanted <= r->room)
+        return 0;
+    int32_t *all = reallocarray(r->all, 2 * wanted, sizeof(all[0]));
+    if (!all)
+        return -1;
+    r->all = all;
+    r->room = 2 * wanted;
+    return 0;
+}
+
+/* Whether a round comes to this diagonal from the one above, by a line that only `b` has. */
+static bool comes_down(const int32_t *last, int32_t d, int32_t k)
+{
+    return k == -d || (k != d && last[k - 1] < last[k + 1]);
+}
+
+/* How far along it: from the round before, and then through what both have. */
+static int32_t furthest(const struct rounds *r, const struct pair *p, int32_t d, int32_t k)
+{
+    const int32_t *last = d > 0 ? round_of(r, d - 1) : NULL;
+    int32_t x = 0;
+
+    if (last)
+        x = comes_down(last, d, k) ? last[k + 1] : last[k - 1] + 1;
+    while (x < p->n && x - k >= 0 && x - k < p->m && p->a[x] == p->b[x - k])
+        x++;
+    return x;
+}
+
+/* Rounds until the end is come to; 1, 0: too far apart, -1. */
+static int search(const struct pair *p, struct rounds *r)
+{
     for (int32_t d = 0; d <= LINES_MOST_APART; d++) {
-        if ((size_t)(d + 2) * (size_t)(d + 3) > room) {
-            room = 2 * (size_t)(d + 2) * (size_t)(d + 3);
-            int32_t *all = reallocarray(r->all, room, sizeof(all[0]));
-            if (!all)
-                return -1;
-            r->all = all;
-        }
+        if (make_room(r, d) < 0)
+            return -1;
         int32_t *v = round_of(r, d);
-        const int32_t *last = d > 0 ? round_of(r, d - 1) : NULL;
         r->count = d;
         for (int32_t k = -d; k <= d; k += 2) {
-            bool down = k == -d || (k != d && last[k - 1] < last[k + 1]);
-            int32_t x = d == 0 ? 0 : down ? last[k + 1] : last[k - 1] + 1;
-            while (x < n && x - k >= 0 && x - k < m && a[x] == b[x - k])
-                x++;
-            v[k] = x;
-            if (k == n - m && x >= n)
+            v[k] = furthest(r, p, d, k);
+            if (k == p->n - p->m && v[k] >= p->n)
                 return 1;
         }
     }
@@ -160,7 +190,7 @@ static void walk_back(const struct rounds *r, int32_t n, int32_t m, int32_t from
     for (int32_t d = r->count; d >= 0; d--) {
         int32_t k = x - y;
         const int32_t *last = d > 0 ? round_of(r, d - 1) : NULL;
-        bool down = d > 0 && (k == -d || (k != d && last[k - 1] < last[k + 1]));
+        bool down = last && comes_down(last, d, k);
         int32_t was = d == 0 ? 0 : down ? last[k + 1] : last[k - 1];
         int32_t was_y = d == 0 ? 0 : was - (down ? k + 1 : k - 1);
         int32_t begin = d == 0 ? 0 : down ? was : was + 1;
@@ -190,7 +220,8 @@ static int compare(const struct text *base, const struct text *side, int32_t *ma
     }
     while (n > from && m > from && base->numbers[n - 1] == side->numbers[m - 1])
         match[--n] = --m;
-    int r = search(base->numbers + from, n - from, side->numbers + from, m - from, &rounds);
+    const struct pair pair = {base->numbers + from, side->numbers + from, n - from, m - from};
+    int r = search(&pair, &rounds);
     if (r == 1)
         walk_back(&rounds, n - from, m - from, from, match);
     free(rounds.all);
