@@ -4,9 +4,9 @@
  *   "lifetime": {"seconds": 300, "at_end": "delete" | "purge" | "sleep" | "freeze", "resume": true}
  *
  * "freeze" keeps what is in memory, where the host can, as long as the daemon lives; else it is
- * "sleep". One that was put to sleep by that is paused, until somebody says it is not: clients that know of
- * lifetimes wait for that, unless it says "resume". Such a workspace has a token: a key for it
- * alone, which who may change it is told whenever he asks. */
+ * "sleep". One that was put to sleep by that is paused, until somebody says it is not: clients that
+ * know of lifetimes wait for that, unless it says "resume". Such a workspace has a token: a key for
+ * it alone, which who may change it is told whenever he asks. */
 #pragma once
 
 #include "front/core/call.h"
