@@ -70,6 +70,8 @@ class TemplateSystem(TemplateTest):
     def check_who_may_be_root(self):
         answer = self.daemon.post("/v1/workspaces/desk/exec", {"command": "id -u", "user": "root"})
         self.assertEqual((403, "forbidden"), (answer.status, answer.code))
+        self.assertIn("no command of this workspace can be root's", self.run_as("user", "sudo id -u")[1])
+        self.assertEqual((0, "0\n"), self.run_as("user", "sudo id -u", "other"))
         answer = self.daemon.post("/v1/workspaces", {"id": "odd", "template": "lab", "policy": {"system": "slackware"}})
         answer = self.daemon.post("/v1/workspaces/odd/exec", {"command": "true"})
         self.assertEqual(409, answer.status, answer.bytes)
