@@ -90,6 +90,23 @@ class Tenants(DaemonTest):
         self.assertEqual(self.ask("DELETE", f"/sandboxes/{mine}", X_API_Key=self.keys["alice"]).status, 204)
         self.assertEqual(self.daemon.get(f"/v1/workspaces/{mine}", key=alice["envdAccessToken"]).status, 401)
 
+    def test_code_runs_for_who_has_the_token(self):
+        alice, bob = self.boxes["alice"], self.boxes["bob"]
+        for token in (None, alice["envdAccessToken"], self.keys["bob"], ""):
+            answer = self.inside(bob, "POST", "/execute", {"code": "1+1"}, token=token, port="49999")
+            self.assertEqual((answer.status, answer.json["code"]), (401, 401), token)
+            answer = self.ask("POST", "/execute", {"code": "1+1"}, Host=f"49999-{bob['sandboxID']}.example.com", **({"X_Access_Token": token} if token else {}))
+            self.assertEqual(answer.status, 401, token)
+        answer = self.inside(bob, "POST", "/execute", {"code": "1+1"}, token=bob["envdAccessToken"], port="49999")
+        self.assertIn(b'"text":"2"', answer.bytes.replace(b" ", b""))
+        [context] = self.inside(bob, "GET", "/contexts", port="49999").json
+        self.assertEqual(self.inside(alice, "GET", "/contexts", port="49999").json, [])
+        for path in ("restart", ""):
+            answer = self.inside(alice, "POST" if path else "DELETE", f"/contexts/{context['id']}/{path}".rstrip("/"), token=alice["envdAccessToken"], port="49999")
+            self.assertEqual(answer.status, 404)
+        answer = self.inside(alice, "POST", "/execute", {"code": "1+1", "context_id": context["id"]}, token=alice["envdAccessToken"], port="49999")
+        self.assertEqual(answer.status, 404)
+
     def sign(self, box, path, operation="read", user="", expires=None):
         text = ":".join([path, operation, user, box["envdAccessToken"], *([str(expires)] if expires is not None else [])])
         return "v1_" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip("=").replace("+", "%2B").replace("/", "%2F")
