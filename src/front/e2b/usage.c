@@ -145,13 +145,21 @@ static void add_exec(json_t *list, const struct wanted *w, const json_t *exec)
     json_decref(command);
 }
 
-static int compare(const void *a, const void *b)
+static const char *time_of(json_t *entry)
 {
-    json_t *const *x = a;
-    json_t *const *y = b;
+    return json_string_value(json_object_get(entry, "timestamp"));
+}
 
-    return strcmp(json_string_value(json_object_get(*x, "timestamp")),
-                  json_string_value(json_object_get(*y, "timestamp")));
+/* Those of one millisecond stay as they are: a start is before its end. Nearly sorted they come. */
+static void sort(json_t **all, size_t n)
+{
+    for (size_t i = 1; i < n; i++) {
+        json_t *entry = all[i];
+        size_t at = i;
+        for (; at > 0 && strcmp(time_of(all[at - 1]), time_of(entry)) > 0; at--)
+            all[at] = all[at - 1];
+        all[at] = entry;
+    }
 }
 
 /* By time; the first `limit` of them. */
@@ -164,7 +172,7 @@ static json_t *sorted(json_t *list, const struct wanted *w)
     for (size_t i = 0; all && i < n; i++)
         all[i] = json_array_get(list, i);
     if (all)
-        qsort(all, n, sizeof(json_t *), compare);
+        sort(all, n);
     for (size_t i = 0; all && i < n && i < w->limit; i++)
         json_array_append(result, all[w->forward ? i : n - 1 - i]);
     free(all);
@@ -180,7 +188,9 @@ static void told_logs(struct e2b *e, int status, json_t *object)
     json_t *exec;
     size_t i;
 
-    json_array_foreach(json_object_get(object, "execs"), i, exec) add_exec(all, w, exec);
+    const json_t *execs = json_object_get(object, "execs"); /* the newest first */
+    for (i = json_array_size(execs); i-- > 0;)
+        add_exec(all, w, json_array_get(execs, i));
     all = sorted(all, w);
     bool is_v2 = strncmp(e->call->route->path, "/v2", 3) == 0;
     json_array_foreach(all, i, exec)
