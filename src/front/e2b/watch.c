@@ -248,12 +248,14 @@ static void ring_deadline(struct timer *timer)
 {
     struct watching *w = container_of(timer, struct watching, deadline);
 
-    if (w->is_watcher) {
+    if (w->is_watcher && w->is_ready) {
         watching_free(w); /* nobody has asked for so long */
         return;
     }
-    if (!w->is_ready) {
-        if (w->call->x)
+    if (!w->is_ready) { /* its call still has it */
+        if (w->call->x && w->is_watcher)
+            rpc_error(w->call, 504, "deadline_exceeded", "context deadline exceeded");
+        else if (w->call->x)
             rpc_end(w->call, "deadline_exceeded", "context deadline exceeded");
         return;
     }
