@@ -96,7 +96,7 @@ static int start(pthread_t *thread, void *(*run)(void *), void *context, bool de
 /* Waits for it: none of these calls asks who serves a mount. */
 static int do_aside(struct aside *aside)
 {
-    pthread_t thread;
+    pthread_t thread = 0;
     int r = start(&thread, run_aside, aside, false);
 
     if (r < 0)
@@ -231,7 +231,7 @@ static void *run_replace(void *context)
 int room_replace(int pidfd, const char *name, int mount, int report, struct err *err)
 {
     struct replacing *r = calloc(1, sizeof(*r));
-    pthread_t thread;
+    pthread_t thread = 0;
     int own = fcntl(pidfd, F_DUPFD_CLOEXEC, 3);
     int failed = r && own >= 0 ? 0 : -ENOMEM;
 

@@ -37,7 +37,7 @@ enum {
     TELL_MS = 3000, /* between two denials of one mount */
     WORDS = 300,
     LONGEST_LINE = 4096,
-    ROOM = 4096,
+    MOST_HEARD = 8192,
 };
 
 enum mount_state {
@@ -485,6 +485,7 @@ static int start(struct store_mount *m, struct parts *p, struct err *err)
     p->start.uid = b->mover_uid;
     p->start.argv = argv;
     m->pid = mover_fork(&p->start);
+    p->start.argv = NULL; /* it has gone */
     scoped_fd int pidfd = m->pid < 0 ? -1 : (int)syscall(SYS_pidfd_open, m->pid, 0);
     if (pidfd >= 0 && events_watch(b->events, &m->gone, pidfd, EPOLLIN) == 0) {
         (void)take_fd(&pidfd); /* the watch's */
@@ -569,7 +570,7 @@ static int find_or_begin(struct broker *b, const char *store, struct store_mount
                               .report = {.ready = hear, .fd = -1},
                               .timer = {.ring = begin_again}};
     snprintf(m->store, sizeof(m->store), "%s", store);
-    buf_init(&m->line, 2 * LONGEST_LINE);
+    buf_init(&m->line, MOST_HEARD);
     b->store_mounts = m;
     if (begin(m, err) < 0) {
         if (!m->pid)
@@ -691,13 +692,15 @@ void store_mounts_changed(struct broker *b, const char *store)
 void store_mounts_close(struct broker *b)
 {
     uint64_t due = now_ms() + STOP_MS;
+    struct err err;
 
     for (const struct store_mount *m = b->store_mounts; m; m = m->next) {
         if (m->pid)
             (void)kill(m->pid, SIGTERM);
     }
-    while (b->store_mounts) {
-        struct store_mount *m = b->store_mounts;
+    err_set(&err, ERR_CONFLICT, 0, "the daemon is stopping");
+    for (struct store_mount *m = b->store_mounts, *next; m; m = next) {
+        next = m->next;
         while (m->pid && now_ms() < due) {
             if (waitpid(m->pid, NULL, WNOHANG) != 0)
                 m->pid = 0;
@@ -712,7 +715,7 @@ void store_mounts_close(struct broker *b)
         events_forget(b->events, &m->report);
         scope_close(&gone);
         scope_close(&report);
-        answer_waiting(m, NULL);
+        answer_waiting(m, &err);
         free_mount(m);
     }
     scope_close(&b->mount_room.ns);

@@ -38,6 +38,7 @@ enum {
     TELL_MS = 1000, /* between two errors that are told */
     END_MS = 3000,  /* for rclone to end by itself */
     LONGEST_LINE = 16384,
+    MOST_LOG = 65536,
     WORDS = 300,
 };
 
@@ -207,7 +208,7 @@ static bool hear_words(struct serving *s)
     }
     if (s->log.n > LONGEST_LINE || s->log.failed) {
         buf_clear(&s->log);
-        buf_init(&s->log, 4 * LONGEST_LINE);
+        buf_init(&s->log, MOST_LOG);
     }
     return true;
 }
@@ -309,7 +310,7 @@ int job_mount(struct mover *m, json_t **ret, struct err *err)
     if (good < 0 || check_store(m, err) < 0)
         return -1;
     s.writable = good;
-    buf_init(&s.log, 4 * LONGEST_LINE);
+    buf_init(&s.log, MOST_LOG);
     (void)sigaction(SIGTERM, &end_it, NULL);
     if (start(&s, err) < 0)
         return -1;
