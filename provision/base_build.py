@@ -128,6 +128,7 @@ def finish():
             os.mkdir(f"/{name}", 0o700 if name == "root" else 0o755)
     put_file("/etc/resolv.conf", "")  # covered in each sandbox
     put_file("/etc/hosts", "")
+    put_file("/etc/hostname", "carrel\n")  # mmdebstrap writes this host's
     add_entry("/etc/passwd", 2, "0", "root:x:0:0:root:/root:/bin/sh")
     add_entry("/etc/passwd", 2, "1000", "user:x:1000:1000:user:/:/bin/bash")
     add_entry("/etc/group", 2, "1000", "user:x:1000:")

@@ -397,7 +397,8 @@ static int refuse_part(const struct op *op, int negative_errno, struct err *err)
     return err_set(
         err, ERR_CONFLICT, -negative_errno,
         "'/%s' of the workspace's own system is missing, or a link, and nothing starts on "
-        "it; begin with a new layer (another DIR of --system, or a new workspace)",
+        "it; begin with a new layer (another DIR of --system), or: carrel ws sleep, then carrel ws "
+        "reset-system",
         op->target);
 }
 

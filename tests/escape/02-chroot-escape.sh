@@ -11,4 +11,4 @@
 echo secret >"$TMP/secret"
 chmod 711 "$TMP"
 chmod 644 "$TMP/secret"
-judge attack -- root chroot-escape "$TMP/secret"
+judge attack -- roots chroot-escape "$TMP/secret"

@@ -11,4 +11,4 @@
 . "$TESTLIB"
 
 echo secret >"$TMP/secret"
-judge attack -- root proc-links "$TMP/secret"
+judge attack -- roots proc-links "$TMP/secret"

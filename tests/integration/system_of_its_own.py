@@ -86,6 +86,9 @@ class System(SystemTest):
         self.assertEqual(done.returncode, 125)
         self.assertIn("begin with a new layer", done.stderr)
 
+    def test_the_base_knows_nothing_of_this_host(self):
+        self.assertEqual("carrel\n", self.user("cat /etc/hostname").stdout)
+
     def test_the_base_has_no_set_id_files_and_no_devices(self):
         found = [os.path.join(where, name) for where, _, files in os.walk(BASE) for name in files
                  if (mode := os.lstat(os.path.join(where, name)).st_mode) and

@@ -84,7 +84,8 @@ static int look_at(const char *path, const struct stat *info, int type, struct F
 {
     (void)type;
     (void)at;
-    if (S_ISSOCK(info->st_mode))
+    /* Where sudo asks, in a system of the workspace's own: pid 1's, of this sandbox. */
+    if (S_ISSOCK(info->st_mode) && strcmp(path, "/run/carrel/ask") != 0)
         escaped("a socket is in sight: %s", path);
     return 0;
 }
