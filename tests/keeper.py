@@ -7,6 +7,7 @@ whatever the test orphans becomes the keeper's child.
 """
 
 import ctypes
+import hashlib
 import os
 import shutil
 import signal
@@ -239,9 +240,15 @@ def private_view(base):
     libc("mount", None, "/", None, MS_REC | MS_SHARED, None)
 
 
+def base_name(identity):
+    """Another one when what makes it is another."""
+    with open(f"{SRC}/provision/base_build.py", "rb") as file:
+        return f"{identity}-{hashlib.sha256(file.read()).hexdigest()[:8]}"
+
+
 def make_base(base, identity):
     """The small Debian that tests with systems of their own stand on; once, kept in the build directory."""
-    state = f"{BUILD}/bases/{identity}"
+    state = f"{BUILD}/bases/{base_name(identity)}"
     if os.path.isdir(f"{state}/.carrel/bases/debian-12.1"):
         return True
     uid = USER_ID if identity == "user" and os.getuid() == 0 else os.getuid()
@@ -252,7 +259,7 @@ def make_base(base, identity):
         try:
             if can_unshare(CLONE_NEWNS) and os.getuid() == 0:
                 private_view(base)
-                state = f"{base}/bases/{identity}"
+                state = f"{base}/bases/{base_name(identity)}"
             os.chdir("/")
             if uid != os.getuid():
                 os.setgroups([])
@@ -296,7 +303,7 @@ class Keeper:
         self.test, self.identity, self.base, self.private = test, identity, base, private
         self.src = f"{base}/src" if private else SRC
         self.tmp, self.log = f"{base}/t/{number}", f"{base}/log/{number}"
-        self.bases = f"{base}/bases/{identity}"
+        self.bases = f"{base}/bases/{base_name(identity)}"
         self.uid = USER_ID if identity == "user" and os.getuid() == 0 else os.getuid()
         self.complaints = 0
 

@@ -47,9 +47,11 @@ got=""
 for test in "$SRC"/tests/escape/[0-9]*.sh; do
     name=$(basename "$test" .sh)
     [ -z "$(not_so "$name")" ] || continue
-    mkdir "$TMP/$name"
+    place=$TMP/$name
+    mkdir "$place"
     tried=$((tried + 1))
-    if ! LAYERS=$TMP/layers CARREL=$TMP/bin/carrel TMP=$TMP/$name TMPDIR=$TMP/$name HOME=$TMP/$name \
+    # shellcheck disable=SC2016 # the inner shell's own
+    if ! env LAYERS="$TMP/layers" CARREL="$TMP/bin/carrel" TMP="$place" TMPDIR="$place" HOME="$place" \
         bash -c 'cd "$TMP" && exec bash "$0"' "$test" >"$TMP/$name.log" 2>&1; then
         got="$got $name"
         tail -n 4 "$TMP/$name.log"

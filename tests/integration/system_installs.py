@@ -5,16 +5,11 @@
 # BASE
 """apt inside, through the list of names: packages of different kinds, whose scripts make users, set-id files and directories,
 alternatives and triggers; and one that is killed in the middle."""
-import glob
 import os
-import re
-import subprocess
 import unittest
 
-from carreltest import CARREL, read
-from systemtest import BASE, SystemTest
+from systemtest import SystemTest
 
-APT = 300
 # What each is for, and what shows that it works.
 PACKAGES = {
     "sudo": "test -x /usr/bin/sudo",  # set-id
@@ -31,15 +26,6 @@ PACKAGES = {
 
 
 class Installs(SystemTest):
-    def apt(self, script, timeout=APT):
-        hosts = set()
-        for path in [f"{BASE}/etc/apt/sources.list", *glob.glob(f"{BASE}/etc/apt/sources.list.d/*")]:
-            hosts |= set(re.findall(r"https?://([^/:\s]+)", read(path) if os.path.exists(path) else ""))
-        allowed = [word for host in sorted(hosts) for word in ("--allow", host)]
-        return subprocess.run([CARREL, "run", "--workspace", self.ws, "--system", f"{BASE}:{self.layer}", "--user", "root", *allowed,
-                               "--", "sh", "-c", script], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout,
-                              check=False)
-
     def test_packages_install_work_and_stay(self):
         before = os.stat("/var/lib/dpkg/status").st_mtime_ns
         done = self.apt("apt-get update -q && apt-get install -qy --no-install-recommends " + " ".join(PACKAGES))

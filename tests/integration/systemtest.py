@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """A system of the workspace's own, on the base that tests/run has made."""
+import glob
 import os
+import re
 import subprocess
 
-from carreltest import CARREL, PATIENCE, ROOT, CarrelTest, carrel
+from carreltest import CARREL, PATIENCE, ROOT, CarrelTest, carrel, read
 from daemontest import DaemonTest
 
 BASE = os.environ["BASE"]
+APT = 300  # seconds
 FIRST = 0x7FFF0000 if ROOT else 0x6FFE0000  # root inside, on disk
 
 
@@ -34,6 +37,16 @@ class SystemTest(CarrelTest):
 
     def user(self, script, **kwargs):
         return self.inside("sh", "-c", script, **kwargs)
+
+    def apt(self, script, timeout=APT):
+        """A line for the shell, as root inside, with the hosts that the base has packages from."""
+        hosts = set()
+        for path in [f"{BASE}/etc/apt/sources.list", *glob.glob(f"{BASE}/etc/apt/sources.list.d/*")]:
+            hosts |= set(re.findall(r"https?://([^/:\s]+)", read(path) if os.path.exists(path) else ""))
+        allowed = [word for host in sorted(hosts) for word in ("--allow", host)]
+        return subprocess.run([CARREL, "run", "--workspace", self.ws, "--system", f"{BASE}:{self.layer}", "--user", "root", *allowed,
+                               "--", "sh", "-c", script], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout,
+                              check=False)
 
     def remove(self):
         """What ids of the base have put into our directories; as root we can remove it, otherwise they can."""
