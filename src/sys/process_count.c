@@ -48,8 +48,7 @@ bool process_count_is_dying(pid_t pid)
            (pending && (strtoull(pending, NULL, 10) >> (SIGKILL - 1) & 1));
 }
 
-/* 0: nobody knows. */
-static pid_t parent_of(pid_t pid)
+pid_t process_count_parent(pid_t pid)
 {
     char path[64];
     char text[1024];
@@ -57,13 +56,6 @@ static pid_t parent_of(pid_t pid)
     snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
     const char *at = path_read_small(path, text, sizeof(text)) > 0 ? find_field(text, 4) : NULL;
     return at ? (pid_t)strtol(at, NULL, 10) : 0;
-}
-
-bool process_count_is_below(pid_t pid, pid_t above, size_t most)
-{
-    while (pid > 1 && pid != above && most-- > 0)
-        pid = parent_of(pid);
-    return pid > 1 && pid == above;
 }
 
 /* Fields 14 to 17: user and system time, and the same of children that were waited for. */

@@ -25,5 +25,5 @@ int process_count_take(pid_t first, size_t most, struct process_count *ret);
  * for the first process of a namespace before the others there are killed. False: or not known. */
 bool process_count_is_dying(pid_t pid);
 
-/* Whether `pid` is `above` or descends from it, looking at most `most` generations up. */
-bool process_count_is_below(pid_t pid, pid_t above, size_t most);
+/* Whose child it is; 0: nobody knows. */
+pid_t process_count_parent(pid_t pid);

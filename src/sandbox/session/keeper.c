@@ -233,14 +233,24 @@ bool keeper_take_back(const struct keeper *k)
     return k->permit < 0 || read(k->permit, &permit, sizeof(permit)) > 0;
 }
 
+static struct keeper *find_busy(struct session *session, pid_t pid)
+{
+    struct keeper *k = session->keepers;
+
+    while (k && (k->state != KEEPER_BUSY || !k->exec || k->pid != pid))
+        k = k->next;
+    return k;
+}
+
 static struct keeper *find_keeper_of(struct session *session, pid_t pid)
 {
-    for (struct keeper *k = session->keepers; k; k = k->next) {
-        if (k->state == KEEPER_BUSY && k->exec && k->pid > 0 &&
-            process_count_is_below(pid, k->pid, GENERATIONS))
-            return k;
+    struct keeper *k = NULL;
+
+    for (int i = 0; i < GENERATIONS && pid > 1 && !k; i++) {
+        k = find_busy(session, pid);
+        pid = process_count_parent(pid);
     }
-    return NULL;
+    return k;
 }
 
 /* His number is the kernel's word. Should he have gone, and another have it by now, that one is of
