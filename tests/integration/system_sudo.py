@@ -85,7 +85,7 @@ class Sudo(SystemTest):
         pid, master = pty.fork()
         if pid == 0:
             os.execv(CARREL, [CARREL, "run", "--tty", "--workspace", self.ws, "--system", f"{BASE}:{self.layer}", "--", "sudo",
-                              "sh", "-c", "tty; echo ready; read x; echo got $x; stty size; cat"])
+                              "sh", "-c", "tty; echo ready; read x; echo got $x; exec sleep 1000"])
         self.expect(master, b"ready")
         os.write(master, b"word\n")
         seen = self.expect(master, b"got word")
