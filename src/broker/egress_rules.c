@@ -156,7 +156,7 @@ void egress_request(struct broker *b, uint64_t tag, const struct exec_message *m
 }
 
 /* The ports of rules that were checked; -1: too many. */
-static int ports_of(const char *const *texts, uint16_t *ret)
+static int ports_of(const char *const *texts, uint32_t *ret)
 {
     struct network_rule *rules = malloc(NETWORK_MOST * sizeof(*rules));
     struct err err;
@@ -195,8 +195,8 @@ static bool inspects_same(const char *const *was, const char *const *is)
 
 static bool leads_to_same_ports(const char *const *was, const char *const *is)
 {
-    uint16_t old[EGRESS_PORTS];
-    uint16_t new[EGRESS_PORTS];
+    uint32_t old[EGRESS_PORTS];
+    uint32_t new[EGRESS_PORTS];
     int n = ports_of(was, old);
     int m = ports_of(is, new);
 

@@ -199,7 +199,7 @@ static void set_limits(struct box *box, const struct egress_order *order)
 /* What the port of a socket inside is called: "512=8080" is one of the places. */
 static uint16_t name_of(uint16_t port, const char *places)
 {
-    while (*places) {
+    while (port && *places) {
         char *end;
         unsigned long place = strtoul(places, &end, 10);
         unsigned long name = *end == '=' ? strtoul(end + 1, &end, 10) : 0;
@@ -220,9 +220,11 @@ static int take_sockets(struct box *box, const char *places, int *fds, size_t co
         return err_set(err, ERR_INVALID, 0, "not the sockets of a sandbox");
     for (size_t i = EGRESS_SOCKETS; i < count; i++) {
         uint16_t port = name_of(port_of(fds[i], SOCK_STREAM), places);
+        bool is_udp = port == 0 && (port = port_of(fds[i], SOCK_DGRAM)) != 0;
         if (port == 0)
             return err_set(err, ERR_INVALID, 0, "not a socket that listens");
-        port_init(box, &box->ports[box->port_count++], &fds[i], port);
+        port_init(box, &box->ports[box->port_count], &fds[i], port);
+        box->ports[box->port_count++].is_udp = is_udp;
     }
     port_init(box, &box->udp, &fds[0], 0);
     port_init(box, &box->tcp, &fds[1], 0);
@@ -238,7 +240,8 @@ static int begin(struct box *box, struct err *err)
     if (questions_open(box, err) < 0)
         return -1;
     for (size_t i = 0; i < box->port_count; i++) {
-        int r = port_listen(&box->ports[i], take_connection);
+        int r = box->ports[i].is_udp ? udp_listen(&box->ports[i])
+                                     : port_listen(&box->ports[i], take_connection);
         if (r < 0)
             return err_set(err, ERR_IO, -r, "listen");
     }
@@ -248,6 +251,7 @@ static int begin(struct box *box, struct err *err)
 static void free_box(struct box *box)
 {
     connections_end(box, "the sandbox has ended");
+    udp_end(box, "the sandbox has ended");
     questions_close(box);
     for (size_t i = 0; i < box->port_count; i++)
         port_close(&box->ports[i]);
@@ -310,6 +314,7 @@ static int change(struct egress *e, const struct egress_order *order, int *fds, 
         return -1;
     set_limits(box, order);
     connections_check(box);
+    udp_check(box);
     return 0;
 }
 

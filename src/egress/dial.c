@@ -64,6 +64,7 @@ struct dial {
     void *context;
     const char *name; /* the owner's */
     uint16_t port;
+    int type; /* of the socket */
     bool is_asking;
     struct address addresses[ADDRESSES];
     size_t count;
@@ -367,11 +368,13 @@ static int begin_to_connect(struct dial *d, const struct address *a)
 {
     static const int on = 1;
 
-    d->fd = socket(a->to.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    d->fd = socket(a->to.ss_family, d->type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (d->fd < 0)
         return -errno;
-    (void)setsockopt(d->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-    (void)setsockopt(d->fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+    if (d->type == SOCK_STREAM) {
+        (void)setsockopt(d->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+        (void)setsockopt(d->fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+    }
     if (connect(d->fd, (const struct sockaddr *)&a->to, a->n) < 0 && errno != EINPROGRESS)
         return -errno;
     d->watch.ready = connected;
@@ -452,7 +455,7 @@ static void found(void *context, int status, int timeouts, struct ares_addrinfo 
         ares_freeaddrinfo(result);
 }
 
-struct dial *dial_begin(struct egress *e, const char *name, uint16_t port, dial_done *done,
+struct dial *dial_begin(struct egress *e, const char *name, uint32_t port, dial_done *done,
                         void *context)
 {
     static const struct ares_addrinfo_hints hints = {
@@ -466,7 +469,8 @@ struct dial *dial_begin(struct egress *e, const char *name, uint16_t port, dial_
     d->done = done;
     d->context = context;
     d->name = name;
-    d->port = port;
+    d->port = (uint16_t)port;
+    d->type = port & NETWORK_UDP ? SOCK_DGRAM : SOCK_STREAM;
     d->fd = -1;
     d->fix = "";
     d->is_asking = true;

@@ -73,6 +73,7 @@ struct port {
     struct box *box;
     int fd;
     uint16_t port; /* that it listens at */
+    bool is_udp;
     void (*take)(struct port *port, int *fd);
 };
 
@@ -115,10 +116,11 @@ struct box {
     struct port ports[EGRESS_PORTS];
     size_t port_count;
     struct connection *connections;
-    size_t pipes;             /* of the pool that it has */
-    size_t flows;             /* that keep bytes */
-    struct refusal *refusals; /* the last ones, or NULL */
-    uint64_t told_ms;         /* the second in which so many were told */
+    struct exchange *exchanges; /* of UDP */
+    size_t pipes;               /* of the pool that it has */
+    size_t flows;               /* that keep bytes */
+    struct refusal *refusals;   /* the last ones, or NULL */
+    uint64_t told_ms;           /* the second in which so many were told */
     unsigned told;
     uint64_t untold;
 };
@@ -203,6 +205,11 @@ void connection_step(struct connection *c);
 void connections_check(struct box *box);
 void connections_end(struct box *box, const char *why);
 
+/* udp.c: at a socket of that kind, from now on; the two as for connections. */
+int udp_listen(struct port *port);
+void udp_check(struct box *box);
+void udp_end(struct box *box, const char *why);
+
 /* dial.c */
 struct dial_answer {
     int fd;          /* the receiver's; -1: none */
@@ -214,7 +221,7 @@ typedef void dial_done(void *context, const struct dial_answer *answer);
 
 int dialer_open(struct egress *egress, struct err *err);
 /* Calls back once, later, unless it is cancelled before. NULL: there is no memory. */
-struct dial *dial_begin(struct egress *egress, const char *name, uint16_t port, dial_done *done,
+struct dial *dial_begin(struct egress *egress, const char *name, uint32_t port, dial_done *done,
                         void *context);
 void dial_cancel(struct dial *dial);
 

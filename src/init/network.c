@@ -54,7 +54,8 @@ static int open_one(const struct setup *setup, size_t i)
         return open_socket(i == 0 ? SOCK_DGRAM : SOCK_STREAM, name_server, NAME_PORT);
     return i < FIXED_SOCKETS
                ? open_diag()
-               : open_socket(SOCK_STREAM, INADDR_ANY, (uint16_t)setup->ports[i - FIXED_SOCKETS]);
+               : open_socket(setup->ports[i - FIXED_SOCKETS] & SETUP_UDP ? SOCK_DGRAM : SOCK_STREAM,
+                             INADDR_ANY, (uint16_t)setup->ports[i - FIXED_SOCKETS]);
 }
 
 /* As many as could be; *err says why there are no more. */
@@ -66,7 +67,8 @@ static size_t open_sockets(const struct setup *setup, int *fds, struct err *err)
         int fd = open_one(setup, n);
         if (fd < 0) {
             err_set(err, ERR_IO, -fd, "open port %u of the network by name",
-                    n < FIXED_SOCKETS ? NAME_PORT : (unsigned)setup->ports[n - FIXED_SOCKETS]);
+                    n < FIXED_SOCKETS ? NAME_PORT
+                                      : (unsigned)setup->ports[n - FIXED_SOCKETS] & UINT16_MAX);
             break;
         }
         fds[n++] = fd;

@@ -226,17 +226,15 @@ static int parse_option(struct words w, struct network_rule *r, struct err *err)
 {
     bool *flag = is_word(w, "tls=opaque")   ? &r->opaque
                  : is_word(w, "ech=refuse") ? &r->refuse_ech
+                 : is_word(w, "udp")        ? &r->udp
                                             : NULL;
 
-    if (is_word(w, "udp"))
-        return err_set(err, ERR_INVALID, 0,
-                       "only TCP can be allowed: 'udp' is not there in this version");
     int inner = flag ? 0 : network_parse_inner(w.at, w.n, r, err);
     if (inner != 0)
         return inner < 0 ? -1 : 0;
     if (!flag)
         return err_set(err, ERR_INVALID, 0,
-                       "'%.*s' is no option of a rule: there are tls=opaque, tls=inspect, "
+                       "'%.*s' is no option of a rule: there are udp, tls=opaque, tls=inspect, "
                        "ech=refuse, methods=, paths=, secret=, header= and env=",
                        (int)(w.n > 64 ? 64 : w.n), w.at);
     if (*flag)
@@ -248,8 +246,15 @@ static int parse_option(struct words w, struct network_rule *r, struct err *err)
 /* Rules that contradict themselves. */
 static int check_options(const struct network_rule *r, struct err *err)
 {
-    if (r->deny && (r->opaque || r->refuse_ech || r->inspect))
+    if (r->deny && (r->udp || r->opaque || r->refuse_ech || r->inspect))
         return err_set(err, ERR_INVALID, 0, "a rule that denies has no options");
+    if (r->udp && r->port == 0)
+        return err_set(err, ERR_INVALID, 0,
+                       "a rule about UDP names its port, as in time.example.org:123 udp");
+    if (r->udp && (r->opaque || r->refuse_ech || r->inspect))
+        return err_set(
+            err, ERR_INVALID, 0,
+            "what is sent over UDP is not looked at: leave out what is about TLS or requests");
     if (r->opaque && r->refuse_ech)
         return err_set(err, ERR_INVALID, 0,
                        "tls=opaque looks at no hello, so that ech=refuse cannot be kept: write one "
@@ -305,16 +310,20 @@ const char *network_rule_text(const struct network_rule *rule, char *ret)
 
     if (rule->port)
         snprintf(port, sizeof(port), ":%u", (unsigned)rule->port);
-    snprintf(ret, NETWORK_RULE, "%s%s%s%s%s%s%s", rule->deny ? "!" : "", rule->wildcard ? "*." : "",
-             rule->name, port, rule->opaque ? " tls=opaque" : "",
-             rule->refuse_ech ? " ech=refuse" : "", network_inner_text(rule, inner));
+    snprintf(ret, NETWORK_RULE, "%s%s%s%s%s%s%s%s", rule->deny ? "!" : "",
+             rule->wildcard ? "*." : "", rule->name, port, rule->udp ? " udp" : "",
+             rule->opaque ? " tls=opaque" : "", rule->refuse_ech ? " ech=refuse" : "",
+             network_inner_text(rule, inner));
     return ret;
 }
 
 /* --- decisions --- */
 
-static bool covers_port(const struct network_rule *rule, uint16_t port)
+static bool covers_port(const struct network_rule *rule, uint32_t port)
 {
+    if (!rule->deny && rule->udp != ((port & NETWORK_UDP) != 0))
+        return false;
+    port &= UINT16_MAX;
     if (rule->port)
         return rule->port == port;
     if (rule->inspect)
@@ -330,7 +339,7 @@ static unsigned exactness(const struct network_rule *rule)
 }
 
 static const struct network_rule *decide_at(const struct network_rule *rules, size_t count,
-                                            const char *name, uint16_t port)
+                                            const char *name, uint32_t port)
 {
     const struct network_rule *best = NULL;
 
@@ -346,15 +355,18 @@ static const struct network_rule *decide_at(const struct network_rule *rules, si
 }
 
 /* The ports of a rule that allows; how many. */
-static size_t ports_of(const struct network_rule *rule, uint16_t ret[2])
+static size_t ports_of(const struct network_rule *rule, uint32_t ret[2])
 {
-    ret[0] = rule->port ? rule->port : rule->inspect ? PORT_HTTPS : PORT_HTTP;
+    ret[0] = rule->udp       ? NETWORK_UDP | (uint32_t)rule->port
+             : rule->port    ? rule->port
+             : rule->inspect ? PORT_HTTPS
+                             : PORT_HTTP;
     ret[1] = PORT_HTTPS;
     return rule->port || rule->inspect ? 1 : 2;
 }
 
 const struct network_rule *network_next(const struct network_rule *rules, size_t count,
-                                        const char *name, uint16_t port, size_t *at)
+                                        const char *name, uint32_t port, size_t *at)
 {
     const struct network_rule *best = decide_at(rules, count, name, port);
 
@@ -367,7 +379,7 @@ const struct network_rule *network_next(const struct network_rule *rules, size_t
 }
 
 bool network_inspects(const struct network_rule *rules, size_t count, const char *name,
-                      uint16_t port)
+                      uint32_t port)
 {
     const struct network_rule *rule;
     size_t at = 0;
@@ -383,7 +395,7 @@ static const struct network_rule *decide_anywhere(const struct network_rule *rul
                                                   const char *name)
 {
     const struct network_rule *denying = NULL;
-    uint16_t ports[2];
+    uint32_t ports[2];
 
     for (size_t i = 0; i < count; i++) {
         if (rules[i].deny || !names(&rules[i], name))
@@ -400,13 +412,13 @@ static const struct network_rule *decide_anywhere(const struct network_rule *rul
 }
 
 const struct network_rule *network_decide(const struct network_rule *rules, size_t count,
-                                          const char *name, uint16_t port)
+                                          const char *name, uint32_t port)
 {
     return port ? decide_at(rules, count, name, port) : decide_anywhere(rules, count, name);
 }
 
 /* Keeps them in order; -1: no room. */
-static int add_port(uint16_t *ports, size_t *n, size_t most, uint16_t port)
+static int add_port(uint32_t *ports, size_t *n, size_t most, uint32_t port)
 {
     size_t at = 0;
 
@@ -422,9 +434,9 @@ static int add_port(uint16_t *ports, size_t *n, size_t most, uint16_t port)
     return 0;
 }
 
-int network_ports(const struct network_rule *rules, size_t count, uint16_t *ret, size_t most)
+int network_ports(const struct network_rule *rules, size_t count, uint32_t *ret, size_t most)
 {
-    uint16_t ports[2];
+    uint32_t ports[2];
     size_t n = 0;
 
     for (size_t i = 0; i < count; i++) {
@@ -455,7 +467,7 @@ static bool looks_at_as_much(const struct network_rule *rule, const struct netwo
 
 /* For each name of the rule it is the most exact one that decides what is looked at: of those that
  * have all of them one, and each of those that have some. */
-static bool is_within_at(const struct network_rule *rule, uint16_t port,
+static bool is_within_at(const struct network_rule *rule, uint32_t port,
                          const struct network_rule *wider, size_t count)
 {
     const struct network_rule *best = NULL;
@@ -485,7 +497,7 @@ static bool is_within_at(const struct network_rule *rule, uint16_t port,
 bool network_is_within(const struct network_rule *rule, const struct network_rule *wider,
                        size_t count)
 {
-    uint16_t ports[2];
+    uint32_t ports[2];
     size_t n = rule->deny ? 0 : ports_of(rule, ports);
 
     for (size_t i = 0; i < n; i++) {

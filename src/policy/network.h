@@ -2,7 +2,7 @@
 /* Rules of the network by name: untrusted texts into checked rules, and which one decides about a
  * name and a port. Pure.
  *
- *     [!]HOST[:PORT] [tls=opaque|inspect] [ech=refuse]
+ *     [!]HOST[:PORT] [udp] [tls=opaque|inspect] [ech=refuse]
  *                    [methods=M,...] [paths=/P,...] [secret=NAME] [header=NAME] [env=NAME]
  *
  * HOST is a name of letters, digits and hyphens (and underscores, as some hosts have) in labels, in
@@ -12,7 +12,8 @@
  * wins over what allows. tls=opaque: what is sent need not be TLS that names the host (on port 80
  * it is HTTP all the same). ech=refuse: nor may it have an encrypted hello. tls=inspect, and
  * each option behind it, has TLS end in carrel-egress, which looks at every request; without a port
- * it is about 443 alone. A path may end in "*", and a "*" between two slashes is one name. No rules
+ * it is about 443 alone. udp: it is about UDP at its port, and about nothing of TCP; what denies,
+ * denies both. A path may end in "*", and a "*" between two slashes is one name. No rules
  * allow nothing. */
 #pragma once
 
@@ -23,9 +24,10 @@
 #include "base/err.h"
 
 enum {
-    NETWORK_NAME = 254, /* with its end */
-    NETWORK_RULE = 320, /* longest line, with its end */
-    NETWORK_MOST = 256, /* rules in a list */
+    NETWORK_NAME = 254,    /* with its end */
+    NETWORK_RULE = 320,    /* longest line, with its end */
+    NETWORK_MOST = 256,    /* rules in a list */
+    NETWORK_UDP = 1 << 16, /* in a number that stands for a port: it is of UDP */
 };
 
 struct network_rule {
@@ -33,6 +35,7 @@ struct network_rule {
     bool wildcard;
     bool deny;
     uint16_t port; /* 0: 80 and 443; of a denying rule: every port */
+    bool udp;      /* has a port then */
     bool opaque;
     bool refuse_ech;
     bool inspect; /* TLS ends with us; the next four are of such a rule, "" where it says nothing */
@@ -56,18 +59,19 @@ const char *network_rule_text(const struct network_rule *rule, char *ret);
  * it is refused. A denying rule is returned too; of those that allow the one that says most exactly
  * what it is about, of several the first. Port 0: whether the name is allowed at any port. */
 const struct network_rule *network_decide(const struct network_rule *rules, size_t count,
-                                          const char *name, uint16_t port);
+                                          const char *name, uint32_t port);
 /* Whether TLS to it ends with us: one of the rules that decide says so. */
 bool network_inspects(const struct network_rule *rules, size_t count, const char *name,
-                      uint16_t port);
+                      uint32_t port);
 /* A text of `inner`. */
 const char *network_inner(const struct network_rule *rule, uint16_t at);
 /* The next rule that decides about the name and port as exactly as the one that network_decide
  * gives; begins with *at 0. NULL: there is no more. */
 const struct network_rule *network_next(const struct network_rule *rules, size_t count,
-                                        const char *name, uint16_t port, size_t *at);
-/* The TCP ports that the rules allow, each once, in order; -1: more than `most`. */
-int network_ports(const struct network_rule *rules, size_t count, uint16_t *ret, size_t most);
+                                        const char *name, uint32_t port, size_t *at);
+/* The ports that the rules allow, each once, in order, those of UDP behind; -1: more than `most`.
+ */
+int network_ports(const struct network_rule *rules, size_t count, uint32_t *ret, size_t most);
 /* Whether everything the rule allows is allowed by `wider`, and as strictly. */
 bool network_is_within(const struct network_rule *rule, const struct network_rule *wider,
                        size_t count);

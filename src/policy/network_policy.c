@@ -23,6 +23,7 @@ struct entry {
     struct reader reader; /* first: a reader is what the walk hands on */
     const char *host;
     uint64_t port;
+    const char *udp;
     const char *tls;
     const char *ech;
     const char *methods; /* " methods=…", as the others; "" */
@@ -70,12 +71,10 @@ static int read_ech(struct reader *r, const json_t *value)
 
 static int read_udp(struct reader *r, const json_t *value)
 {
-    if (json_is_false(value))
-        return 0;
-    err_set(r->err, ERR_INVALID, 0,
-            "policy: \"udp\" of \"network\" cannot be kept: this version of Carrel carries TCP "
-            "alone; leave it out");
-    return -ECANCELED;
+    if (!json_is_boolean(value))
+        return -EINVAL;
+    entry_of(r)->udp = json_is_true(value) ? " udp" : "";
+    return 0;
 }
 
 /* A word of a line, or a part of one: nothing that would begin another. */
@@ -167,6 +166,7 @@ static const struct key entry_keys[] = {
 static const char *entry_text(struct reader *r, const json_t *object, int *ret)
 {
     struct entry entry = {.reader = *r,
+                          .udp = "",
                           .tls = "",
                           .ech = "",
                           .methods = "",
@@ -185,8 +185,9 @@ static const char *entry_text(struct reader *r, const json_t *object, int *ret)
     if (entry.port)
         snprintf(port, sizeof(port), ":%u", (unsigned)(uint16_t)entry.port);
     *ret = 0;
-    return arena_printf(r->arena, "%s%s%s%s%s%s%s%s%s", entry.host, port, entry.tls, entry.ech,
-                        entry.methods, entry.paths, entry.secret, entry.header, entry.env);
+    return arena_printf(r->arena, "%s%s%s%s%s%s%s%s%s%s", entry.host, port, entry.udp, entry.tls,
+                        entry.ech, entry.methods, entry.paths, entry.secret, entry.header,
+                        entry.env);
 }
 
 /* --- the lists --- */

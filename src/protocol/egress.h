@@ -14,7 +14,7 @@ enum {
     EGRESS_SOCKET = 3,
     EGRESS_MESSAGE = 128 << 10, /* longest */
     EGRESS_RULES = 256,         /* most rules of a sandbox */
-    EGRESS_PORTS = 32,          /* most TCP ports that its rules name */
+    EGRESS_PORTS = 32,          /* most ports that its rules name, of TCP and of UDP */
     EGRESS_TEXT = 320,          /* longest host, rule, reason */
     EGRESS_NEWS = 2048,         /* longest news */
     EGRESS_SOCKETS = 3,         /* that come before those of the ports */
@@ -33,7 +33,8 @@ enum {
 enum egress_order_kind {
     /* id, name, owner, authority, places, rules, connections, bytes_per_hour; + DNS over UDP, DNS
      * over TCP (listening), one to ask the kernel about its sockets (or, where it does not answer,
-     * of another kind), then a listening socket for each port. Serves that sandbox from now on. */
+     * of another kind), then a listening socket for each port, of UDP one that is bound. Serves
+     * that sandbox from now on. */
     EGRESS_ADD = 1,
     /* id, rules, connections, bytes_per_hour: from now on; open connections that the rules no
      * longer allow end */

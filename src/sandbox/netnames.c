@@ -59,16 +59,17 @@ static int check_rules(const char *const *texts, struct network_rule *rules, siz
 static int write_ports(struct run *run, const struct network_rule *rules, size_t count,
                        struct err *err)
 {
-    uint16_t ports[SETUP_MAX_PORTS];
+    uint32_t ports[SETUP_MAX_PORTS];
     int n = network_ports(rules, count, ports, SETUP_MAX_PORTS);
 
     _Static_assert((int)SETUP_MAX_PORTS == (int)EGRESS_PORTS, "as many as egress serves");
+    _Static_assert((int)SETUP_UDP == (int)NETWORK_UDP, "written alike");
     _Static_assert((int)NETWORK_MOST == (int)EGRESS_RULES, "likewise");
     if (n < 0)
         return err_set(err, ERR_LIMIT, 0, "the rules of the network name more than %d ports",
                        SETUP_MAX_PORTS);
     for (int i = 0; i < n; i++) {
-        if (ports[i] == NAME_PORT)
+        if ((ports[i] & UINT16_MAX) == NAME_PORT)
             return err_set(err, ERR_INVALID, 0,
                            "a rule of the network names port 53, where the sandbox's own name "
                            "server is; leave it out: names are resolved without it");
@@ -97,7 +98,7 @@ static void place_ports(struct run *run)
     if (!run->host.can_notify || !host_can_guard() || weak("net-redirect"))
         return;
     for (uint32_t i = 0; i < setup->port_count; i++) {
-        if (setup->named_ports[i] < FIRST_FREE_PORT)
+        if (setup->named_ports[i] < FIRST_FREE_PORT || setup->named_ports[i] & NETWORK_UDP)
             continue;
         while (is_taken(setup, place))
             place++;

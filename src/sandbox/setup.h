@@ -87,6 +87,7 @@ enum {
     SETUP_MAX_FILTER = 1024,
     SETUP_MAX_ARGS = 65536,
     SETUP_MAX_PORTS = 32,
+    SETUP_UDP = 1 << 16, /* in a port of these: it is of UDP */
 };
 
 enum setup_flags {
@@ -115,7 +116,7 @@ struct setup {
     const char *hostname;
     uint32_t frame_count; /* so many of the operations come first and make the frame */
     uint32_t op_count;
-    uint32_t port_count; /* of the root: TCP ports that lead to names; 0: no network by name */
+    uint32_t port_count; /* of the root: ports that lead to names; 0: no network by name */
     uint32_t ports[SETUP_MAX_PORTS];
     uint32_t
         named_ports[SETUP_MAX_PORTS]; /* what rules and programs call them; the engine's alone */

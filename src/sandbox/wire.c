@@ -103,7 +103,7 @@ static void walk_ports(struct wire *w, struct setup *s)
         w->failed = true;
     for (uint32_t i = 0; !w->failed && i < s->port_count; i++) {
         walk_u32(w, &s->ports[i]);
-        if (s->ports[i] == 0 || s->ports[i] > UINT16_MAX)
+        if ((s->ports[i] & UINT16_MAX) == 0 || s->ports[i] > (SETUP_UDP | UINT16_MAX))
             w->failed = true;
     }
 }

@@ -46,7 +46,7 @@ try:
     places += [probe.getsockname()[0], listeners[2].port]
 except OSError:
     pass  # no other address of this host
-said = attack.run(["--allow", "example.org"], SCRIPT, *places)
+said = attack.run(["--allow", "example.org", "--allow", f"example.org:{places[5]} udp"], SCRIPT, *places)
 attack.must(not any(listener.got for listener in listeners), "a connection to an address of the host's")
 attack.must(not came, "a datagram to the host")
 attack.must("raw" not in said, "a raw socket")

@@ -66,8 +66,8 @@ static void try_requests(const struct network_rule *rules, size_t count, const c
 
 static void try_decisions(const struct network_rule *rules, size_t count, const char *name)
 {
-    static const uint16_t asked[] = {0, 22, 80, 443, 65535};
-    uint16_t ports[2 * RULES];
+    static const uint32_t asked[] = {0, 22, 80, 443, 65535, NETWORK_UDP | 22};
+    uint32_t ports[2 * RULES];
     int n = network_ports(rules, count, ports, 2 * RULES);
 
     MUST(n >= 0);

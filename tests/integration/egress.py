@@ -617,6 +617,81 @@ class Rules(EgressTest):
         b.close()
         self.assertEqual(3, self.inside.ask("a.test")[0])
 
+    def datagrams(self, *rules, **limits):
+        """An upstream that says everything twice, the ports of its rules, and carrel-egress."""
+        upstream = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        upstream.bind(("127.0.0.1", 123))
+
+        def answer():
+            with upstream:
+                while (got := upstream.recvfrom(65536))[0] != b"stop":
+                    self.came.append(got)
+                    upstream.sendto(got[0] * 2, got[1])
+        self.came = []
+        thread = threading.Thread(target=answer)
+        thread.start()
+        self.addCleanup(thread.join)
+        self.addCleanup(upstream.sendto, b"stop", ("127.0.0.1", 123))
+        self.egress = Egress("--nameservers", self.names.address, "--private", "a.test", "--private", "b.test")
+        sockets = [*self.inside.sockets([]), self.inside.make("udp 0.0.0.0 123")]
+        self.box = self.egress.add(sockets, rules, **limits)
+        for one in sockets:
+            one.close()
+
+    def test_datagrams_go_where_a_rule_says_so_and_come_back_from_there(self):
+        self.datagrams("a.test:123 udp", "b.test:123")
+        a, b = self.inside.address("a.test"), self.inside.address("b.test")
+        with self.inside.make("udp") as one, self.inside.make("udp") as other:
+            one.settimeout(PATIENCE)
+            one.connect((a, 123))  # so that it hears that one alone
+            for word in (b"x", b"", b"y" * 1400, b"z" * 30000):
+                one.send(word)
+                self.assertEqual(word + word, one.recv(65536))
+            other.settimeout(PATIENCE)
+            other.sendto(b"o", (a, 123))
+            self.assertEqual((b"oo", (a, 123)), other.recvfrom(100))
+            self.assertEqual(2, len({peer for _, peer in self.came}), "each has a socket of its own outside")
+            opened = [self.egress.wait(OPENED, host="a.test") for _ in range(2)]
+            self.assertEqual({123}, {one.port for one in opened})
+            for place, why in ((b, "no rule allows it"), ("198.18.200.200", "not the address of a name")):
+                other.sendto(b"no", (place, 123))
+                self.assertIn(why, self.egress.wait(REFUSED).why)
+            self.assertNotIn(b"no", [data for data, _ in self.came])
+            # Other rules hold at once.
+            self.egress.order(pack_order(CHANGE, self.box, rules=["b.test:123"]))
+            for _ in range(2):
+                self.egress.wait(CLOSED, host="a.test")
+            other.sendto(b"late", (a, 123))
+            self.egress.wait(REFUSED, host="a.test", port=123)
+            self.assertNotIn(b"late", [data for data, _ in self.came])
+
+    def test_datagrams_are_bounded(self):
+        self.datagrams("a.test:123 udp", bytes_per_hour=2000)
+        a = self.inside.address("a.test")
+        with self.inside.make("udp") as s:
+            s.settimeout(PATIENCE)
+            s.sendto(b"1" * 600, (a, 123))
+            self.assertEqual(1200, len(s.recv(65536)))
+            s.sendto(b"2" * 600, (a, 123))
+            self.assertIn("used up", self.egress.wait(REFUSED).why)
+        self.assertEqual(1, len(self.came))
+        many = [self.inside.make("udp") for _ in range(140)]
+        for one in many:
+            one.sendto(b"3", (a, 123))
+        self.assertIn("too many", self.egress.wait(REFUSED, why="the sandbox has too many exchanges over UDP").why)
+        for one in many:
+            one.close()
+        self.egress.order(pack_order(DROP, self.box))
+        self.egress.wait(DROPPED)
+
+    def test_datagrams_to_private_addresses_do_not_leave(self):
+        self.datagrams("c.test:123 udp")
+        self.names.names["c.test"] = ["127.0.0.1"]
+        with self.inside.make("udp") as s:
+            s.sendto(b"x", (self.inside.address("c.test"), 123))
+            self.assertIn("private", self.egress.wait(REFUSED, host="c.test").why)
+        self.assertEqual([], self.came)
+
     def test_new_limits_hold_at_once(self):
         self.start("a.test:7")
         with self.inside.call("a.test", 7) as s:

@@ -6,7 +6,9 @@ refusal is told with what to do about it."""
 import json
 import os
 import signal
+import socket
 import subprocess
+import threading
 import time
 import unittest
 
@@ -158,6 +160,36 @@ for at, family in (('::ffff:' + socket.gethostbyname('api.example.org'), socket.
                               env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False)
         told = {one["what"]: one for one in json.loads(done.stdout)["denials"]}["listen on a port that leads to names"]
         self.assertIn(f"at port {self.web.port}", told["fix"])
+
+
+class Datagrams(NamesTest):
+    def test_udp_where_a_rule_names_it(self):
+        upstream = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        upstream.bind(("127.0.0.1", 0))
+        port = upstream.getsockname()[1]
+        came = []
+
+        def answer():
+            with upstream:
+                while (got := upstream.recvfrom(1000))[0] != b"stop":
+                    came.append(got[0])
+                    upstream.sendto(got[0][::-1], got[1])
+        thread = threading.Thread(target=answer)
+        thread.start()
+        self.addCleanup(thread.join)
+        self.addCleanup(upstream.sendto, b"stop", ("127.0.0.1", port))
+        script = ("import socket, sys\n"
+                  "for name in ('api.example.org', 'www.example.org', '127.0.0.1'):\n"
+                  "    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
+                  "    s.settimeout(20 if name[0] == 'a' else 1)\n"
+                  "    try:\n"
+                  "        s.connect((name, int(sys.argv[1]))); s.send(name.encode()); print(s.recv(100).decode())\n"
+                  "    except OSError as error: print(type(error).__name__)\n")
+        options = ["--nameserver", self.names.address, "--allow-private", "api.example.org", "--allow-private", "www.example.org"]
+        result, _ = self.json(*options, "--allow", f"api.example.org:{port} udp", "--allow", "www.example.org", "--", PYTHON, "-c", script, str(port))
+        self.assertEqual(["gro.elpmaxe.ipa", "TimeoutError", "TimeoutError"], [line if line[0] == "g" else "TimeoutError" for line in result["stdout"].splitlines()], result)
+        self.assertEqual([b"api.example.org"], came)
+        self.assertIn(f"{port}", json.dumps(result["denials"]))
 
 
 class Addresses(NamesTest):

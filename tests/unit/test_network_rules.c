@@ -180,7 +180,11 @@ TEST(rules_are_refused_with_what_to_write_instead)
         {"example.org:https", "a number from 1"},
         {"example.org tls=open", "is no option"},
         {"example.org TLS=opaque", "is no option"},
-        {"example.org udp", "only TCP"},
+        {"example.org udp", "names its port"},
+        {"example.org:53 udp tls=opaque", "not looked at"},
+        {"example.org:123 udp methods=GET", "not looked at"},
+        {"example.org:123 udp udp", "there twice"},
+        {"!example.org:123 udp", "has no options"},
         {"example.org tls=opaque tls=opaque", "twice"},
         {"example.org tls=opaque ech=refuse", "one of the two"},
         {"example.org:80 tls=opaque", "plain HTTP"},
@@ -229,7 +233,7 @@ TEST(one_rule_decides)
     static const struct {
         const char *rules;
         const char *name;
-        uint16_t port;
+        uint32_t port;
         const char *rule; /* "": none */
     } rows[] = {
         {"example.org", "example.org", 443, "example.org"},
@@ -266,6 +270,15 @@ TEST(one_rule_decides)
         {"example.org,example.org:443 tls=opaque", "example.org", 443,
          "example.org:443 tls=opaque"},
         {"example.org ech=refuse,example.org", "example.org", 443, "example.org ech=refuse"},
+        {"example.org:123 udp", "example.org", 123, ""},
+        {"example.org:123 udp", "example.org", NETWORK_UDP | 123, "example.org:123 udp"},
+        {"example.org:123 udp", "example.org", 0, "example.org:123 udp"},
+        {"example.org:123", "example.org", NETWORK_UDP | 123, ""},
+        {"example.org", "example.org", NETWORK_UDP | 443, ""},
+        {"*.org.test:123 udp,!example.org.test", "example.org.test", NETWORK_UDP | 123,
+         "!example.org.test"},
+        {"*.org.test:123 udp,!example.org.test:123", "example.org.test", NETWORK_UDP | 123,
+         "!example.org.test:123"},
         {"", "example.org", 443, ""},
         {"", "example.org", 0, ""},
     };
@@ -284,9 +297,12 @@ TEST(one_rule_decides)
 TEST(ports_are_those_that_rules_allow)
 {
     struct network_rule rules[MOST];
-    uint16_t ports[4];
+    uint32_t ports[4];
 
-    size_t n = read_rules("a.test:8443,b.test,c.test:22,d.test:443,!e.test:7", rules);
+    size_t n = read_rules("a.test:443 udp,a.test:123 udp,b.test:443", rules);
+    CHECK(n == 3 && network_ports(rules, n, ports, 4) == 3);
+    CHECK(ports[0] == 443 && ports[1] == (NETWORK_UDP | 123) && ports[2] == (NETWORK_UDP | 443));
+    n = read_rules("a.test:8443,b.test,c.test:22,d.test:443,!e.test:7", rules);
     CHECK(n == 5 && network_ports(rules, n, ports, 4) == 4);
     CHECK(ports[0] == 22 && ports[1] == 80 && ports[2] == 443 && ports[3] == 8443);
     CHECK(network_ports(rules, n, ports, 3) == -1);

@@ -285,7 +285,7 @@ static bool tell_port(const struct run_view *run, struct str line, size_t at,
     (void)line;
     (void)at;
     for (uint32_t i = 0; i < run->setup->port_count && port < first_free; i++)
-        port = run->setup->ports[i];
+        port = run->setup->ports[i] & SETUP_UDP ? 0 : run->setup->ports[i];
     if (port < first_free)
         return false;
     snprintf(fix, sizeof(fix),
