@@ -62,11 +62,11 @@ class Inspected(SystemTest):
             self.assertTrue(shown.startswith(file.read() + "# mine\n-----BEGIN CERTIFICATE-----\n"), shown[-3000:])
 
     def test_nothing_of_it_stays_and_root_inside_changes_nothing(self):
-        shown = self.ok(self.root(f"for f in {STORE} $NODE_EXTRA_CA_CERTS; do echo x >> $f; rm -f $f; mv $f /tmp/f; done; rm -rf /run/carrel; "
-                                  "ls /run/carrel; true", options=self.options))
+        shown = self.ok(self.root(f"for f in {STORE} $NODE_EXTRA_CA_CERTS; do echo x >> $f; rm -f $f; mv $f /tmp/f; done; rm -rf /run/carrel-ca; "
+                                  "ls /run/carrel-ca; true", options=self.options))
         self.assertEqual("ca-bundle.crt\nca.crt\n", shown)
         self.assertEqual([], [name for _, _, files in os.walk(self.layer) for name in files])
-        self.assertNotIn("carrel", self.ok(self.user("ls /run; env | grep -v PATH | grep CERT || true")))
+        self.assertNotIn("carrel", self.ok(self.user("ls -d /run/carrel-ca; env | grep -v PATH | grep CERT || true")))
 
     def test_a_system_without_a_store_or_with_a_link_there_starts(self):
         for script in (f"rm {STORE}", f"ln -s /run/x {STORE}", f"rm {STORE}; mkdir {STORE}", f"rmdir {STORE}; mkfifo {STORE}",
