@@ -159,6 +159,16 @@ class Merging(DaemonTest):
         base = self.daemon.get("/v1/workspaces/one/snapshots").json["snapshots"][0]["id"]
         self.assertEqual("snapshot_in_use", self.daemon.request("DELETE", f"/v1/workspaces/one/snapshots/{base}").code)
 
+    def test_a_mode_that_is_changed_again_is_seen(self):
+        """Of a file whose content the fork shares with the snapshot that it stands on."""
+        self.run_in("desk", "echo one >x; chmod 644 x")
+        self.fork("one", self.snapshot())
+        for mode in (0o600, 0o640, 0o755):
+            self.run_in("one", f"chmod {mode:o} x")
+            self.assertEqual(mode, self.kept("one", self.snapshot("one"))["x"][2])
+            self.apply(self.merge("one"))
+            self.assertEqual(mode, self.now()["x"][2])
+
     def test_against_a_model(self):
         for seed in range(FIRST, FIRST + SEEDS):
             with self.subTest(seed=seed):
@@ -179,11 +189,12 @@ class Merging(DaemonTest):
         self.edit("desk", ours.steps)
         self.edit(name, theirs.steps)
         prefer = ("ours", "theirs")[seed % 2]
-        merged = self.merge_and_check(name, base, ours.tree, theirs.tree, prefer)
+        merged, is_applied = self.merge_and_check(name, base, ours.tree, theirs.tree, prefer)
         more, again = Edits(f"{seed}c", merged).make(4), Edits(f"{seed}d", theirs.tree).make(4)
         self.edit("desk", more.steps)
         self.edit(name, again.steps)
-        self.merge_and_check(name, theirs.tree, more.tree, again.tree, prefer)
+        # What all was decided against left no plan: it is asked again.
+        self.merge_and_check(name, theirs.tree if is_applied else base, more.tree, again.tree, prefer)
         self.assertEqual(204, self.daemon.request("DELETE", f"/v1/workspaces/{name}?purge=1").status)
         self.assertEqual(204, self.daemon.request("DELETE", f"/v1/workspaces/desk/snapshots/{snapshot}").status)
 
@@ -196,7 +207,7 @@ class Merging(DaemonTest):
             self.assertEqual(sorted(model.conflicts) and True, bool(error["details"]["conflicts"]))
         if model.result == ours:
             self.assertEqual("no_changes", self.merge(name, 409, prefer=prefer)["error"]["code"])
-            return ours
+            return ours, False
         plan = self.merge(name, prefer=prefer)
         self.assertEqual(len(model.conflicts), plan["merge"]["conflict_count"])
         self.assertEqual(ours, self.now())
@@ -206,7 +217,7 @@ class Merging(DaemonTest):
         self.assertEqual(ours, self.now())
         self.apply(self.merge(name, prefer=prefer))
         self.assertEqual(model.result, self.now())
-        return model.result
+        return model.result, True
 
     # --- who may ---
 

@@ -120,15 +120,14 @@ static int take_own(const struct walking *w, const struct layer_entry *entry, bo
 static int take_changed_mode(const struct walking *w, const struct layer_entry *entry,
                              struct err *err)
 {
-    scoped_fd int other = fcntl(w->how->base, F_DUPFD_CLOEXEC, 3); /* so that it is not shared */
     struct tree_entry e = {
-        .dir = other, .name = entry->from, .path = entry->path, .depth = 1, .is_dir = false};
+        .dir = w->how->base, .name = entry->from, .path = entry->path, .depth = 1, .is_dir = false};
     scoped_fd int fd = path_open_beneath(w->how->base, entry->from, O_PATH | O_NOFOLLOW, 1);
 
-    if (other < 0 || fd < 0 || fstat(fd, &e.st) < 0)
+    if (fd < 0 || fstat(fd, &e.st) < 0)
         return fail(fd < 0 ? fd : -errno, entry->path, err);
     e.st.st_mode = S_IFREG | (entry->st.mode & 07777);
-    return w->how->take(w->how->context, &e, err);
+    return w->how->take_with_mode(w->how->context, &e, err);
 }
 
 static const struct layer_entry *last_open(const struct walking *w)

@@ -18,6 +18,9 @@ struct layered {
     int layer;       /* what has upper/ in it */
     bool privileged; /* its marks are trusted.overlay.*, else user.overlay.* */
     layered_take *take;
+    /* A file of the snapshot of which the fork has changed the mode alone, to that in `st`: it is
+     * no file of its own, and not that one. */
+    layered_take *take_with_mode;
     void *context;
 };
 

@@ -107,23 +107,38 @@ static int link_if_known(struct making *m, const struct stat *st, const char *pa
     return r <= 0 ? r : note(m, st, path, err) < 0 ? -1 : 1;
 }
 
-static int take_file(struct making *m, const struct tree_entry *e, struct err *err)
+static int copy_anew(struct making *m, const struct tree_entry *e, struct err *err)
 {
     struct stat made;
+    int r = copy_file(e->dir, e->name, &e->st, m->to, e->path);
 
+    if (r < 0)
+        return fail(r, "copy", e->path, err);
+    m->copied++;
+    if (fstatat(m->to, e->path, &made, AT_SYMLINK_NOFOLLOW) == 0)
+        m->own_bytes += (uint64_t)made.st_blocks * BLOCK;
+    return 0;
+}
+
+static int take_file(struct making *m, const struct tree_entry *e, struct err *err)
+{
     m->files++;
     m->bytes += (uint64_t)e->st.st_size;
     int r = e->dir == m->base ? link_to(m, m->base, e->name, e->path, err)
                               : link_if_known(m, &e->st, e->path, err);
     if (r != 0)
         return r < 0 ? -1 : 0;
-    r = copy_file(e->dir, e->name, &e->st, m->to, e->path);
-    if (r < 0)
-        return fail(r, "copy", e->path, err);
-    m->copied++;
-    if (fstatat(m->to, e->path, &made, AT_SYMLINK_NOFOLLOW) == 0)
-        m->own_bytes += (uint64_t)made.st_blocks * BLOCK;
-    return note(m, &e->st, e->path, err);
+    return copy_anew(m, e, err) < 0 ? -1 : note(m, &e->st, e->path, err);
+}
+
+/* Neither shared nor remembered: by its inode it is the snapshot's file, which has another mode. */
+static int take_with_mode(void *context, const struct tree_entry *e, struct err *err)
+{
+    struct making *m = context;
+
+    m->files++;
+    m->bytes += (uint64_t)e->st.st_size;
+    return copy_anew(m, e, err);
 }
 
 static int take(struct making *m, const struct tree_entry *e, struct err *err)
@@ -174,6 +189,7 @@ static int walk_fork(struct making *m, const struct snapshot_wish *wish, struct 
                                 .layer = wish->layer,
                                 .privileged = wish->privileged,
                                 .take = take_of_fork,
+                                .take_with_mode = take_with_mode,
                                 .context = m};
 
     if (base < 0)
