@@ -385,6 +385,10 @@ void udp_check(struct box *box)
 
 void udp_end(struct box *box, const char *why)
 {
-    while (box->exchanges)
-        end(box->exchanges, why);
+    struct exchange *next;
+
+    for (struct exchange *x = box->exchanges; x; x = next) {
+        next = x->next;
+        end(x, why);
+    }
 }

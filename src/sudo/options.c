@@ -6,6 +6,10 @@
 
 #include "sudo/sudo.h"
 
+#ifndef CARREL_VERSION
+#define CARREL_VERSION "unknown"
+#endif
+
 enum {
     ONLY_LONG = 256,
     SECOND = ONLY_LONG

@@ -108,8 +108,8 @@ static void act(struct watch *w, struct input *in, int socket, const int files[2
         send_reply(in, socket, files[1]);
         break;
     default:
-        if (stream_wants_read(&w->streams[OUT]))
-            stream_read(&w->streams[OUT], NULL, true);
+        if (stream_wants_read(&w->streams.of[OUT]))
+            stream_read(&w->streams.of[OUT], NULL, true);
     }
 }
 

@@ -66,7 +66,6 @@ int client_logs(char **argv)
                         "lists them");
     if (parse_from(from_text, &from, &err) < 0 || daemon_open(&daemon, common.state, &err) < 0)
         return client_fail(&err);
-    status = CLI_FAILED;
     if (attach_open(&s, &daemon, words[0], &err) < 0) {
         status = client_fail(&err);
     } else {

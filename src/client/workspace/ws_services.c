@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* carrel ws services: the commands by actors "service.NAME" that run (template_start.h), and what
  * each says of itself inside. That is the workspace's own word, and nothing is decided by it. */
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,28 +20,46 @@ enum {
 
 static const char look[] = "cd /tmp/.carrel-services && grep -H '' *";
 
-/* "NAME:STATE ENDS PORT" of each, in its lines. */
-static void add_said(json_t *service, const char *name, const char *said)
+/* A number that ends where a word does; false: it is none. */
+static bool take_number(const char **at, json_int_t *ret)
+{
+    char *end;
+    unsigned long number = strtoul(*at, &end, 10);
+
+    if (**at < '0' || **at > '9' || number > UINT32_MAX || (*end && *end != ' ' && *end != '\n'))
+        return false;
+    *ret = (json_int_t)number;
+    *at = *end == ' ' ? end + 1 : end;
+    return true;
+}
+
+/* "STATE ENDS PORT", or "STATE ENDS -". */
+static void add_state(json_t *service, const char *said)
 {
     static const char *const states[] = {"starting", "ready", "waiting", "stopped"};
-    char state[16];
-    unsigned ends;
-    unsigned port;
+    size_t n = strcspn(said, " \n");
+    json_int_t number;
+
+    for (size_t i = 0; i < sizeof(states) / sizeof(states[0]); i++) {
+        if (strlen(states[i]) == n && memcmp(states[i], said, n) == 0)
+            json_object_set_new(service, "state", json_string(states[i]));
+    }
+    said += n + (said[n] == ' ');
+    if (take_number(&said, &number))
+        json_object_set_new(service, "ends", json_integer(number));
+    if (take_number(&said, &number))
+        json_object_set_new(service, "port", json_integer(number));
+}
+
+/* "NAME:" and the state of each, in its lines. */
+static void add_said(json_t *service, const char *name, const char *said)
+{
     size_t n = strlen(name);
 
     for (const char *line = said; line && *line; line = strchr(line, '\n')) {
         line += *line == '\n';
-        if (strncmp(line, name, n) != 0 || line[n] != ':')
-            continue;
-        int read = sscanf(line + n + 1, "%15s %9u %5u", state, &ends, &port);
-        for (size_t i = 0; read >= 2 && i < sizeof(states) / sizeof(states[0]); i++) {
-            if (strcmp(states[i], state) == 0)
-                json_object_set_new(service, "state", json_string(state));
-        }
-        if (read >= 2)
-            json_object_set_new(service, "ends", json_integer(ends));
-        if (read == 3)
-            json_object_set_new(service, "port", json_integer(port));
+        if (strncmp(line, name, n) == 0 && line[n] == ':')
+            add_state(service, line + n + 1);
     }
 }
 
