@@ -23,11 +23,11 @@ def up():
 
 def show(path, text):
     """Instead of that file, in this mount namespace."""
-    subprocess.run(["mount", "--make-rprivate", "/"], check=True)
+    subprocess.run(["mount", "-n", "--make-rprivate", "/"], check=True)
     with tempfile.NamedTemporaryFile("w", delete=False, encoding="ascii") as file:
         file.write(text)
     os.chmod(file.name, 0o644)
-    subprocess.run(["mount", "--bind", file.name, os.path.realpath(path)], check=True)
+    subprocess.run(["mount", "-n", "--bind", file.name, os.path.realpath(path)], check=True)
     os.unlink(file.name)
 
 
