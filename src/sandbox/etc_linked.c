@@ -49,12 +49,14 @@ static bool everybody_may_enter(const char *name)
     return lstat(path, &st) == 0 && S_ISDIR(st.st_mode) && (st.st_mode & 05) == 05;
 }
 
-size_t etc_linked_find(struct arena *arena, const char *names[ETC_LINKED_MAX])
+int etc_linked_find(struct arena *arena, const char *names[ETC_LINKED_MAX])
 {
     struct dirent **entries;
-    size_t count = 0;
+    int count = 0;
     int n = scandir("/etc", &entries, is_linked, alphasort);
 
+    if (n < 0)
+        return errno == ENOENT ? 0 : -errno;
     for (int i = 0; i < n; i++) {
         const char *name = entries[i]->d_name;
         if (count < ETC_LINKED_MAX && everybody_may_enter(name) &&
@@ -62,8 +64,7 @@ size_t etc_linked_find(struct arena *arena, const char *names[ETC_LINKED_MAX])
             count++;
         free(entries[i]);
     }
-    if (n >= 0)
-        free(entries);
+    free(entries);
     return count;
 }
 
@@ -189,11 +190,12 @@ int etc_linked_show_to(uid_t uid, gid_t gid, char *path, size_t size)
     struct somebody somebody = {uid, gid, path, size};
     struct arena arena;
     const char *names[ETC_LINKED_MAX];
-    int r = 0;
 
     arena_init(&arena, ARENA_BYTES);
-    size_t count = etc_linked_find(&arena, names);
-    for (size_t i = 0; r == 0 && i < count; i++) {
+    snprintf(path, size, "/etc");
+    int count = etc_linked_find(&arena, names);
+    int r = count < 0 ? count : 0;
+    for (int i = 0; r == 0 && i < count; i++) {
         struct look look = {.found = note_if_theirs, .context = &somebody, .left = MOST_LOOKED_AT};
         snprintf(path, size, "/etc/%s", names[i]); /* where it cannot be said */
         r = look_below(&look, names[i]);

@@ -15,8 +15,8 @@ enum {
     ETC_LINKED_MAX = 32
 };
 
-/* Their names below /etc, in order; how many this host has. */
-size_t etc_linked_find(struct arena *arena, const char *names[ETC_LINKED_MAX]);
+/* Their names below /etc, in order; how many this host has, or -errno: that cannot be said. */
+int etc_linked_find(struct arena *arena, const char *names[ETC_LINKED_MAX]);
 typedef int etc_linked_found(void *context, const char *path, const struct stat *st);
 
 /* Calls `found` for each entry below the directory /etc/NAME that is to be covered, with its path

@@ -454,15 +454,17 @@ static int add_etc(struct run *run, struct err *err)
                                        : !rootfs_add_file(run, target, ""))
             return rootfs_full(err);
     }
-    size_t linked_count = etc_linked_find(&run->arena, linked);
-    for (size_t i = 0; i < linked_count; i++) {
+    int linked_count = etc_linked_find(&run->arena, linked);
+    if (linked_count < 0)
+        return err_set(err, ERR_IO, -linked_count, "look through '/etc'");
+    for (int i = 0; i < linked_count; i++) {
         snprintf(path, sizeof(path), "etc/%s", linked[i]);
         if (!rootfs_add_dir(run, arena_copy(&run->arena, path, strlen(path)), 0))
             return rootfs_full(err);
     }
     if (!add_show(run, "etc", "etc", attrs))
         return rootfs_full(err);
-    for (size_t i = 0; i < linked_count; i++) {
+    for (int i = 0; i < linked_count; i++) {
         if (add_etc_linked(run, linked[i], err) < 0)
             return -1;
     }
