@@ -171,6 +171,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memset(&w, 0, sizeof(w));
     live_init(&live);
     watch_init(&w, &run, &live);
+    w.streams.spec = &spec; /* as command_streams_open leaves it */
     int before = open_files();
     serve(&w, &in, files);
     check_conclusion(&w);
