@@ -150,3 +150,6 @@ void run_refuse(struct code_context *context, int status, json_t *object);
 bool run_is_behind(const struct code_run *run);
 /* Whether it was begun under that number. */
 bool run_is(const struct code_run *run, uint64_t number);
+/* A kernel that was ending when it was sent the code has said nothing of it: the next kernel gets
+ * it, once. False: it was not sent that number, or has begun. */
+bool run_again(struct code_run *run, uint64_t number);

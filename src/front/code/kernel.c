@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/fd.h"
 #include "front/code/code.h"
 #include "front/code/line.h"
 
@@ -237,6 +238,8 @@ static void heard_end(void *context, int status, const struct buf *body)
                  "the kernel has ended (%.40s, exit code %d); the next code begins in a new one",
                  reason ? reason : "it is not known why", code);
     json_decref(row);
+    if (!*c->why)
+        ignore(run_again(c->first, c->runs));
     gone(c, why);
 }
 

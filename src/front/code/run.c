@@ -27,6 +27,8 @@ struct code_run {
     bool streams;
     bool over; /* its client was told of another end than its own */
     bool late;
+    bool told; /* its kernel has said something of it */
+    bool again;
 };
 
 static void free_run(struct code_run *run)
@@ -115,6 +117,7 @@ bool run_is(const struct code_run *run, uint64_t number)
 
 void run_tell(struct code_run *run, json_t *line)
 {
+    run->told = true;
     add_line(run, line);
     json_decref(line);
     listen_for_silence(run);
@@ -205,11 +208,19 @@ char *run_message(struct code_run *run, uint64_t number)
     run->number = number;
     json_object_set_new(run->message, "run", json_integer((json_int_t)number));
     text = json_dumps(run->message, JSON_COMPACT);
-    json_decref(run->message);
-    run->message = NULL;
     if (run->timeout_ms)
         ignore(timer_set(run->context->front->events, &run->deadline, now_ms() + run->timeout_ms));
     return text;
+}
+
+bool run_again(struct code_run *run, uint64_t number)
+{
+    if (!run_is(run, number) || run->told || run->again)
+        return false;
+    timer_stop(run->context->front->events, &run->deadline);
+    run->again = true;
+    run->number = 0;
+    return true;
 }
 
 /* The client has gone, or has heard all. */
