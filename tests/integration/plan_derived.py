@@ -460,6 +460,16 @@ os.unlink('f'); os.mkdir('f')
             operations, _ = self.plan_of("open('b', 'a').write('more'); os.rename('d', 'e')")
             self.assertEqual(operations, [("write", "a", ""), ("write", "b", ""), ("move", "e", "d"), ("write", "e/c", "d/c")])
 
+        def test_a_name_moved_over_a_file_with_the_same_content_takes_the_other_names_along(self):
+            if not ROOT:
+                self.skipTest("without root the kernel parts the names")
+            for content in ("same", "other"):
+                self.write("b", content)
+                self.write("c", "same")
+                os.link(f"{self.area}/tree/c", f"{self.area}/tree/d")
+                self.plan_of(f"open('c', 'r+').write({content!r}); os.truncate('c', {len(content)}); os.rename('c', 'b')")
+                self.begin()
+
         def test_attributes_alone_are_a_write(self):
             self.write("a", "content")
             self.write("b", "content b")

@@ -311,6 +311,18 @@ static int is_otherwise_same(const struct deriving *d, const struct layer_entry 
     return same;
 }
 
+/* One of several names of another base file, which only happens to have the same data. Those that
+ * the layer has no entry for are this file as well: it is told as new, and they as links to it. */
+static bool is_anothers(const struct deriving *d, const struct layer_entry *entry)
+{
+    struct origin origin;
+
+    if (!entry->shared)
+        return false;
+    derive_origin(d->layer.upper, entry->path, &origin);
+    return origin.n > 0 && !derive_is_origin(d, entry->from, &origin);
+}
+
 /* An entry that is the base's file `from`, with its data, here or elsewhere. */
 static int judge_same(struct deriving *d, const struct layer_entry *entry, struct err *err)
 {
@@ -319,7 +331,7 @@ static int judge_same(struct deriving *d, const struct layer_entry *entry, struc
 
     if (same < 0)
         return -1;
-    if (same) {
+    if (same && !is_anothers(d, entry)) {
         d->outcomes[entry - d->layer.entries].fate = FATE_BASE;
         if (!entry->redirected)
             return add_chmod(d, entry, err);
