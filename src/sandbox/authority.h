@@ -10,11 +10,10 @@
 #include "sandbox/run.h"
 
 #define AUTHORITY_DIR        "etc/carrel"
-#define AUTHORITY_SYSTEM_DIR "run/carrel-ca" /* where /etc is of a system of the workspace's own   \
-                                              */
-#define AUTHORITY_FILE   "ca.crt"            /* the certificate alone */
-#define AUTHORITY_JAVA   "cacerts"           /* likewise, as Java has it */
-#define AUTHORITY_BUNDLE "ca-bundle.crt"     /* ... behind those of the host, or of that system */
+#define AUTHORITY_SYSTEM_DIR "run/carrel-ca" /* where /etc is the workspace's own system's */
+#define AUTHORITY_FILE       "ca.crt"        /* the certificate alone */
+#define AUTHORITY_JAVA       "cacerts"       /* likewise, as Java has it */
+#define AUTHORITY_BUNDLE     "ca-bundle.crt" /* ... behind those of the host, or of that system */
 
 /* run->authority_key and _cert, where a rule needs them. */
 int authority_get(struct run *run, const struct network_rule *rules, size_t count, struct err *err);

@@ -189,7 +189,7 @@ int etc_linked_show_to(uid_t uid, gid_t gid, char *path, size_t size)
 {
     struct somebody somebody = {uid, gid, path, size};
     struct arena arena;
-    const char *names[ETC_LINKED_MAX];
+    const char *names[ETC_LINKED_MAX] = {NULL};
 
     arena_init(&arena, ARENA_BYTES);
     snprintf(path, size, "/etc");
