@@ -154,7 +154,7 @@ for at, family in (('::ffff:' + socket.gethostbyname('api.example.org'), socket.
 
     def test_without_the_listener_that_is_told(self):
         environment = {**os.environ, "CARREL_WEAKEN": "net-redirect"}
-        weak = os.path.join(os.path.dirname(CARREL), "weak", "carrel")
+        weak = os.environ["CARREL_WEAK"]
         done = subprocess.run([weak, "run", "--json", *self.allow(f"api.example.org:{self.web.port}"), "--", PYTHON, "-c",
                                "import socket, sys; socket.create_server(('127.0.0.1', int(sys.argv[1])))", str(self.web.port)],
                               env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False)
