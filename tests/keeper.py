@@ -303,7 +303,7 @@ class Keeper:
         self.test, self.identity, self.base, self.private = test, identity, base, private
         self.src = f"{base}/src" if private else SRC
         self.tmp, self.log = f"{base}/t/{number}", f"{base}/log/{number}"
-        self.bases = f"{base}/bases/{base_name(identity)}"
+        self.bases = f"{base}/bases/{base_name(identity)}" if "BASE" in test.notes else ""
         self.uid = USER_ID if identity == "user" and os.getuid() == 0 else os.getuid()
         self.complaints = 0
 
