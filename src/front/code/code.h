@@ -71,6 +71,7 @@ struct code_context {
     bool unwanted; /* it is to be ended as soon as its command's id is known */
     unsigned busy; /* functions that still have it: it is not freed under them */
     bool begun;    /* its first run was sent */
+    bool heard;    /* its kernel, to the end of what it said */
     char why[320]; /* it was ended by us; "": it ended by itself */
 
     struct code_run *first; /* those that wait, the one under way first */

@@ -238,7 +238,7 @@ static void heard_end(void *context, int status, const struct buf *body)
                  "the kernel has ended (%.40s, exit code %d); the next code begins in a new one",
                  reason ? reason : "it is not known why", code);
     json_decref(row);
-    if (!*c->why)
+    if (!*c->why && c->heard)
         ignore(run_again(c->first, c->runs));
     gone(c, why);
 }
@@ -248,9 +248,9 @@ static void output_ended(void *context, int status, const struct buf *body)
     struct code_context *c = context;
     char target[TARGET];
 
-    (void)status;
     (void)body;
     c->inner = NULL;
+    c->heard = status == 200;
     target_of(c, target, "");
     const struct inner_request request = {
         .method = HTTP_GET, .target = target, .most = REFUSAL, .done = heard_end, .context = c};
