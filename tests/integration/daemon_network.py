@@ -14,7 +14,7 @@ import unittest.mock
 import daemontest
 from carreltest import PATIENCE, carrel, write
 from daemontest import Daemon, DaemonTest, events_of
-from nettest import Names, Web, babbling
+from nettest import Names, Web, babbling, egress_of
 
 FETCH = ("import sys, urllib.request\n"
          "for url in sys.argv[1:]:\n"
@@ -58,16 +58,7 @@ class NetworkTest(DaemonTest):
         self.assertEqual(200, answer.status, answer.bytes)
 
     def egress(self):
-        """The process, or None."""
-        with open(f"/proc/{self.daemon.process.pid}/task/{self.daemon.process.pid}/children", encoding="ascii") as file:
-            for pid in file.read().split():
-                try:
-                    with open(f"/proc/{pid}/comm", encoding="ascii") as comm:
-                        if comm.read().strip() == "carrel-egress":
-                            return int(pid)
-                except OSError:
-                    pass
-        return None
+        return egress_of(self.daemon.process.pid)
 
     def until(self, so, what):
         deadline = time.monotonic() + PATIENCE

@@ -10,6 +10,19 @@ import sys
 import threading
 
 
+def egress_of(daemon):
+    """The process of that daemon's, or None."""
+    with open(f"/proc/{daemon}/task/{daemon}/children", encoding="ascii") as file:
+        for pid in file.read().split():
+            try:
+                with open(f"/proc/{pid}/comm", encoding="ascii") as comm:
+                    if comm.read().strip() == "carrel-egress":
+                        return int(pid)
+            except OSError:
+                pass
+    return None
+
+
 class Names:
     """A name server over UDP: `table` has the addresses of names; others do not exist."""
 

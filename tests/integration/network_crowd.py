@@ -14,7 +14,7 @@ import time
 import unittest
 
 from daemontest import DaemonTest
-from nettest import Names
+from nettest import Names, egress_of
 
 FILES = 25  # of the broker, for a sandbox and its command: a hard limit on open files bounds the size here
 BOXES = min(1000, (resource.getrlimit(resource.RLIMIT_NOFILE)[1] - 1000) // FILES) if os.environ.get("LONG") else 16
@@ -73,15 +73,7 @@ class Crowd(DaemonTest):
         super().setUp()
 
     def egress(self):
-        with open(f"/proc/{self.daemon.process.pid}/task/{self.daemon.process.pid}/children", encoding="ascii") as file:
-            for pid in file.read().split():
-                try:
-                    with open(f"/proc/{pid}/comm", encoding="ascii") as comm:
-                        if comm.read().strip() == "carrel-egress":
-                            return int(pid)
-                except OSError:
-                    pass
-        return None
+        return egress_of(self.daemon.process.pid)
 
     def until(self, so, what):
         deadline = time.monotonic() + PATIENT
